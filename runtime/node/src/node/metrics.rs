@@ -9,8 +9,8 @@ use kumi_net::counters::{NAMES, is_level};
 
 use super::Shared;
 use super::sampling::Sampler;
-use crate::job::Site;
-use crate::metrics::{Figures, Kind, Page};
+use crate::job::NodeServices;
+use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 
 /// Ranks of one job that have lines of their own, and of all jobs. What the others of a job count is
 /// added up under `rank="others"`: a page stays small enough, and sums over a job stay right.
@@ -18,9 +18,9 @@ const MOST_RANKS_OF_JOB: usize = 64;
 const MOST_RANKS: usize = 512;
 
 /// Where the figures come from.
-pub(super) struct Source {
+pub(super) struct NodeMetrics {
     cluster: String,
-    site: Rc<Site>,
+    services: Rc<NodeServices>,
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
 }
@@ -36,20 +36,20 @@ struct Row {
     counters: Vec<u64>,
 }
 
-impl Source {
+impl NodeMetrics {
     pub(super) fn new(
         cluster: String,
-        site: &Rc<Site>,
+        services: &Rc<NodeServices>,
         shared: &Shared,
         sampler: &Rc<RefCell<Sampler>>,
     ) -> Self {
-        let (site, sampler) = (Rc::clone(site), Rc::clone(sampler));
-        Self { cluster, site, shared: shared.clone(), sampler }
+        let (services, sampler) = (Rc::clone(services), Rc::clone(sampler));
+        Self { cluster, services, shared: shared.clone(), sampler }
     }
 
     fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
-        for (job, live) in &*self.site.live.borrow() {
+        for (job, live) in &*self.services.live.borrow() {
             let all = (live.first..).zip(0..live.load.len()).map(|(rank, local)| {
                 let sample = live.segment.sample(local);
                 let counters = sample.counters.iter().map(|&(_, value)| value).collect();
@@ -61,57 +61,61 @@ impl Source {
         rows
     }
 
-    fn node(&self, page: &mut Page) {
-        let node = self.site.node.to_string();
+    fn node(&self, page: &mut MetricsPage) {
+        let node = self.services.node.to_string();
         let version = env!("CARGO_PKG_VERSION");
-        page.family("node_info", Kind::Gauge, "The node, 1.");
+        page.family("node_info", MetricKind::Gauge, "The node, 1.");
         let labels = [("cluster", &*self.cluster), ("node", &*node), ("version", version)];
         page.sample(&labels, 1);
-        page.family("processors", Kind::Gauge, "Processors that ranks may use.");
-        page.sample(&[], self.site.cpus.len());
+        page.family("processors", MetricKind::Gauge, "Processors that ranks may use.");
+        page.sample(&[], self.services.cpus.len());
         page.family(
             "control_messages",
-            Kind::Counter,
+            MetricKind::Counter,
             "Control messages sent and received by the daemon.",
         );
         page.sample(&[], self.shared.messages.load(Ordering::Relaxed));
-        page.family("refused", Kind::Counter, "What the control plane dropped or refused.");
+        page.family("refused", MetricKind::Counter, "What the control plane dropped or refused.");
         for (reason, count) in self.shared.refusals.snapshot() {
             page.sample(&[("reason", &reason)], count);
         }
-        let live = self.site.live.borrow();
-        page.family("jobs", Kind::Gauge, "Jobs with ranks on the node.");
+        let live = self.services.live.borrow();
+        page.family("jobs", MetricKind::Gauge, "Jobs with ranks on the node.");
         page.sample(&[], live.len());
-        page.family("job_info", Kind::Gauge, "A job's name, 1.");
+        page.family("job_info", MetricKind::Gauge, "A job's name, 1.");
         for (job, live) in &*live {
             page.sample(&[("job", &job.to_string()), ("name", &live.name)], 1);
         }
-        page.family("job_ranks", Kind::Gauge, "A job's ranks on the node.");
+        page.family("job_ranks", MetricKind::Gauge, "A job's ranks on the node.");
         for (job, live) in &*live {
             page.sample(&[("job", &job.to_string())], live.load.len());
         }
     }
 
-    fn switching(&self, page: &mut Page) {
-        let (switches, [took, late]) = self.sampler.borrow().switches(&self.site);
-        page.family("switches", Kind::Counter, "Switches between jobs.");
+    fn switching(&self, page: &mut MetricsPage) {
+        let (switches, [took, late]) = self.sampler.borrow().switches(&self.services);
+        page.family("switches", MetricKind::Counter, "Switches between jobs.");
         page.sample(&[], switches.count);
-        page.family("missed_ticks", Kind::Counter, "Ticks of the timetable that were not kept.");
+        page.family(
+            "missed_ticks",
+            MetricKind::Counter,
+            "Ticks of the timetable that were not kept.",
+        );
         page.sample(&[], switches.missed_ticks);
         page.family(
             "switch_failures",
-            Kind::Counter,
+            MetricKind::Counter,
             "Jobs that could not be stopped or continued.",
         );
-        page.sample(&[], self.site.switcher.ring().failures());
+        page.sample(&[], self.services.switcher.ring().failures());
         summary(page, "switch_seconds", "Time that a switch took.", &switches.total, took);
         let help = "How far behind the timetable a switch began.";
         summary(page, "switch_lateness_seconds", help, &switches.lateness, late);
     }
 }
 
-impl Figures for Source {
-    fn write(&self, page: &mut Page) {
+impl MetricsSource for NodeMetrics {
+    fn write(&self, page: &mut MetricsPage) {
         self.node(page);
         self.switching(page);
         ranks(page, &self.rows());
@@ -136,13 +140,13 @@ fn rows_of(job: &str, all: impl Iterator<Item = (u32, u64, Vec<u64>)>, room: usi
     rows
 }
 
-fn ranks(page: &mut Page, rows: &[Row]) {
-    page.family("rank_idle", Kind::Gauge, "Ranks that wait with nothing else to do.");
+fn ranks(page: &mut MetricsPage, rows: &[Row]) {
+    page.family("rank_idle", MetricKind::Gauge, "Ranks that wait with nothing else to do.");
     for row in rows {
         page.sample(&[("job", &row.job), ("rank", &row.rank)], row.idle);
     }
     for (place, name) in NAMES.iter().enumerate() {
-        let kind = if is_level(name) { Kind::Gauge } else { Kind::Counter };
+        let kind = if is_level(name) { MetricKind::Gauge } else { MetricKind::Counter };
         page.family(&format!("rank_{name}"), kind, "Of the rank's channel; see docs/cluster.md.");
         for row in rows {
             // Round trips do not add up.
@@ -155,9 +159,9 @@ fn ranks(page: &mut Page, rows: &[Row]) {
     }
 }
 
-fn summary(page: &mut Page, name: &str, help: &str, values: &Percentiles, sum: u64) {
+fn summary(page: &mut MetricsPage, name: &str, help: &str, values: &Percentiles, sum: u64) {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    page.family(name, Kind::Summary, help);
+    page.family(name, MetricKind::Summary, help);
     for (quantile, value) in [("0.5", values.p50), ("0.9", values.p90), ("0.99", values.p99)] {
         page.sample(&[("quantile", quantile)], seconds(value));
     }

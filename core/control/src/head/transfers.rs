@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use super::jobs::{Job, Over, refusal};
+use super::jobs::{Job, PartState, refusal};
 use super::{ClientId, Head};
 use crate::message::{
     ClientReply, Command, ContentHash, JobState, Nanos, NodeSet, Outcome, RefusalKind,
@@ -235,10 +235,9 @@ impl Head {
 
 /// Every node of the job has answered or wants the program, and some want it.
 fn wants(job: &Job) -> bool {
-    let decided = job
-        .parts
-        .values()
-        .all(|part| part.prepared.is_some() || part.wanted.is_some() || part.over != Over::No);
+    let decided = job.parts.values().all(|part| {
+        part.prepared.is_some() || part.wanted.is_some() || part.state != PartState::Live
+    });
     job.record.state == JobState::Preparing
         && decided
         && job.parts.values().any(|part| part.wanted.is_some())

@@ -4,7 +4,7 @@
 
 use kumi_sched::{Line, Round};
 
-use super::slots::{Hot, NO_SLOT, Slots};
+use super::slots::{NO_SLOT, SlotState, Slots};
 use super::tally::Tally;
 use super::{Options, Run};
 use crate::error::SimError;
@@ -42,7 +42,7 @@ impl Track<'_> {
 
     /// A slot before which the job at a place of the ring is not over; without a cost of switching
     /// it is the one in which it will be.
-    fn lasts_until(&self, place: usize, hot: &Hot, options: &Options) -> u64 {
+    fn lasts_until(&self, place: usize, hot: &SlotState, options: &Options) -> u64 {
         let &Options { slice_ns, switch_ns, .. } = options;
         let (jobs, slots) = (self.line.jobs.len() as u64, self.line.slots.len() as u64);
         // The first turn may be the only one that costs no switch.
@@ -60,7 +60,7 @@ impl Track<'_> {
     }
 
     /// Lets the job at a place of the ring have its turns before the slot `until`. Returns how many.
-    fn serve(&self, place: usize, until: u64, hot: &mut Hot, options: &Options) -> Turns {
+    fn serve(&self, place: usize, until: u64, hot: &mut SlotState, options: &Options) -> Turns {
         let &Options { slice_ns, switch_ns, .. } = options;
         let all = self.line.turns(until - self.first, self.length);
         let (place, jobs) = (place as u64, self.line.jobs.len() as u64);
@@ -89,7 +89,7 @@ struct Turns {
 
 /// Goes on to the slot in which the next job is over or arrives, or as far as the policy knows what
 /// runs. Returns whether any slot has passed.
-pub(super) fn leap(
+pub(super) fn fast_forward(
     run: &mut Run<'_>,
     slots: &mut Slots,
     round: &mut Round,
@@ -148,8 +148,9 @@ fn until(slots: &Slots, round: &Round, options: &Options, most: u64) -> Option<u
     for line in round.lines() {
         let track = Track { line, length, first };
         for (place, job) in line.jobs.iter().enumerate() {
-            let there =
-                |hot: &&Hot| hot.size != 0 && (hot.expected <= first || hot.expected == NO_SLOT);
+            let there = |hot: &&SlotState| {
+                hot.size != 0 && (hot.expected <= first || hot.expected == NO_SLOT)
+            };
             let hot = slots.hot.get(job.0 as usize).filter(there)?;
             until = until.min(track.lasts_until(place, hot, options));
         }

@@ -17,7 +17,7 @@ const PART: usize = 2;
 
 /// What is kept for jobs of a user, or of all, that are not over.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Usage {
     jobs: usize,
     bytes: usize,
 }
@@ -74,7 +74,7 @@ impl Head {
         Err(refusal(RefusalKind::NoResources, message))
     }
 
-    fn held_by(&self, user: &User) -> Held {
+    fn held_by(&self, user: &User) -> Usage {
         self.held_by_user.get(&user.uid).copied().unwrap_or_default()
     }
 

@@ -9,11 +9,11 @@ use kumi_control::message::JobState;
 use kumi_sched::NodeId;
 
 use super::Shared;
-use crate::metrics::{Figures, Kind, Page};
+use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 
 /// What the main loop counts for the page.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct HeadCounters {
     /// Jobs that were asked for and not taken.
     pub(super) submissions_refused: Cell<u64>,
     /// Bytes of all jobs' kept output.
@@ -27,11 +27,11 @@ pub(super) struct Counts {
 }
 
 /// Where the figures come from.
-pub(super) struct Source {
+pub(super) struct HeadMetrics {
     pub(super) shared: Shared,
     /// Borrowed by the main loop while it handles an event, which it does without waiting.
     pub(super) head: Rc<RefCell<Head>>,
-    pub(super) counts: Rc<Counts>,
+    pub(super) counts: Rc<HeadCounters>,
 }
 
 /// States as `kumi ps` calls them.
@@ -47,8 +47,8 @@ fn place(state: &JobState) -> usize {
     }
 }
 
-impl Source {
-    fn jobs(&self, page: &mut Page) {
+impl HeadMetrics {
+    fn jobs(&self, page: &mut MetricsPage) {
         let head = self.head.borrow();
         let (mut jobs, mut ranks) = ([0u64; 5], [0u64; 5]);
         for record in head.records() {
@@ -56,54 +56,66 @@ impl Source {
             jobs[place] += 1;
             ranks[place] += u64::from(record.spec.request.ranks);
         }
-        page.family("head_jobs", Kind::Gauge, "Jobs in the head's table.");
+        page.family("head_jobs", MetricKind::Gauge, "Jobs in the head's table.");
         for (state, count) in STATES.iter().zip(jobs) {
             page.sample(&[("state", state)], count);
         }
-        page.family("head_job_ranks", Kind::Gauge, "Ranks of the jobs that are not over.");
+        page.family("head_job_ranks", MetricKind::Gauge, "Ranks of the jobs that are not over.");
         for (state, count) in STATES.iter().zip(ranks).take(4) {
             page.sample(&[("state", state)], count);
         }
         let up = (0..).map(NodeId).take(self.shared.config.nodes.len());
         let up = up.filter(|node| head.is_up(*node)).count();
-        page.family("head_nodes", Kind::Gauge, "Nodes of the cluster.");
+        page.family("head_nodes", MetricKind::Gauge, "Nodes of the cluster.");
         page.sample(&[("state", "up")], up);
         page.sample(&[("state", "down")], self.shared.config.nodes.len() - up);
         let timetable = head.timetable();
-        page.family("head_timetable_generation", Kind::Gauge, "Number of the timetable in force.");
+        page.family(
+            "head_timetable_generation",
+            MetricKind::Gauge,
+            "Number of the timetable in force.",
+        );
         page.sample(&[], timetable.generation);
-        page.family("head_timetable_slots", Kind::Gauge, "Slots after which it repeats.");
+        page.family("head_timetable_slots", MetricKind::Gauge, "Slots after which it repeats.");
         page.sample(&[], timetable.cycle());
-        page.family("head_slice_seconds", Kind::Gauge, "Length of a slice.");
+        page.family("head_slice_seconds", MetricKind::Gauge, "Length of a slice.");
         page.sample(&[], timetable.slice_ns as f64 / 1e9);
     }
 }
 
-impl Figures for Source {
-    fn write(&self, page: &mut Page) {
-        page.family("head_info", Kind::Gauge, "The head, 1.");
+impl MetricsSource for HeadMetrics {
+    fn write(&self, page: &mut MetricsPage) {
+        page.family("head_info", MetricKind::Gauge, "The head, 1.");
         let version = env!("CARGO_PKG_VERSION");
         page.sample(&[("cluster", &self.shared.config.name), ("version", version)], 1);
         self.jobs(page);
         let counts = &self.counts;
         page.family(
             "head_submissions_refused",
-            Kind::Counter,
+            MetricKind::Counter,
             "Jobs that were asked for and not taken.",
         );
         page.sample(&[], counts.submissions_refused.get());
-        page.family("head_spool_bytes", Kind::Gauge, "Output of jobs that is kept.");
+        page.family("head_spool_bytes", MetricKind::Gauge, "Output of jobs that is kept.");
         page.sample(&[], counts.spool_bytes.get());
-        page.family("head_spool_failures", Kind::Counter, "Output that could not be kept.");
+        page.family("head_spool_failures", MetricKind::Counter, "Output that could not be kept.");
         page.sample(&[], counts.spool_failures.get());
-        page.family("head_records_unwritten", Kind::Gauge, "Jobs whose record waits for the disk.");
+        page.family(
+            "head_records_unwritten",
+            MetricKind::Gauge,
+            "Jobs whose record waits for the disk.",
+        );
         page.sample(&[], counts.unwritten.get());
-        page.family("head_clients", Kind::Gauge, "Connections of clients.");
+        page.family("head_clients", MetricKind::Gauge, "Connections of clients.");
         page.sample(&[], counts.clients.get());
         let messages = self.shared.messages.load(Ordering::Relaxed);
-        page.family("head_control_messages", Kind::Counter, "Control messages of the head.");
+        page.family("head_control_messages", MetricKind::Counter, "Control messages of the head.");
         page.sample(&[], messages);
-        page.family("head_refused", Kind::Counter, "What the control plane dropped or refused.");
+        page.family(
+            "head_refused",
+            MetricKind::Counter,
+            "What the control plane dropped or refused.",
+        );
         for (reason, count) in self.shared.refusals.snapshot() {
             page.sample(&[("reason", &reason)], count);
         }

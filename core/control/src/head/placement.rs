@@ -7,7 +7,7 @@ use kumi_sched::{ClusterTime, JobId, NodeId};
 
 use super::Head;
 use super::jobs::{Job, refusal};
-use super::room::request_bytes;
+use super::quota::request_bytes;
 use crate::message::{
     JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, SealKey,
     User,
@@ -113,7 +113,7 @@ impl Head {
         if texts.chain(pairs).any(|text| text.contains('\0')) {
             return bad("paths, arguments and environment must not contain a zero byte");
         }
-        self.check_wishes(user, request)?;
+        self.check_demands(user, request)?;
         self.wanted_nodes(request).map(|_| ())
     }
 

@@ -3,14 +3,14 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_control::disclosure::{self, Disclosure, EXCHANGE, JobFacts, Neighbour, NodeFacts};
+use kumi_control::disclosure::{self, Disclosure, EXCHANGE, JobFacts, LinkPeer, NodeFacts};
 use kumi_net::disclosure::{JobSlot, NodeLoad, NodePage, RankState};
 use kumi_sched::{JobId, NodeId};
 use tokio::time::Instant;
 
-use super::machine::Machine;
+use super::machine_load::MachineLoad;
 use crate::clock::monotonic;
-use crate::job::{Live, Site};
+use crate::job::{LiveJob, NodeServices};
 
 /// Between looks at the ranks: while several jobs share the processors as the operating system
 /// likes, so that waits ask what is true, and otherwise.
@@ -20,10 +20,10 @@ const ALONE: Duration = Duration::from_millis(100);
 const MEASURE: Duration = Duration::from_secs(1);
 
 /// Writes the pages and takes part in the gossip.
-pub(super) struct Publisher {
-    site: Rc<Site>,
+pub(super) struct DisclosurePublisher {
+    services: Rc<NodeServices>,
     gossip: Disclosure,
-    machine: Machine,
+    machine: MachineLoad,
     incarnation: u64,
     next_look: Instant,
     next_exchange: Instant,
@@ -36,13 +36,13 @@ pub(super) struct Publisher {
     told: Vec<JobId>,
 }
 
-impl Publisher {
-    pub(super) fn new(site: &Rc<Site>, nodes: u32, incarnation: u64) -> Self {
+impl DisclosurePublisher {
+    pub(super) fn new(services: &Rc<NodeServices>, nodes: u32, incarnation: u64) -> Self {
         let now = Instant::now();
         Self {
-            site: Rc::clone(site),
-            gossip: Disclosure::new(Some(site.node), nodes),
-            machine: Machine::new(&site.cpus, site.address),
+            services: Rc::clone(services),
+            gossip: Disclosure::new(Some(services.node), nodes),
+            machine: MachineLoad::new(&services.cpus, services.address),
             incarnation,
             next_look: now,
             next_exchange: now,
@@ -54,16 +54,16 @@ impl Publisher {
     }
 
     /// A link is there.
-    pub(super) fn link_up(&mut self, link: Neighbour) {
+    pub(super) fn link_up(&mut self, link: LinkPeer) {
         self.gossip.link_up(link);
     }
 
     /// A link is gone.
-    pub(super) fn link_down(&mut self, link: Neighbour) {
+    pub(super) fn link_down(&mut self, link: LinkPeer) {
         self.gossip.link_down(link);
     }
 
-    /// When to call [`Publisher::look`] or [`Publisher::exchange`] next.
+    /// When to call [`DisclosurePublisher::look`] or [`DisclosurePublisher::exchange`] next.
     pub(super) fn due(&self) -> Instant {
         self.next_look.min(self.next_exchange)
     }
@@ -74,8 +74,8 @@ impl Publisher {
         if now < self.next_look {
             return;
         }
-        let live = self.site.live.borrow();
-        let shared = self.site.page.as_ref().is_some_and(|page| page.is_shared());
+        let live = self.services.live.borrow();
+        let shared = self.services.page.as_ref().is_some_and(|page| page.is_shared());
         self.next_look = now + if shared && live.len() > 1 { SHARED } else { ALONE };
         if now >= self.next_measure {
             self.next_measure = now + MEASURE;
@@ -83,15 +83,15 @@ impl Publisher {
             self.news = true;
         }
         let stamp = kumi_net::sys::now();
-        let page = self.site.page.as_ref();
+        let page = self.services.page.as_ref();
         let mut slots = Vec::with_capacity(live.len());
         for (&job, live) in live.iter() {
             let states = states(live);
             if let Some(page) = page {
-                publish_own(page, self.site.node, job, live, &states, stamp);
+                publish_own(page, self.services.node, job, live, &states, stamp);
             }
-            let mut slot = slot(job, &states, self.site.cpus.len());
-            if live.dormant {
+            let mut slot = slot(job, &states, self.services.cpus.len());
+            if live.idle {
                 slot.runnable.clear();
             }
             slots.push(slot);
@@ -99,10 +99,10 @@ impl Publisher {
         let total = |sum: u32, slot: &JobSlot| sum.saturating_add(count(slot.runnable.len()));
         self.load.runnable = slots.iter().fold(0, total);
         self.load.jobs = count(slots.len());
-        self.load.processors = count(self.site.cpus.len());
+        self.load.processors = count(self.services.cpus.len());
         if let Some(page) = page {
             page.set_jobs(&slots);
-            page.set_node(self.site.node.0, stamp, &self.load);
+            page.set_node(self.services.node.0, stamp, &self.load);
         }
     }
 
@@ -118,18 +118,18 @@ impl Publisher {
     }
 
     /// What to say on a link.
-    pub(super) fn message(&mut self, to: Neighbour) -> Vec<NodeFacts> {
+    pub(super) fn message(&mut self, to: LinkPeer) -> Vec<NodeFacts> {
         self.gossip.message(monotonic(), to)
     }
 
     /// Takes what came on a link; returns how much of it broke the rules.
-    pub(super) fn receive(&mut self, from: Neighbour, message: Vec<NodeFacts>) -> u64 {
+    pub(super) fn receive(&mut self, from: LinkPeer, message: Vec<NodeFacts>) -> u64 {
         let refused = self.gossip.receive(monotonic(), from, message);
         let changed = self.gossip.take_changed();
-        if let Some(page) = &self.site.page {
+        if let Some(page) = &self.services.page {
             for node in changed {
                 if let Some((facts, stamp)) = self.gossip.node(node) {
-                    publish_other(page, &self.site, facts, stamp / 1_000);
+                    publish_other(page, &self.services, facts, stamp / 1_000);
                 }
             }
         }
@@ -138,15 +138,15 @@ impl Publisher {
 
     /// Says something new to others: what was measured anew, or which jobs have come or gone.
     fn tell(&mut self) {
-        let live = self.site.live.borrow();
+        let live = self.services.live.borrow();
         let jobs: Vec<JobId> = live.keys().copied().collect();
         if !std::mem::take(&mut self.news) && jobs == self.told {
             return;
         }
-        let page = self.site.page.as_deref();
+        let page = self.services.page.as_deref();
         let load = &self.load;
         let facts = NodeFacts {
-            node: self.site.node,
+            node: self.services.node,
             incarnation: self.incarnation,
             count: 0,
             age_ms: 0,
@@ -166,7 +166,7 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn states(live: &Live) -> Vec<RankState> {
+fn states(live: &LiveJob) -> Vec<RankState> {
     let state = |local| match live.segment.rank_state(local) {
         state if live.stopped => stop(state),
         state => state,
@@ -187,12 +187,12 @@ fn publish_own(
     page: &NodePage,
     node: NodeId,
     job: JobId,
-    live: &Live,
+    live: &LiveJob,
     states: &[RankState],
     stamp: u64,
 ) {
     let Some(job_page) = &live.page else { return };
-    let stopped = !page.has_turn(job.0) && !live.dormant;
+    let stopped = !page.has_turn(job.0) && !live.idle;
     for (rank, &state) in (live.first..).zip(states) {
         let state = if stopped { stop(state) } else { state };
         job_page.set_rank(rank, node.0, state, stamp);
@@ -205,7 +205,7 @@ fn stop(state: RankState) -> RankState {
 }
 
 /// Writes what another node says. `stamp` in microseconds.
-fn publish_other(page: &NodePage, site: &Site, facts: &NodeFacts, stamp: u64) {
+fn publish_other(page: &NodePage, services: &NodeServices, facts: &NodeFacts, stamp: u64) {
     let load = NodeLoad {
         processors: facts.processors,
         runnable: facts.runnable,
@@ -217,7 +217,7 @@ fn publish_other(page: &NodePage, site: &Site, facts: &NodeFacts, stamp: u64) {
         age_us: 0,
     };
     page.set_node(facts.node.0, stamp, &load);
-    let live = site.live.borrow();
+    let live = services.live.borrow();
     for job in &facts.jobs {
         let Some(job_page) = live.get(&job.job).and_then(|live| live.page.as_ref()) else {
             continue;
@@ -236,7 +236,7 @@ fn publish_other(page: &NodePage, site: &Site, facts: &NodeFacts, stamp: u64) {
     }
 }
 
-fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
+fn facts_of(page: Option<&NodePage>, job: JobId, live: &LiveJob) -> JobFacts {
     let wire = |state| match state {
         RankState::Idle => disclosure::RankState::Idle,
         RankState::Over => disclosure::RankState::Over,
@@ -244,7 +244,7 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
         RankState::Unknown => disclosure::RankState::Unknown,
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
-    let runs = live.dormant || page.is_none_or(|page| page.has_turn(job.0));
+    let runs = live.idle || page.is_none_or(|page| page.has_turn(job.0));
     let scheduled = runs && !live.stopped;
     JobFacts::new(job, scheduled, live.first, &states)
 }

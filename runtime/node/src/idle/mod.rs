@@ -4,8 +4,8 @@
 //! are taken off the switching thread's path, ten times a second and with a hundredth of a processor at most. A stopped job
 //! uses no time because it is stopped, so what counts are its turns: it must have had some and used nothing of them.
 
-mod judge;
-mod threads;
+mod detector;
+mod thread_times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -16,9 +16,9 @@ use kumi_sched::{JobId, Mode, Timetable};
 use tokio::time::Instant;
 
 use crate::clock::monotonic;
-use crate::job::{Live, Processes, Site};
-use judge::{Allowance, Doing, Judge};
-use threads::Threads;
+use crate::job::{LiveJob, NodeServices, ProcessTable};
+use detector::{Activity, IdleAllowance, IdleDetector};
+use thread_times::ThreadTimes;
 
 /// Between looks.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -48,32 +48,32 @@ pub fn check_ms(milliseconds: u64) -> Result<(), String> {
 
 /// Looks at the jobs of the node now and then.
 #[derive(Debug)]
-pub(crate) struct Quiets {
+pub(crate) struct IdleMonitor {
     /// Nanoseconds; 0: never.
     after: u64,
     gang: bool,
     slice_ns: u64,
     next: Instant,
-    watches: BTreeMap<JobId, Watch>,
+    watches: BTreeMap<JobId, WatchedJob>,
     /// Of the system, where there is a job without a control group, and when it was read.
-    table: Option<(Instant, Processes)>,
+    table: Option<(Instant, ProcessTable)>,
 }
 
 /// What is remembered of a job from look to look.
 #[derive(Debug)]
-struct Watch {
-    judge: Judge,
+struct WatchedJob {
+    detector: IdleDetector,
     at: u64,
     turns: u64,
     on: bool,
-    dormant: bool,
+    idle: bool,
     standings: Vec<Standing>,
     /// Processor time of all that is or was in its control group, nanoseconds.
     used: Option<u64>,
-    threads: Threads,
+    thread_times: ThreadTimes,
 }
 
-impl Quiets {
+impl IdleMonitor {
     /// Jobs count as idle after so many milliseconds; 0: never.
     pub(crate) fn new(after_ms: u64) -> Self {
         Self {
@@ -87,13 +87,13 @@ impl Quiets {
     }
 
     /// The timetable by which jobs run, almost from now on: those outside the rotation are told.
-    pub(crate) fn set_timetable(&mut self, site: &Site, timetable: &Timetable) {
+    pub(crate) fn set_timetable(&mut self, services: &NodeServices, timetable: &Timetable) {
         self.gang = matches!(timetable.mode, Mode::Gang { .. });
         self.slice_ns = timetable.slice_ns;
-        for (job, live) in site.live.borrow_mut().iter_mut() {
-            live.dormant = self.gang && timetable.dormant.binary_search(job).is_ok();
+        for (job, live) in services.live.borrow_mut().iter_mut() {
+            live.idle = self.gang && timetable.idle.binary_search(job).is_ok();
             if let Some(page) = &live.page {
-                page.set_dormant(live.dormant);
+                page.set_dormant(live.idle);
             }
         }
     }
@@ -104,48 +104,49 @@ impl Quiets {
     }
 
     /// Looks at all jobs; what has changed: whether they have nothing to do.
-    pub(crate) fn look(&mut self, site: &Site) -> Vec<(JobId, bool)> {
+    pub(crate) fn look(&mut self, services: &NodeServices) -> Vec<(JobId, bool)> {
         let begin = Instant::now();
-        let live = site.live.borrow();
+        let live = services.live.borrow();
         let mut before = std::mem::take(&mut self.watches);
         let mut changes = Vec::new();
         if self.after > 0 && self.gang {
             self.read_table(&live, begin);
-            let current = site.switcher.ring().current();
+            let current = services.switcher.ring().current();
             for (&job, live) in live.iter().filter(|(_, live)| live.started) {
-                let on = live.dormant || current == Some(job);
-                let look = Look { now: monotonic(), on, slice_ns: self.slice_ns };
+                let on = live.idle || current == Some(job);
+                let look = Observation { now: monotonic(), on, slice_ns: self.slice_ns };
                 let watch = before.remove(&job);
-                let mut watch = watch.unwrap_or_else(|| Watch::new(self.after, &look, live));
-                if let Some(quiet) = watch.look(&look, live, &|| self.processes(site, job, live)) {
-                    changes.push((job, quiet));
+                let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
+                if let Some(idle) = watch.look(&look, live, &|| self.processes(services, job, live))
+                {
+                    changes.push((job, idle));
                 }
                 self.watches.insert(job, watch);
             }
         } else {
-            let quiet = before.into_iter().filter(|(_, watch)| watch.judge.is_quiet());
-            changes.extend(quiet.map(|(job, _)| (job, false)));
+            let idle = before.into_iter().filter(|(_, watch)| watch.detector.is_idle());
+            changes.extend(idle.map(|(job, _)| (job, false)));
         }
         self.next = begin + INTERVAL.max(begin.elapsed() * SHARE);
         changes
     }
 
-    fn read_table(&mut self, live: &BTreeMap<JobId, Live>, now: Instant) {
+    fn read_table(&mut self, live: &BTreeMap<JobId, LiveJob>, now: Instant) {
         if live.values().all(|live| live.group.is_some()) {
             self.table = None;
         } else if self.table.as_ref().is_none_or(|(read, _)| now.duration_since(*read) >= TABLE) {
-            self.table = Some((now, Processes::read()));
+            self.table = Some((now, ProcessTable::read()));
         }
     }
 
     /// The processes of a job, as far as they are known.
-    fn processes(&self, site: &Site, job: JobId, live: &Live) -> BTreeSet<i32> {
+    fn processes(&self, services: &NodeServices, job: JobId, live: &LiveJob) -> BTreeSet<i32> {
         let ranks = live.leaders();
         let listed = live.group.as_ref().and_then(|group| group.processes().ok());
         let mut all = listed.unwrap_or_else(|| match &self.table {
             Some((_, table)) => {
-                let live = site.live.borrow();
-                let known: BTreeSet<i32> = live.values().flat_map(Live::leaders).collect();
+                let live = services.live.borrow();
+                let known: BTreeSet<i32> = live.values().flat_map(LiveJob::leaders).collect();
                 table.of(job, &ranks, &known)
             }
             None => BTreeSet::new(),
@@ -156,57 +157,57 @@ impl Quiets {
 }
 
 /// When a look is taken.
-struct Look {
+struct Observation {
     now: u64,
     /// The job runs, as far as the timetable goes.
     on: bool,
     slice_ns: u64,
 }
 
-impl Watch {
-    fn new(after: u64, look: &Look, live: &Live) -> Self {
+impl WatchedJob {
+    fn new(after: u64, look: &Observation, live: &LiveJob) -> Self {
         Self {
-            judge: Judge::new(after, look.now),
+            detector: IdleDetector::new(after, look.now),
             at: look.now,
             turns: live.turns.load(Ordering::Relaxed),
             on: false,
-            dormant: false,
+            idle: false,
             standings: Vec::new(),
             used: None,
-            threads: Threads::default(),
+            thread_times: ThreadTimes::default(),
         }
     }
 
     /// Whether the job has nothing to do, if that has changed.
     fn look(
         &mut self,
-        look: &Look,
-        live: &Live,
+        look: &Observation,
+        live: &LiveJob,
         processes: &dyn Fn() -> BTreeSet<i32>,
     ) -> Option<bool> {
         let turns = live.turns.load(Ordering::Relaxed);
         let begun = turns.saturating_sub(self.turns);
         let throughout = begun == 0 && self.on && look.on;
-        let allowance = Allowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
+        let allowance = IdleAllowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
         let standings: Vec<Standing> =
             (0..live.load.len()).map(|local| live.segment.standing(local)).collect();
         let exempt = self.spinning(live, &standings);
         let pending = standings.iter().any(|standing| standing.pending);
         let mut doing = self.doing(&allowance, live, &exempt, processes);
-        if pending && doing == Doing::Nothing {
-            doing = Doing::Little;
+        if pending && doing == Activity::None {
+            doing = Activity::Slight;
         }
         (self.at, self.turns, self.on) = (look.now, turns, look.on);
-        (self.dormant, self.standings) = (live.dormant, standings);
+        (self.idle, self.standings) = (live.idle, standings);
         // Whether a thread of a stopped job would run cannot be seen.
-        let ready = || look.on && threads::some_ready(&processes(), &exempt);
-        self.judge.look(look.now, (begun, throughout), doing, ready)
+        let ready = || look.on && thread_times::some_ready(&processes(), &exempt);
+        self.detector.look(look.now, (begun, throughout), doing, ready)
     }
 
     /// The first threads of ranks that have been in the same wait since the last look: whatever they do is waiting. Of a
     /// job outside the rotation waits do not spin, so there nobody is believed.
-    fn spinning(&self, live: &Live, standings: &[Standing]) -> BTreeSet<i32> {
-        if live.dormant && self.dormant {
+    fn spinning(&self, live: &LiveJob, standings: &[Standing]) -> BTreeSet<i32> {
+        if live.idle && self.idle {
             return BTreeSet::new();
         }
         let ranks = live.leaders().into_iter().zip(self.standings.iter().zip(standings));
@@ -217,17 +218,17 @@ impl Watch {
     /// What its threads have done, those in `exempt` aside.
     fn doing(
         &mut self,
-        allowance: &Allowance,
-        live: &Live,
+        allowance: &IdleAllowance,
+        live: &LiveJob,
         exempt: &BTreeSet<i32>,
         processes: &dyn Fn() -> BTreeSet<i32>,
-    ) -> Doing {
+    ) -> Activity {
         let used = live.group.as_ref().and_then(|group| group.processor_time().ok());
         let before = std::mem::replace(&mut self.used, used);
         let grown = used.zip(before).map(|(used, before)| used.saturating_sub(before));
-        if grown.is_some_and(|grown| self.threads.may_skip(allowance, grown)) {
-            return Doing::Nothing;
+        if grown.is_some_and(|grown| self.thread_times.may_skip(allowance, grown)) {
+            return Activity::None;
         }
-        self.threads.look(allowance, exempt, grown, processes)
+        self.thread_times.look(allowance, exempt, grown, processes)
     }
 }

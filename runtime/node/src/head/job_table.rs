@@ -64,7 +64,7 @@ impl From<TableError> for Failure {
 
 /// The open table.
 #[derive(Debug)]
-pub struct Table {
+pub struct JobTable {
     connection: Connection,
     /// Keys of jobs that are over may still be in the log of changes.
     keys_left: bool,
@@ -82,7 +82,7 @@ fn version() -> u32 {
     SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
 }
 
-impl Table {
+impl JobTable {
     /// Opens the table at `path`, or makes it.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ pub(crate) mod tests {
     fn records_survive() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
-        let mut table = Table::open(&path).unwrap();
+        let mut table = JobTable::open(&path).unwrap();
         assert_eq!(table.load().unwrap(), []);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let first = record(1, JobState::Queued);
@@ -263,7 +263,7 @@ pub(crate) mod tests {
         let first = record(1, JobState::Ended(Outcome::Success));
         table.persist([&first]).unwrap();
         drop(table);
-        let mut table = Table::open(&path).unwrap();
+        let mut table = JobTable::open(&path).unwrap();
         assert_eq!(table.load().unwrap(), [first, second]);
     }
 
@@ -272,7 +272,7 @@ pub(crate) mod tests {
     fn keys_of_jobs_that_are_over_are_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
-        let mut table = Table::open(&path).unwrap();
+        let mut table = JobTable::open(&path).unwrap();
         let key = *b"a key of a job..";
         let found = || {
             let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -313,13 +313,13 @@ pub(crate) mod tests {
     fn other_versions_and_damage_are_told() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
-        let mut table = Table::open(&path).unwrap();
+        let mut table = JobTable::open(&path).unwrap();
         table.persist([&record(3, JobState::Queued)]).unwrap();
         table.connection.execute("UPDATE jobs SET record = x'00'", []).unwrap();
         assert!(matches!(table.load(), Err(TableError::Damaged { job: 3, .. })));
         table.connection.pragma_update(None, "user_version", 99 << 16 | 1).unwrap();
         drop(table);
-        let error = Table::open(&path).unwrap_err();
+        let error = JobTable::open(&path).unwrap_err();
         assert!(error.to_string().contains("99.1"));
         assert_eq!(Failure::from(error).code, ExitCode::Version);
     }
@@ -327,7 +327,7 @@ pub(crate) mod tests {
     #[test]
     fn the_oldest_of_many_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let mut table = Table::open(&dir.path().join("head.db")).unwrap();
+        let mut table = JobTable::open(&dir.path().join("head.db")).unwrap();
         let mut records = vec![record(1, JobState::Running)];
         records.extend((2..4100).map(|job| record(job, JobState::Ended(Outcome::Killed))));
         table.persist(&records).unwrap();

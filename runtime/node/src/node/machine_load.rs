@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// What was measured last.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct MachineLoad {
     cpus: Vec<usize>,
     /// The node's address is the machine's own: nodes of a cluster on one machine without namespaces.
     loopback: bool,
@@ -16,7 +16,7 @@ pub(super) struct Machine {
     bytes: Option<(Instant, u64)>,
 }
 
-impl Machine {
+impl MachineLoad {
     pub(super) fn new(cpus: &[usize], address: Ipv4Addr) -> Self {
         let loopback = address.is_loopback();
         Self { cpus: cpus.to_vec(), loopback, ticks: None, bytes: None }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_processors_memory_and_interfaces() {
-        let mut machine = Machine::new(&[0], Ipv4Addr::LOCALHOST);
+        let mut machine = MachineLoad::new(&[0], Ipv4Addr::LOCALHOST);
         let mut load = NodeLoad::default();
         machine.measure(&mut load);
         machine.measure(&mut load);

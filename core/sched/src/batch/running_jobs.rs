@@ -13,28 +13,28 @@ use crate::JobId;
 /// lies in the future: it counts as having no idea, and the plan goes on. A job of which nothing is
 /// known (taken back from another policy) never ends as far as the plan goes.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
-    jobs: BTreeMap<JobId, Run>,
+pub(crate) struct RunningJobs {
+    jobs: BTreeMap<JobId, RunningJob>,
     ends: BTreeSet<(u64, JobId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct RunningJob {
     start: u64,
     end: u64,
     nodes: u32,
 }
 
-impl Running {
+impl RunningJobs {
     pub(crate) fn insert(&mut self, job: JobId, nodes: u32, start: u64, estimate: Option<u64>) {
         let end = estimate.map_or(u64::MAX, |estimate| start.saturating_add(estimate));
-        self.jobs.insert(job, Run { start, end, nodes });
+        self.jobs.insert(job, RunningJob { start, end, nodes });
         self.ends.insert((end, job));
     }
 
     /// When the job was expected to end.
     pub(crate) fn remove(&mut self, job: JobId) -> Option<u64> {
-        let Run { end, .. } = self.jobs.remove(&job)?;
+        let RunningJob { end, .. } = self.jobs.remove(&job)?;
         self.ends.remove(&(end, job));
         Some(end)
     }

@@ -9,7 +9,7 @@ use crate::{ClusterTime, Column, JobId, MatrixGang, NodeId, Policy, Request};
 /// No two jobs share a node, but those that were taken back from another policy may. As long as
 /// there are such, all take turns as the rows of a matrix do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedJobs {
     jobs: BTreeMap<JobId, Vec<NodeId>>,
     active: BTreeSet<JobId>,
     /// Jobs by node number.
@@ -20,7 +20,7 @@ pub(crate) struct Placed {
     turn: u64,
 }
 
-impl Placed {
+impl PlacedJobs {
     pub(crate) fn contains(&self, job: JobId) -> bool {
         self.jobs.contains_key(&job)
     }

@@ -9,13 +9,13 @@ use kumi_sim::{Job, Monitor, Options, Outcome, SECOND, Workload, engine, policie
 use proptest::prelude::*;
 
 /// A policy that keeps to itself what is to come, or only counts that it is asked.
-struct Quiet {
+struct WithoutForecast {
     policy: Box<dyn Policy + Send>,
     tells: bool,
     told: u64,
 }
 
-impl Policy for Quiet {
+impl Policy for WithoutForecast {
     fn sharing(&self) -> Sharing {
         self.policy.sharing()
     }
@@ -68,7 +68,7 @@ impl Policy for Quiet {
 
 /// What comes out, and how many slots were not run one by one.
 fn run(name: &str, tells: bool, workload: &Workload, options: &Options) -> (Outcome, u64) {
-    let mut policy = Quiet { policy: policies::by_name(name).unwrap(), tells, told: 0 };
+    let mut policy = WithoutForecast { policy: policies::by_name(name).unwrap(), tells, told: 0 };
     let outcome = engine::run(name, &mut policy, workload, options, &Monitor::default()).unwrap();
     (outcome, policy.told)
 }

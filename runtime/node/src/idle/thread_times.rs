@@ -5,11 +5,11 @@ use std::fs;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::judge::{Allowance, Doing};
+use super::detector::{Activity, IdleAllowance};
 
 /// The threads of a job and the processor time that each had used at the last look, in nanoseconds.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
+pub(super) struct ThreadTimes {
     used: BTreeMap<i32, u64>,
     /// All were looked at last time.
     known: bool,
@@ -25,10 +25,10 @@ const MOST_THREADS: usize = 4096;
 /// How much may be skipped, as a multiple of what one thread may use.
 const MOST_SKIPPED: u64 = 4;
 
-impl Threads {
+impl ThreadTimes {
     /// Whether this look need not go to them, because all that there are and were have used so little; now and then it does
     /// all the same.
-    pub(super) fn may_skip(&mut self, allowance: &Allowance, grown: u64) -> bool {
+    pub(super) fn may_skip(&mut self, allowance: &IdleAllowance, grown: u64) -> bool {
         let skipped = self.skipped.saturating_add(grown);
         let may = self.known
             && grown <= allowance.each
@@ -43,18 +43,18 @@ impl Threads {
     /// all processes there are and were have used, if it is known.
     pub(super) fn look(
         &mut self,
-        allowance: &Allowance,
+        allowance: &IdleAllowance,
         exempt: &BTreeSet<i32>,
         grown: Option<u64>,
         processes: &dyn Fn() -> BTreeSet<i32>,
-    ) -> Doing {
+    ) -> Activity {
         if let Some((process, thread)) = self.busy.filter(|(_, thread)| !exempt.contains(thread))
             && let Some(now) = processor_time(process, thread)
         {
             let before = self.used.insert(thread, now);
             let more = before.map_or(0, |before| now.saturating_sub(before));
-            let doing = allowance.judge(more, more, 0);
-            if doing != Doing::Nothing {
+            let doing = allowance.detector(more, more, 0);
+            if doing != Activity::None {
                 self.known = false;
                 return doing;
             }
@@ -63,13 +63,13 @@ impl Threads {
         let (mut one, mut all, mut unexempt) = (0, 0_u64, 0_u64);
         self.busy = None;
         for process in processes() {
-            let threads = threads_of(process);
-            if used.len() + threads.len() > MOST_THREADS {
+            let thread_times = threads_of(process);
+            if used.len() + thread_times.len() > MOST_THREADS {
                 (self.known, self.busy) = (false, None);
                 self.used.clear();
-                return Doing::Much;
+                return Activity::Busy;
             }
-            for thread in threads {
+            for thread in thread_times {
                 let Some(now) = processor_time(process, thread) else { continue };
                 used.insert(thread, now);
                 let more = now.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
@@ -88,20 +88,20 @@ impl Threads {
         // What nobody who is there has used was used by somebody who has ended.
         let ended = grown.map_or(0, |grown| grown.saturating_sub(all));
         let (one, unexempt) = (one.max(ended), unexempt.saturating_add(ended));
-        let doing = allowance.judge(one, unexempt, std::mem::take(&mut self.skipped));
-        if doing == Doing::Nothing {
+        let doing = allowance.detector(one, unexempt, std::mem::take(&mut self.skipped));
+        if doing == Activity::None {
             self.busy = None;
         }
-        if std::mem::replace(&mut self.known, true) { doing } else { Doing::Much }
+        if std::mem::replace(&mut self.known, true) { doing } else { Activity::Busy }
     }
 }
 
 /// Whether one of the threads of these processes, those in `exempt` aside, runs, would run, or waits for a disk.
 pub(super) fn some_ready(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> bool {
-    let threads = processes
+    let thread_times = processes
         .iter()
         .flat_map(|&process| threads_of(process).into_iter().map(move |thread| (process, thread)));
-    let others = threads.filter(|(_, thread)| !exempt.contains(thread));
+    let others = thread_times.filter(|(_, thread)| !exempt.contains(thread));
     // One more than may be: that is something, too.
     others.take(MOST_THREADS + 1).enumerate().any(|(number, (process, thread))| {
         number == MOST_THREADS
@@ -139,8 +139,8 @@ fn parse_stat(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
-    let mut times = fields.skip(10).map(str::parse::<u64>);
-    Some((state, times.next()?.ok()?.saturating_add(times.next()?.ok()?)))
+    let mut durations = fields.skip(10).map(str::parse::<u64>);
+    Some((state, durations.next()?.ok()?.saturating_add(durations.next()?.ok()?)))
 }
 
 #[cfg(test)]
@@ -174,7 +174,8 @@ mod tests {
         }
     }
 
-    const LITTLE: Allowance = Allowance { each: 1_000_000, all: 10_000_000, little: 2_000_000 };
+    const LITTLE: IdleAllowance =
+        IdleAllowance { each: 1_000_000, all: 10_000_000, little: 2_000_000 };
 
     /// Looks until one finds this.
     fn until(busy: bool, mut look: impl FnMut() -> bool) {
@@ -189,9 +190,9 @@ mod tests {
     fn a_process_that_reads_is_told_from_one_that_computes() {
         let (reads, computes) = (Process::start("read x"), Process::start("while :; do :; done"));
         for (process, busy) in [(&reads, false), (&computes, true)] {
-            let mut threads = Threads::default();
+            let mut thread_times = ThreadTimes::default();
             let mut look = |exempt: &BTreeSet<i32>| {
-                threads.look(&LITTLE, exempt, None, &|| process.set()) == Doing::Much
+                thread_times.look(&LITTLE, exempt, None, &|| process.set()) == Activity::Busy
             };
             assert!(look(&BTreeSet::new()), "nothing is known yet");
             until(busy, || look(&BTreeSet::new()));
@@ -205,9 +206,10 @@ mod tests {
     #[test]
     fn what_has_ended_is_missed() {
         let reads = Process::start("read x");
-        let mut threads = Threads::default();
+        let mut thread_times = ThreadTimes::default();
         let mut look = |grown| {
-            threads.look(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set()) != Doing::Nothing
+            thread_times.look(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set())
+                != Activity::None
         };
         look(0);
         until(false, || look(0));
@@ -217,16 +219,16 @@ mod tests {
 
     #[test]
     fn little_is_skipped_until_it_is_much() {
-        let mut threads = Threads::default();
-        assert!(!threads.may_skip(&LITTLE, 0), "nothing is known yet");
-        threads.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
-        assert!(!threads.may_skip(&LITTLE, LITTLE.each + 1));
+        let mut thread_times = ThreadTimes::default();
+        assert!(!thread_times.may_skip(&LITTLE, 0), "nothing is known yet");
+        thread_times.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        assert!(!thread_times.may_skip(&LITTLE, LITTLE.each + 1));
         for _ in 0..MOST_SKIPPED {
-            assert!(threads.may_skip(&LITTLE, LITTLE.each));
+            assert!(thread_times.may_skip(&LITTLE, LITTLE.each));
         }
-        assert!(!threads.may_skip(&LITTLE, LITTLE.each));
-        threads.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
-        assert!(threads.may_skip(&LITTLE, LITTLE.each));
+        assert!(!thread_times.may_skip(&LITTLE, LITTLE.each));
+        thread_times.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        assert!(thread_times.may_skip(&LITTLE, LITTLE.each));
     }
 
     #[test]

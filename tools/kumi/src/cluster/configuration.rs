@@ -1,7 +1,7 @@
 //! Turns what the command line says into a cluster's configuration, and writes it with its keys.
 
 use super::netns;
-use crate::cli::{Cpus, Place, Policy, Sharing};
+use crate::cli::{Cpus, NodePlacementArgs, Policy, SharingArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
@@ -17,8 +17,8 @@ use std::path::Path;
 /// The configuration for this place; `namespaces` says whether local nodes get their own.
 pub fn config(
     context: &Context,
-    place: &Place,
-    sharing: &Sharing,
+    place: &NodePlacementArgs,
+    sharing: &SharingArgs,
     namespaces: bool,
 ) -> Result<ClusterConfig, Error> {
     let (kind, head, nodes) = match (&place.hosts, place.local) {

@@ -10,7 +10,7 @@ use crate::message::{ContentHash, NodeSet, PreparedNode, RankStatus, Report};
 
 /// Reports of this node and of those below it on one job, kept until the head says `Forget`.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct RetainedReports {
     pub(super) prepared: BTreeMap<NodeId, PreparedNode>,
     /// Answers to `Prepare` that are still to come: combining waits for them.
     pub(super) awaiting: BTreeSet<NodeId>,
@@ -27,12 +27,12 @@ pub(super) struct Kept {
     /// Of these the parent does not know it yet.
     unsent_freed: BTreeSet<NodeId>,
     /// Where the job has nothing to do.
-    pub(super) quiet: BTreeSet<NodeId>,
+    pub(super) idle: BTreeSet<NodeId>,
     /// Of these the parent knows it.
-    pub(super) told_quiet: BTreeSet<NodeId>,
+    pub(super) reported_idle: BTreeSet<NodeId>,
 }
 
-impl Kept {
+impl RetainedReports {
     /// Nodes that left will report again by themselves where they attach next.
     fn drop_nodes(&mut self, gone: &dyn Fn(NodeId) -> bool) {
         self.prepared.retain(|&node, _| !gone(node));
@@ -42,8 +42,8 @@ impl Kept {
             &mut self.abandoned,
             &mut self.freed,
             &mut self.unsent_freed,
-            &mut self.quiet,
-            &mut self.told_quiet,
+            &mut self.idle,
+            &mut self.reported_idle,
         ] {
             nodes.retain(|&node| !gone(node));
         }
@@ -69,7 +69,7 @@ impl Kept {
             && self.awaiting.is_empty()
             && self.abandoned.is_empty()
             && self.freed.is_empty()
-            && self.quiet.is_empty()
+            && self.idle.is_empty()
             && self.wanted.as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
 }
 
 impl Agent {
-    pub(super) fn keep(&mut self, job: JobId) -> &mut Kept {
+    pub(super) fn keep(&mut self, job: JobId) -> &mut RetainedReports {
         self.kept.entry(job).or_default()
     }
 
@@ -102,7 +102,7 @@ impl Agent {
         }
         self.flush_output();
         for &job in &jobs {
-            self.repeat_quiet(job);
+            self.repeat_idle(job);
             self.repeat_end(job);
         }
     }
@@ -168,7 +168,7 @@ impl Agent {
     }
 
     pub(super) fn send_answers_if_complete(&mut self, job: JobId) {
-        if self.kept.get(&job).is_some_and(Kept::is_complete) {
+        if self.kept.get(&job).is_some_and(RetainedReports::is_complete) {
             self.send_answers(job);
         }
     }
@@ -205,7 +205,7 @@ impl Agent {
         // Answers of others may have waited for a node that will not answer any more.
         self.send_answers_if_complete(job);
         self.send_freed_if_complete(job);
-        self.send_quiet_if_complete(job);
+        self.send_idle_if_complete(job);
     }
 
     /// Says that the job is gone from here and below once it is gone everywhere there: the head
@@ -244,7 +244,7 @@ impl Agent {
             self.keep(job).drop_nodes(&|node| nodes.contains(&node));
             self.send_answers_if_complete(job);
             self.send_freed_if_complete(job);
-            self.send_quiet_if_complete(job);
+            self.send_idle_if_complete(job);
         }
         self.kept.retain(|_, kept| !kept.is_empty());
     }

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 const SOCKET_NAME: usize = 107;
 
 /// The directory, which no other `kumi cluster` command works on meanwhile.
-pub struct Claim {
+pub struct DirectoryLock {
     dir: PathBuf,
     /// It was made for this claim.
     pub fresh: bool,
     _lock: File,
 }
 
-impl Claim {
+impl DirectoryLock {
     /// Makes the directory if there is none, and claims it.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let dir = context.dir().to_owned();
