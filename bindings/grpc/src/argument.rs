@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
-use kumi_call::{Arg, Array, ArrayMut, Lent, LentMut, Outcome, Shape};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_call::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
+use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
@@ -295,7 +295,8 @@ impl Reader<'_> {
             Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
             Given::Address(address) if address.is_null() => Ok(None),
             Given::Address(address) => {
-                let Form::Text { capacity: Some(capacity) } = self.plan()?.arguments[index].form
+                let ArgumentForm::Text { capacity: Some(capacity) } =
+                    self.plan()?.arguments[index].form
                 else {
                     return Err(self.wrong(index, "is a text of no stated size"));
                 };
@@ -336,7 +337,7 @@ impl Reader<'_> {
             Given::Address(address) => {
                 let order = self.order;
                 let argument = &self.plan()?.arguments[index];
-                let Form::Array(element, own) = argument.form else {
+                let ArgumentForm::Array(element, own) = argument.form else {
                     return Err(self.wrong(index, "is no array"));
                 };
                 let dims = argument.axes.iter().map(|axis| axis.size).collect();
@@ -361,14 +362,14 @@ impl Reader<'_> {
         }
         if mode == Mode::In {
             // SAFETY: the caller promises that it is there and stays as it is; not null unless empty.
-            let lent = unsafe { Lent::new(data.cast_const().cast(), bytes) };
+            let lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
         if !writable {
             return Err(self.wrong(index, "comes back: an array that can be written is needed"));
         }
         // SAFETY: the caller promises that nobody else uses it; not null unless empty.
-        let lent = unsafe { LentMut::new(data.cast(), bytes) };
+        let lent = unsafe { LentBytesMut::new(data.cast(), bytes) };
         Ok(Arg::Out(ArrayMut::lent(lent, shape)))
     }
 }

@@ -1,15 +1,15 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-mod lend;
-mod path;
-mod settle;
+mod path_mtu;
+mod settling;
 mod transmit;
+mod zero_copy;
 
 pub use transmit::{Piece, Transmit};
 
 use crate::peer::{Data, NEVER, Peer, Plan, Rest, Riding, Ring, Shared, run_bytes};
+use crate::peer_counts::{Exceptions, PEERS_LISTED, Tallies};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
-use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
 use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, HOLD, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;

@@ -6,7 +6,8 @@ mod sharing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kumi_rpc::{
-    Client, ClientEvent, Code, Failure, Grant, ResultHead, Server, ServerEvent, Step, chunk_header,
+    Client, ClientEvent, Code, Failure, MemoryGrant, ResultHead, Server, ServerEvent, Step,
+    chunk_header,
 };
 use proptest::prelude::*;
 use sharing::{BOTH, ends, head, part, size, written};
@@ -125,10 +126,10 @@ impl World {
                         self.next
                     })
                 });
-                let grant = memory.map_or_else(Grant::default, |memory| {
+                let grant = memory.map_or_else(MemoryGrant::default, |memory| {
                     assert!(self.lent.insert(memory), "nobody else touches it");
                     let fresh = self.mapped.insert(memory);
-                    Grant {
+                    MemoryGrant {
                         memory,
                         length: 64,
                         fresh,
@@ -299,7 +300,7 @@ proptest! {
     /// Whatever a grant's bytes are, it is read again as it was, or not at all.
     #[test]
     fn any_grant(bytes in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 3, 8, 255]), 0..64)) {
-        if let Ok(grant) = Grant::decode(&bytes) {
+        if let Ok(grant) = MemoryGrant::decode(&bytes) {
             let mut out = Vec::new();
             grant.encode(&mut out);
             prop_assert_eq!(out, bytes);

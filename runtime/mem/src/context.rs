@@ -10,13 +10,13 @@ use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Channel, Guard, Place, Wait};
 use kumi_proto::frame::Frame;
 
+use crate::engine::interrupt::Interrupts;
 use crate::engine::{Engine, Pending};
 use crate::error::{Error, Refusal};
-use crate::interrupt::Interrupts;
-use crate::key::Random;
-use crate::lend::LentForCall;
-use crate::parts::worthwhile;
-use crate::signal::Failures;
+use crate::fifo::signal::Failures;
+use crate::message::parts::worthwhile;
+use crate::window::key::Random;
+use crate::window::zero_copy::LentForCall;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;

@@ -1,18 +1,18 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
-mod pace;
-mod path;
-mod probe;
+mod pacer;
+mod path_mtu;
+mod probes;
 mod receiver;
-mod ring;
+mod send_ring;
 mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
-pub(crate) use ring::{Rest, Ring};
+pub(crate) use send_ring::{Rest, Ring};
 pub(crate) use sender::{Riding, Run, Sender, run_bytes};
 
+use crate::peer_counts::NOWHERE;
 use crate::seal::Packets;
-use crate::tally::NOWHERE;
 use crate::wire::Kind;
 use crate::{Config, Counters, Micros, Piece, Rank};
 use alloc::vec::Vec;
@@ -47,7 +47,7 @@ impl Shared {
 
     /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
     pub(crate) fn holds(&self, now: Micros) -> bool {
-        crate::delay::holds(now, self.config.queue_target)
+        crate::queueing_delay::holds(now, self.config.queue_target)
     }
 
     /// A deadline found late means that this rank was stopped.

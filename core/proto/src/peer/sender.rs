@@ -1,16 +1,16 @@
 //! What is sent to one peer: ring, timeouts, probes, refusals; `acks`: what its answers bring to light.
 
 mod acks;
-mod leave;
+mod transmission;
 
-use super::pace::Pace;
-use super::path::Path;
-use super::probe::Probe;
-use super::ring::{Rest, Ring, State};
+use super::pacer::Pace;
+use super::path_mtu::Path;
+use super::probes::Probe;
+use super::send_ring::{Rest, Ring, State};
 use super::{NEVER, Shared};
-use crate::congestion::Congestion;
-use crate::reorder::Reorder;
-use crate::rtt::Rtt;
+use crate::congestion_window::Congestion;
+use crate::reordering::Reorder;
+use crate::retransmission_timeout::Rtt;
 use crate::wire::HEADER_BYTES;
 use crate::{Config, Micros};
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! What a client still sends of an array of which servers have parts.
 
-use kumi_rpc::HeldPart;
+use kumi_rpc::HeldArrayPart;
 
 /// The bytes of one array that its client sends: first byte and length of each piece, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Gaps {
 impl Gaps {
     /// What is left of `bytes` bytes without the parts, which are in order and do not overlap; `None`: they end
     /// behind the array.
-    pub fn new(parts: &[HeldPart], bytes: u64) -> Option<Gaps> {
+    pub fn new(parts: &[HeldArrayPart], bytes: u64) -> Option<Gaps> {
         let mut pieces = Vec::new();
         let mut at = 0;
         for part in parts {
@@ -55,11 +55,18 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_rpc::HeldName;
+    use kumi_rpc::HeldArrayName;
 
-    fn part(offset: u64, length: u64) -> HeldPart {
-        let name = HeldName { secret: [0; 16], index: 0 };
-        HeldPart { offset, length, name, from: 0, server: String::new(), voucher: String::new() }
+    fn part(offset: u64, length: u64) -> HeldArrayPart {
+        let name = HeldArrayName { secret: [0; 16], index: 0 };
+        HeldArrayPart {
+            offset,
+            length,
+            name,
+            from: 0,
+            server: String::new(),
+            voucher: String::new(),
+        }
     }
 
     #[test]

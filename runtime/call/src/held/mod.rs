@@ -4,12 +4,12 @@ mod gaps;
 mod table;
 
 pub(crate) use gaps::Gaps;
-pub(crate) use table::{Charge, Full, Holder, Missing, Table};
+pub(crate) use table::{Charge, Holder, LookupError, ReserveError, Table};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumi_rpc::HeldName;
+use kumi_rpc::HeldArrayName;
 
 /// Where the bytes of a server's arrays came from and went to.
 #[derive(Debug, Default)]
@@ -42,26 +42,26 @@ impl Traffic {
 
 /// Names for arrays, which nobody guesses.
 #[derive(Debug)]
-pub struct Names {
+pub struct HeldNames {
     secret: [u8; 16],
     next: u32,
 }
 
-impl Names {
+impl HeldNames {
     /// Names that nobody has used.
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new() -> io::Result<Names> {
+    pub fn new() -> io::Result<HeldNames> {
         use std::io::Read as _;
         let mut secret = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        Ok(Names { secret, next: 0 })
+        Ok(HeldNames { secret, next: 0 })
     }
 
     /// One more name.
-    pub fn fresh(&mut self) -> HeldName {
+    pub fn fresh(&mut self) -> HeldArrayName {
         self.next = self.next.wrapping_add(1);
-        HeldName { secret: self.secret, index: self.next }
+        HeldArrayName { secret: self.secret, index: self.next }
     }
 }

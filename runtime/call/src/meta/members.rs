@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
-use kumi_rpc::{Fate, Register, Report, Ticket};
+use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
-use super::catalogue::Offered;
-use super::desk::{Desk, Open, end_sending};
-use super::keep::identity;
+use super::catalogue::RoutineOffer;
+use super::dispatcher::{Dispatcher, OpenCall, end_sending};
 use super::peer::{Peer, network, reachable};
+use super::persistence::identity;
 
 /// How long a server that closed its connection may take to be back until its calls are taken for lost.
 const BACK: u64 = 2 * Time::SECOND;
@@ -21,13 +21,13 @@ const FORGET: u64 = 600 * Time::SECOND;
 pub struct Member {
     /// Its connection; `None`: it has none now.
     pub peer: Option<Rc<Peer>>,
-    pub register: Register,
+    pub register: ServerRegistration,
     /// The address for clients.
     pub address: String,
     pub site: SiteId,
     /// Most calls that it is given at a time.
     pub limit: u32,
-    pub report: Option<Report>,
+    pub report: Option<LoadReport>,
     /// When it was last heard of.
     pub heard: Time,
     /// Since when it has no connection.
@@ -42,9 +42,9 @@ pub struct Member {
 
 /// What a server says when it registers.
 #[derive(Debug)]
-pub struct Registration {
-    pub register: Register,
-    pub offers: Vec<Offered>,
+pub struct CompleteRegistration {
+    pub register: ServerRegistration,
+    pub offers: Vec<RoutineOffer>,
     pub holds: Vec<Ticket>,
 }
 
@@ -59,10 +59,10 @@ impl Member {
     }
 }
 
-impl Desk {
+impl Dispatcher {
     /// A server is there, perhaps again.
-    pub fn register(&mut self, peer: &Rc<Peer>, registration: Registration) -> ServerId {
-        let Registration { register, offers, holds } = registration;
+    pub fn register(&mut self, peer: &Rc<Peer>, registration: CompleteRegistration) -> ServerId {
+        let CompleteRegistration { register, offers, holds } = registration;
         let address = reachable(&register.address, peer.from);
         let site = match register.site.as_str() {
             "" => network(peer.from),
@@ -80,7 +80,7 @@ impl Desk {
         }
         let offer = Offer {
             site,
-            routines: offers.iter().map(Offered::key).collect(),
+            routines: offers.iter().map(RoutineOffer::key).collect(),
             limit: limit.max(1),
             processors: register.processors.max(1),
             speed: register.speed,
@@ -114,7 +114,7 @@ impl Desk {
             self.recall(id, &identity);
         }
         self.compare(id, &holds);
-        self.place_early();
+        self.replay_queued_requests();
         id
     }
 
@@ -124,7 +124,7 @@ impl Desk {
         let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
-        let here = |open: &Open| match &open.running {
+        let here = |open: &OpenCall| match &open.running {
             Some(running) if running.server == id => Some(running.ticket),
             _ => None,
         };
@@ -133,7 +133,7 @@ impl Desk {
             if is_there(&ticket) {
                 self.stop_again(id, ticket);
             } else {
-                self.told(id, ticket, Fate::Gone);
+                self.told(id, ticket, AttemptState::Gone);
             }
         }
         // What became of what is not there any more the server knows.
@@ -165,12 +165,12 @@ impl Desk {
     }
 
     /// A server's load.
-    pub fn report(&mut self, id: ServerId, report: Report) {
+    pub fn report(&mut self, id: ServerId, report: LoadReport) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
         // JSON has no number for others.
         let load = if report.load.is_finite() { report.load.max(0.0) } else { 0.0 };
-        let report = Report { load, ..report };
+        let report = LoadReport { load, ..report };
         member.heard = now;
         member.report = Some(report);
         let speed = member.register.speed;
@@ -186,16 +186,17 @@ impl Desk {
     }
 
     /// What is with a ticket at a server, as it says.
-    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: Fate) {
+    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: AttemptState) {
         let Ticket { call, attempt } = ticket;
-        let here = fate == Fate::Here;
+        let here = fate == AttemptState::Here;
         if !here && self.stopping.get(&ticket) == Some(&id) {
             self.stopping.remove(&ticket);
             return self.tell(Event::Cancelled(CallId(call), attempt));
         }
         let Some(open) = self.calls.get_mut(&call) else { return };
-        let is_it =
-            |running: &&mut super::desk::Running| running.server == id && running.ticket == ticket;
+        let is_it = |running: &&mut super::dispatcher::CurrentAttempt| {
+            running.server == id && running.ticket == ticket
+        };
         let Some(running) = open.running.as_mut().filter(is_it) else { return };
         end_sending(&mut self.paths, Some(running));
         if here {
@@ -204,7 +205,7 @@ impl Desk {
         }
         // Nobody has come for it, and nobody who comes later is taken.
         let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
-        if fate == Fate::Gone
+        if fate == AttemptState::Gone
             && !open.gone
             && peer.is_some_and(|peer| running.expires == Some(peer.id))
         {
@@ -274,7 +275,7 @@ impl Desk {
         self.expire_places();
         self.look_for_said();
         self.give_up_orphans();
-        self.place_early();
+        self.replay_queued_requests();
     }
 
     /// Whose servers those were that have not been there for long, since before this metaserver perhaps.
@@ -297,7 +298,7 @@ impl Desk {
         self.catalogue.remove(id);
         self.stopping.retain(|_, at| *at != id);
         let of_server =
-            |open: &Open| open.running.as_ref().is_some_and(|running| running.server == id);
+            |open: &OpenCall| open.running.as_ref().is_some_and(|running| running.server == id);
         let calls = self.calls.iter().filter(|(_, open)| open.said.is_some() && of_server(open));
         let said: Vec<u64> = calls.map(|(call, _)| *call).collect();
         said.into_iter().for_each(|call| self.end_said(call));

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+    AttemptState, ClientHello, Code, FrameStep, LoadReport, RegisteredServer,
+    RegisteredServerEvent, Role, ServerRegistration, Ticket, VERSIONS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::load::{Load, speed};
-use super::tickets::Stop;
+use super::tickets::StopAction;
 use crate::socket::{Socket, connect};
 
 /// Where a server registers, and as what.
@@ -64,10 +65,10 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
         for turn in 0..count {
             let at = (first + turn) % count;
             let address = &membership.metaservers[at];
-            let mut attendance = Attendance {
+            let mut attendance = MetaserverSession {
                 shared: &shared,
                 membership: &membership,
-                member: Member::new(),
+                member: RegisteredServer::new(),
                 load: Load::default(),
                 report: None,
                 heard: Instant::now(),
@@ -96,21 +97,21 @@ async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
     let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
-struct Attendance<'a> {
+struct MetaserverSession<'a> {
     shared: &'a Rc<Shared>,
     membership: &'a Membership,
-    member: Member,
+    member: RegisteredServer,
     load: Load,
     /// When the next report is due, and the time between them; `None`: not registered yet.
     report: Option<(Instant, Duration)>,
     heard: Instant,
 }
 
-impl Attendance<'_> {
+impl MetaserverSession<'_> {
     async fn attend(
         &mut self,
         address: &str,
-        news: &mut UnboundedReceiver<(Ticket, Fate)>,
+        news: &mut UnboundedReceiver<(Ticket, AttemptState)>,
         speed: f64,
     ) -> io::Result<()> {
         let mut socket =
@@ -160,7 +161,7 @@ impl Attendance<'_> {
         self.member.out().extend_from_slice(&hello.encode());
         let routines = registry.names().filter_map(|name| registry.find(name));
         let (fit, long): (Vec<_>, Vec<_>) =
-            routines.partition(|offered| Member::fits(&offered.json));
+            routines.partition(|offered| RegisteredServer::fits(&offered.json));
         for offered in long {
             let routine = &offered.interface.name;
             tracing::warn!(routine, "the description is too long to be registered");
@@ -170,7 +171,7 @@ impl Attendance<'_> {
         // Before anybody can have a pass that is signed with it.
         let key = crate::pass::key()?;
         passes.renew(key);
-        self.member.register(&Register {
+        self.member.register(&ServerRegistration {
             name: config.name.clone(),
             address: self.membership.address.clone(),
             site: self.membership.site.clone(),
@@ -200,8 +201,8 @@ impl Attendance<'_> {
         let mut begin = 0;
         loop {
             match self.member.step(&input[begin..]).map_err(io::Error::other)? {
-                Look::More(_) => break,
-                Look::Event(count, event) => {
+                FrameStep::More(_) => break,
+                FrameStep::Event(count, event) => {
                     begin += count;
                     if let Some(event) = event {
                         self.take(event)?;
@@ -213,9 +214,9 @@ impl Attendance<'_> {
         Ok(())
     }
 
-    fn take(&mut self, event: MemberEvent) -> io::Result<()> {
+    fn take(&mut self, event: RegisteredServerEvent) -> io::Result<()> {
         match event {
-            MemberEvent::Hello(hello) => {
+            RegisteredServerEvent::Hello(hello) => {
                 hello.version.map_err(|failure| {
                     io::Error::other(match failure.code {
                         Code::NotLeading => format!("it does not lead; {:?} does", failure.text),
@@ -226,22 +227,22 @@ impl Attendance<'_> {
                     return Err(io::Error::other("this is a server, not a metaserver"));
                 }
             }
-            MemberEvent::Registered(ms) => {
+            RegisteredServerEvent::Registered(ms) => {
                 tracing::info!("registered at the metaserver");
                 let between = Duration::from_millis(ms.clamp(50, 60_000).into());
                 self.report = Some((Instant::now(), between));
                 self.shared.leave.attends.set(true);
             }
-            MemberEvent::Stop(ticket) => {
-                if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
+            RegisteredServerEvent::Stop(ticket) => {
+                if let StopAction::Cancel(job) = self.shared.tickets.stop(ticket) {
                     self.shared.pool.borrow_mut().take_back(job);
                 }
             }
-            MemberEvent::Ask(ticket) => {
+            RegisteredServerEvent::Ask(ticket) => {
                 self.member.told(ticket, self.shared.tickets.fate(ticket));
             }
-            MemberEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
-            MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
+            RegisteredServerEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
+            RegisteredServerEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Attendance<'_> {
         let waits = elsewhere.saturating_sub(running) as f64;
         let others = elsewhere.min(running) as f64;
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        self.member.report(&Report {
+        self.member.report(&LoadReport {
             load: (busy - computing).max(0.0) + others + waits,
             running: count(running),
             waiting: count(waiting),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use kumi_rpc::{Code, Failure, HeldName, Ticket};
+use kumi_rpc::{Code, Failure, HeldArrayName, Ticket};
 
 use super::Shared;
 use crate::users::{Refusal, User};
@@ -116,10 +116,10 @@ impl Caller {
     }
 
     /// Whether it may fetch this array, if that is held for its user.
-    pub fn may_fetch(&mut self, shared: &Shared, name: HeldName) -> Result<(), Failure> {
+    pub fn may_fetch(&mut self, shared: &Shared, name: HeldArrayName) -> Result<(), Failure> {
         let Some(voucher) = &self.voucher else { return self.check(shared) };
         if voucher.name != name {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "the voucher is for another array";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
@@ -176,7 +176,7 @@ impl Caller {
     /// Whether the user still is one, and none who has shown a voucher: the file may have changed since.
     pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
         if self.is_bearer() {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "who shows a voucher may fetch the array that it is for, and nothing else";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }

@@ -61,7 +61,7 @@ impl Hand {
             role: kumi_rpc::Role::Server,
             gives: false,
             local: None,
-            vouchers: kumi_rpc::Vouchers::Unknown,
+            vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }

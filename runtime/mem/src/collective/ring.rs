@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::{exact, wanted};
+use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
 use crate::context::Context;
 use crate::error::Error;
-use crate::scalar::{Op, Scalar, bytes, bytes_mut};
 
 const DEAL: i32 = -8;
 const REDUCE: i32 = -9;

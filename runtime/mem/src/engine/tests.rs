@@ -7,8 +7,8 @@ use kumi_proto::frame::{
 };
 use proptest::prelude::*;
 
-use crate::queue::{MARK_FIFO, Queue};
-use crate::windows::{Memory, Rights};
+use crate::fifo::queue::{MARK_FIFO, Queue};
+use crate::window::table::{Memory, Rights};
 use kumi_proto::frame::Operation;
 
 const NONE: Rights = Rights { write: false, read: false, atomic: false };

@@ -15,7 +15,7 @@ use super::{Child, GiveUp, MOST_MEMBERS, relay};
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
 use crate::fifo::append_refused;
-use crate::queue::{MARK_FIFO, MARK_SIGNAL};
+use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL};
 use crate::window::Window;
 
 /// What is the same for all members.

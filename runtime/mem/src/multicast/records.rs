@@ -10,11 +10,11 @@ use kumi_proto::frame::{
 use super::relay::{self, Forward};
 use crate::engine::{Answer, Engine, MOST_ANSWERS};
 use crate::error::Refusal;
+use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL, Push};
 use crate::fifo::queue_in;
-use crate::fifos::{Arrived, Outcome, announce};
-use crate::near::Near;
-use crate::queue::{MARK_FIFO, MARK_SIGNAL, Push};
-use crate::windows::counter_index;
+use crate::fifo::table::{Arrived, Outcome, announce};
+use crate::window::mapped_piece::Near;
+use crate::window::table::counter_index;
 
 /// What became of a record where it was not taken.
 #[derive(Debug, Default)]

@@ -15,10 +15,10 @@ use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppe
 use super::records::{Directs, Fate};
 use crate::engine::{Answer, Engine, MOST_ANSWERS};
 use crate::error::Refusal;
-use crate::key::is_private;
-use crate::near::Near;
-use crate::shape::Shape;
-use crate::windows::{Access, check};
+use crate::window::key::is_private;
+use crate::window::mapped_piece::Near;
+use crate::window::strided::Shape;
+use crate::window::table::{Access, check};
 
 /// Most bytes that are kept to be forwarded, for each rank of the job: more than those that keep
 /// to the rules of `docs/protocol.md` can make it. Beyond, frames are refused for now; since that
@@ -408,7 +408,7 @@ pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Random;
+    use crate::window::key::Random;
     use proptest::prelude::*;
 
     /// Follows a tree; the longest way in it.

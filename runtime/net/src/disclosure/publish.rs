@@ -12,7 +12,7 @@ use super::{
     NOBODY, NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
     node_page_bytes, rank_offset, slot_offset,
 };
-use crate::map::Mapping;
+use crate::shm::mapping::Mapping;
 
 /// Who has the node's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

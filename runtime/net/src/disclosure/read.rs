@@ -9,9 +9,9 @@ use super::{
     NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
     node_page_bytes, rank_offset, slot_offset,
 };
-use crate::launch::Pages;
-use crate::map::Mapping;
-use crate::place::{AttachError, io_error};
+use crate::segment::attachment::{AttachError, io_error};
+use crate::segment::launch::Pages;
+use crate::shm::mapping::Mapping;
 use crate::sys;
 
 /// How a node was some time ago.
@@ -100,7 +100,7 @@ impl Disclosed {
         match Pages::from_env()? {
             Some(pages) => {
                 let own = |raw: RawFd| {
-                    crate::place::check_open(raw, "a page of the node")?;
+                    crate::segment::attachment::check_open(raw, "a page of the node")?;
                     // SAFETY: open, and opened by the daemon for this rank to take over. A process joins
                     // its job once, so this happens once.
                     Ok::<_, AttachError>(unsafe { OwnedFd::from_raw_fd(raw) })

@@ -159,8 +159,8 @@ fn ranks_cannot_write_pages() {
         let reopened = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let mut again = std::fs::File::options().read(true).write(true).open(reopened).unwrap();
         assert!(again.write(b"x").is_err());
-        assert!(crate::map::Mapping::new(fd, 64).is_err());
-        let map = crate::map::Mapping::read_only(fd, 64).unwrap();
+        assert!(crate::shm::mapping::Mapping::new(fd, 64).is_err());
+        let map = crate::shm::mapping::Mapping::read_only(fd, 64).unwrap();
         let write = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a page of a mapping of our own; were it permitted, nothing would be written.
         assert!(unsafe { libc::mprotect(map.at(0, 64).as_ptr().cast(), 64, write) } != 0);
@@ -182,7 +182,7 @@ fn what_is_no_page_is_refused() {
     assert!(JobPage::create(1, MOST_RANKS + 1, []).is_err());
 }
 
-use crate::place::AttachError;
+use crate::segment::attachment::AttachError;
 
 #[test]
 fn readers_never_see_half_of_a_change() {

@@ -1,6 +1,6 @@
 //! What acks and nacks of a peer bring to light: what has arrived, what is lost, how long it took.
 
-use super::super::ring::{Slot, State};
+use super::super::send_ring::{Slot, State};
 use super::super::{NEVER, Shared};
 use super::{Full, Sender};
 use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, Kind, TWICE};

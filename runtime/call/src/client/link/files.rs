@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_rpc::{Place, Size, Value, chunk_header, chunks};
+use kumi_rpc::{ArrayPosition, ArraySize, Value, chunk_header, chunks};
 
 use super::Link;
 use crate::client::CallError;
@@ -29,21 +29,21 @@ impl FileParts<'_> {
     }
 
     /// Those that come back.
-    pub fn coming(&self) -> Coming {
-        Coming { files: self.back.clone(), most: self.most, failed: None }
+    pub fn coming(&self) -> IncomingFiles {
+        IncomingFiles { files: self.back.clone(), most: self.most, failed: None }
     }
 }
 
 /// Files that come back.
 #[derive(Debug, Default)]
-pub struct Coming {
+pub struct IncomingFiles {
     files: Vec<(u16, Arc<File>)>,
     /// Most bytes of one.
     most: u64,
     failed: Option<String>,
 }
 
-impl Coming {
+impl IncomingFiles {
     /// The result's head has come, with the lengths of the files. If one is too long nothing of any is written, and this
     /// says so.
     pub fn begin(&mut self, values: &[(u16, Value)]) -> Option<String> {
@@ -61,7 +61,7 @@ impl Coming {
     }
 
     /// Writes bytes, if they are of a file. What comes after a failure is skipped.
-    pub fn write(&mut self, place: Place, bytes: &[u8]) {
+    pub fn write(&mut self, place: ArrayPosition, bytes: &[u8]) {
         let file = self.files.iter().find(|(parameter, _)| *parameter == place.argument);
         if let (Some((_, file)), None) = (file, &self.failed)
             && let Err(error) = file.write_all_at(bytes, place.offset)
@@ -87,7 +87,7 @@ impl Link {
     ) -> Result<(), CallError> {
         let mut buffer = Vec::new();
         for (argument, file, bytes) in files {
-            let size = Size { argument: *argument, bytes: *bytes };
+            let size = ArraySize { argument: *argument, bytes: *bytes };
             for (argument, offset, length) in chunks(&[size]) {
                 if self.answered(stream) {
                     return Ok(());
