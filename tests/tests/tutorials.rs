@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{PATIENCE, Running};
+use kumi_tests::command::{PATIENCE, RunningCommand};
 use kumi_tests::tutorial::{Block, blocks};
 use kumi_tests::{binaries, machine};
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ const NOBODY: u32 = 65534;
 
 /// A shell in a folder that looks like a checkout after `make build`.
 struct Reader {
-    shell: Running,
+    shell: RunningCommand,
     script: File,
     folder: TempDir,
     cluster: TestCluster,
@@ -52,7 +52,7 @@ impl Reader {
         for name in ["KUMI_PYTHON", "KUMI_BIN_DIR", "KUMI_CALL_SERVER", "KUMI_CALL_META"] {
             command.env_remove(name);
         }
-        let mut shell = Running::start(command);
+        let mut shell = RunningCommand::start(command);
         // Opening waits for the shell, which must not have ended before.
         let script = open_when_read(&script, &mut shell);
         let mut reader = Self { shell, script, folder, cluster, seen: 0 };
@@ -157,7 +157,7 @@ fn checkout(folder: &Path, venv: Option<&Path>) {
     assert!(make.status().expect("make runs").success(), "there is no kumi.pc");
 }
 
-fn open_when_read(path: &Path, shell: &mut Running) -> File {
+fn open_when_read(path: &Path, shell: &mut RunningCommand) -> File {
     let begin = Instant::now();
     loop {
         // Without a reader this is refused instead of waiting.
