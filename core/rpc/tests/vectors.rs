@@ -182,7 +182,7 @@ fn wishes_for_held_arrays() {
     assert_eq!(step, Step::Event(48, Some(ServerEvent::Fetch(1, fetch))));
     let step = server.step(second).expect("well-formed");
     assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
-    assert_eq!(format!("{:?}", name(3)), "HeldName(…3)", "secrets are not printed");
+    assert_eq!(format!("{:?}", name(3)), "HeldArrayName(…3)", "secrets are not printed");
 }
 
 #[test]
