@@ -14,22 +14,22 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for several calls.
 #[pyclass(frozen)]
-pub struct NativeBell {
+pub struct NativeWakeEvent {
     bell: Arc<Bell>,
     calls: Vec<CallWatch>,
 }
 
 #[pymethods]
-impl NativeBell {
+impl NativeWakeEvent {
     /// For these calls.
     #[new]
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
-    fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeBell> {
+    fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeWakeEvent> {
         let bell = Bell::new().map_err(|error| {
             let text = format!("several calls cannot be waited for: {error}");
             Failure::of_call("CallError", text)
         })?;
-        Ok(NativeBell { bell, calls: calls.iter().map(|call| call.watch()).collect() })
+        Ok(NativeWakeEvent { bell, calls: calls.iter().map(|call| call.watch()).collect() })
     }
 
     /// Waits until there may be something to be done for one of them, at most so many seconds, and not long in any case.
