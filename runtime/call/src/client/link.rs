@@ -345,7 +345,7 @@ impl Link {
         let before = state.soon.len();
         state.give_back();
         let State { rpc, soon, .. } = &mut *state;
-        rpc.pongs(soon);
+        rpc.answer_pings(soon);
         if soon.len() == before {
             return Some(state);
         }
@@ -517,7 +517,7 @@ impl State {
     /// their places.
     fn digest(&mut self, wire: &Wire) -> Hunger {
         let hunger = self.digest_all(wire);
-        if wire.descriptors() > self.rpc.granting() {
+        if wire.descriptors() > self.rpc.pending_grants() {
             self.lose("the server sent descriptors that nobody had asked for");
         }
         hunger

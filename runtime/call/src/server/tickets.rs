@@ -89,7 +89,7 @@ impl Tickets {
         }
         state
             .here
-            .insert(ticket, Here { job, runs: false, stopped: false, fate: AttemptState::Gone });
+            .insert(ticket, Here { job, runs: false, stopped: false, fate: AttemptState::Unknown });
         Some(Held { ticket, tickets: Rc::clone(self) })
     }
 
@@ -102,12 +102,12 @@ impl Tickets {
                 here.stopped = true;
                 if !runs {
                     // Its arguments may come for long yet: it will not run when they have.
-                    state.tell(ticket, AttemptState::Gone);
+                    state.tell(ticket, AttemptState::Unknown);
                 }
                 Stop::Cancel(job)
             }
             None => {
-                let fate = state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone);
+                let fate = state.spent.get(&ticket).copied().unwrap_or(AttemptState::Unknown);
                 state.spend(ticket, fate);
                 state.tell(ticket, fate);
                 Stop::Nothing
@@ -126,9 +126,9 @@ impl Tickets {
     pub fn fate(&self, ticket: Ticket) -> AttemptState {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
-            Some(here) if here.runs || !here.stopped => AttemptState::Here,
-            Some(_) => AttemptState::Gone,
-            None => state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone),
+            Some(here) if here.runs || !here.stopped => AttemptState::Accepted,
+            Some(_) => AttemptState::Unknown,
+            None => state.spent.get(&ticket).copied().unwrap_or(AttemptState::Unknown),
         }
     }
 
@@ -157,7 +157,7 @@ impl Held {
             None => true,
         };
         if !stopped {
-            state.tell(self.ticket, AttemptState::Here);
+            state.tell(self.ticket, AttemptState::Accepted);
         }
         !stopped
     }
@@ -174,7 +174,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
-        let fate = here.as_ref().map_or(AttemptState::Gone, |here| here.fate);
+        let fate = here.as_ref().map_or(AttemptState::Unknown, |here| here.fate);
         state.spend(self.ticket, fate);
         if here.is_some_and(|here| here.runs || !here.stopped) {
             state.tell(self.ticket, fate);
@@ -200,18 +200,18 @@ mod tests {
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
         assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
         assert!(!held.runs());
-        assert_eq!(tickets.fate(ticket(1)), AttemptState::Here);
-        held.ended(AttemptState::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Accepted);
+        held.ended(AttemptState::Completed(9));
         drop(held);
-        assert_eq!(tickets.fate(ticket(1)), AttemptState::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Completed(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
         assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        let gone = (ticket(2), AttemptState::Gone);
+        let gone = (ticket(2), AttemptState::Unknown);
         assert_eq!(
             told,
-            [(ticket(1), AttemptState::Here), (ticket(1), AttemptState::Ran(9)), gone]
+            [(ticket(1), AttemptState::Accepted), (ticket(1), AttemptState::Completed(9)), gone]
         );
     }
 
@@ -225,7 +225,11 @@ mod tests {
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), AttemptState::Gone); 2], "at once, not when they have come");
+        assert_eq!(
+            told,
+            [(ticket(1), AttemptState::Unknown); 2],
+            "at once, not when they have come"
+        );
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(!held.runs());
         assert_eq!(tickets.running(), 0);
@@ -245,7 +249,7 @@ mod tests {
         tickets.expire(ticket(2));
         assert!(tickets.admit(ticket(2), 6).is_none());
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), AttemptState::Here), (ticket(2), AttemptState::Gone)]);
+        assert_eq!(told, [(ticket(1), AttemptState::Accepted), (ticket(2), AttemptState::Unknown)]);
     }
 
     #[test]

@@ -423,7 +423,7 @@ impl Chooser for Placer {
         let lying = self.lying(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
         let call = Call {
-            placing: PlacementRequest { lying, ..placing },
+            placing: PlacementRequest { input_locations: lying, ..placing },
             state: State::Waits,
             asked: None,
             known: false,

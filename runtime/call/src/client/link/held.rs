@@ -34,7 +34,7 @@ impl Link {
     ) -> Result<Ticket<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
-        let stream = state.rpc.vouch(name, lifetime_ms, &mut out);
+        let stream = state.rpc.request_voucher(name, lifetime_ms, &mut out);
         link.begin(state, stream, Pending::default());
         let ticket = Ticket::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
