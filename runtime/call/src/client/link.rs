@@ -349,7 +349,7 @@ impl Link {
         let before = state.soon.len();
         state.give_back();
         let State { rpc, soon, .. } = &mut *state;
-        rpc.pongs(soon);
+        rpc.answer_pings(soon);
         if soon.len() == before {
             return Some(state);
         }
@@ -522,7 +522,7 @@ impl State {
     /// destination.
     fn process_input(&mut self, wire: &Wire) -> NextRead {
         let hunger = self.process_all_input(wire);
-        if wire.descriptors() > self.rpc.granting() {
+        if wire.descriptors() > self.rpc.pending_grants() {
             self.lose("the server sent descriptors that nobody had asked for");
         }
         hunger

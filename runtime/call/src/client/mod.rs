@@ -189,7 +189,7 @@ impl Client {
             token: options.token.clone(),
             program: options.program.clone(),
             site: options.site.clone(),
-            maps,
+            maps_memory: maps,
         };
         let link = Link::new(wire);
         let server = link.hello(&hello.encode(), deadline)?;
@@ -216,7 +216,7 @@ impl Client {
     /// Whether large arrays go through shared memory because the server is on this machine.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
-        self.server.gives
+        self.server.shares_memory
     }
 
     /// Whether this is a metaserver. A metaserver runs nothing: [`Grid`] calls through it.
@@ -321,7 +321,7 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
             held: checked.held.clone(),
-            shared: if self.server.gives { checked.shares() } else { Vec::new() },
+            shared: if self.server.shares_memory { checked.shares() } else { Vec::new() },
             object: object.map_or(0, |object| object.stream),
         };
         let begun = Instant::now();

@@ -83,7 +83,7 @@ impl Object {
             if let Some(ticket) = &ticket {
                 // The metaserver's placement covers only the making. Later calls are between client and
                 // server.
-                ticket.ended(AttemptState::Ran(nanoseconds(self.since.elapsed())));
+                ticket.ended(AttemptState::Completed(nanoseconds(self.since.elapsed())));
             }
             self.tell(Ok(()));
         }
