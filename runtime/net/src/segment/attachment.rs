@@ -300,7 +300,8 @@ impl Place {
     #[inline]
     pub fn count(&self, counter: crate::segment::counters::Counter, amount: u64) {
         let place = &self.own().counters[counter as usize];
-        place.store(place.load(Relaxed) + amount, Relaxed);
+        // A peer that scribbles over the context may have left any number here.
+        place.store(place.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
     /// Sets one of the own counters.
