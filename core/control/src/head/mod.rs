@@ -205,8 +205,6 @@ pub struct Head {
     nodes_changed: bool,
     /// Queued jobs that the policy has not been told of.
     undecided: BTreeSet<JobId>,
-    /// See [`Head::considered`].
-    considered: u64,
     transfers: BTreeMap<ContentHash, Transfer>,
     /// By the job whose peers are asked for; none: of all nodes.
     gatherings: BTreeMap<Option<JobId>, SampleRequest>,
@@ -286,7 +284,6 @@ impl Head {
             smallest_node: None,
             nodes_changed: false,
             undecided: BTreeSet::new(),
-            considered: 0,
             transfers: BTreeMap::new(),
             gatherings: BTreeMap::new(),
             requests: 0,
@@ -359,13 +356,6 @@ impl Head {
     /// The jobs that are known: all that are not over, and the last that are.
     pub fn records(&self) -> impl Iterator<Item = &JobRecord> + '_ {
         self.jobs.values().map(|job| &job.record)
-    }
-
-    /// How many jobs and nodes were looked at so far to find out how many nodes jobs want. A
-    /// submission adds one, whatever else waits; a node that comes or goes one for each node and for
-    /// each job that waits.
-    pub fn considered(&self) -> u64 {
-        self.considered
     }
 
     /// The timetable in force.

@@ -41,7 +41,6 @@ impl Head {
         let sizes = known.map(|node| (node.processors.max(1), node.max_ranks.max(1)));
         let smallest = |one: (u32, u32), two: (u32, u32)| (one.0.min(two.0), one.1.min(two.1));
         self.smallest_node = sizes.reduce(smallest);
-        self.considered += self.nodes.len() as u64;
     }
 
     /// On how many nodes the job goes: as asked, or as many as have a processor for each rank, or
@@ -210,7 +209,6 @@ impl Head {
     fn reconsider(&mut self) {
         let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
         let queued: Vec<&Job> = self.jobs.values().filter(queued).collect();
-        self.considered += queued.len() as u64;
         let other = |job: &&Job| {
             let request = &job.record.spec.request;
             request.nodes.is_none()
@@ -233,7 +231,6 @@ impl Head {
     /// Hands a job to the policy, once it can be said how many nodes it wants: what that depends on
     /// changes only when nodes come or go.
     fn hand_over(&mut self, id: JobId) {
-        self.considered += 1;
         let queued = |job: &&mut Job| !job.scheduled && job.record.state == JobState::Queued;
         let Some(request) = self.jobs.get(&id).map(|job| &job.record.spec.request) else {
             self.undecided.remove(&id);
