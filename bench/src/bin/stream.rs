@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use kumi_bench::record::median;
-use kumi_mem::{After, Context, Window};
+use kumi_mem::{Context, OnPlacement, Window};
 
 /// Batches before those that count.
 const WARM_UP: u32 = 3;

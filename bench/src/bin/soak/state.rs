@@ -1,6 +1,6 @@
 //! A rank's windows and what must be in them.
 
-use kumi_mem::{After, Context, Fifo, Op, Piece, Source, Strided, Tag, Window};
+use kumi_mem::{Context, Fifo, OnPlacement, Op, Piece, Source, Strided, Tag, Window};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;

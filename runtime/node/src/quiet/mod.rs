@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumi_net::segment::Standing;
+use kumi_net::segment::RankActivity;
 use kumi_sched::{JobId, Mode, Timetable};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ struct Watch {
     turns: u64,
     on: bool,
     dormant: bool,
-    standings: Vec<Standing>,
+    standings: Vec<RankActivity>,
     /// Processor time of all that is or was in its control group, nanoseconds.
     used: Option<u64>,
     threads: Threads,
@@ -93,7 +93,7 @@ impl Quiets {
         for (job, live) in site.live.borrow_mut().iter_mut() {
             live.dormant = self.gang && timetable.dormant.binary_search(job).is_ok();
             if let Some(page) = &live.page {
-                page.set_dormant(live.dormant);
+                page.set_idle(live.dormant);
             }
         }
     }
@@ -188,8 +188,8 @@ impl Watch {
         let begun = turns.saturating_sub(self.turns);
         let throughout = begun == 0 && self.on && look.on;
         let allowance = Allowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
-        let standings: Vec<Standing> =
-            (0..live.load.len()).map(|local| live.segment.standing(local)).collect();
+        let standings: Vec<RankActivity> =
+            (0..live.load.len()).map(|local| live.segment.rank_activity(local)).collect();
         let exempt = self.spinning(live, &standings);
         let pending = standings.iter().any(|standing| standing.pending);
         let mut doing = self.doing(&allowance, live, &exempt, processes);
@@ -205,7 +205,7 @@ impl Watch {
 
     /// The first threads of ranks that have been in the same wait since the last look: whatever they do is waiting. Of a
     /// job outside the rotation waits do not spin, so there nobody is believed.
-    fn spinning(&self, live: &Live, standings: &[Standing]) -> BTreeSet<i32> {
+    fn spinning(&self, live: &Live, standings: &[RankActivity]) -> BTreeSet<i32> {
         if live.dormant && self.dormant {
             return BTreeSet::new();
         }
