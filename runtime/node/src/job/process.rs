@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 /// What to start.
-pub(super) struct Start<'a> {
+pub(super) struct SpawnRequest<'a> {
     pub(super) executable: &'a Path,
     pub(super) arguments: [String; 3],
     pub(super) streams: [BorrowedFd<'a>; 3],
@@ -36,7 +36,7 @@ pub(super) enum Process {
     Child(Child),
 }
 
-impl Start<'_> {
+impl SpawnRequest<'_> {
     /// Starts it, leading a process group of its own.
     pub(super) fn start(&self) -> io::Result<Process> {
         if let Some(group) = self.group {
@@ -70,7 +70,7 @@ impl Start<'_> {
         let mut command = Command::new(self.executable);
         command.args(&self.arguments).env_clear().process_group(0);
         command.stdin(owned(stdin)?).stdout(owned(stdout)?).stderr(owned(stderr)?);
-        let inherit = Inherit::new(self.inherited)?;
+        let inherit = InheritedDescriptors::new(self.inherited)?;
         let child = command.spawn();
         inherit.end().and(child)
     }
@@ -135,7 +135,7 @@ fn rank_status(status: std::process::ExitStatus) -> RankStatus {
 
 /// Lets children inherit descriptors, under the numbers they have here, while it lives. Children
 /// are started by one thread only, so no other can inherit them by accident.
-struct Inherit<'fd>(Vec<BorrowedFd<'fd>>);
+struct InheritedDescriptors<'fd>(Vec<BorrowedFd<'fd>>);
 
 fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
     let flags = if inherited { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
@@ -143,7 +143,7 @@ fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
     Ok(())
 }
 
-impl<'fd> Inherit<'fd> {
+impl<'fd> InheritedDescriptors<'fd> {
     fn new(fds: &[BorrowedFd<'fd>]) -> io::Result<Self> {
         let inherit = Self(fds.to_vec());
         for &fd in fds {
@@ -157,7 +157,7 @@ impl<'fd> Inherit<'fd> {
     }
 }
 
-impl Drop for Inherit<'_> {
+impl Drop for InheritedDescriptors<'_> {
     fn drop(&mut self) {
         for &fd in &self.0 {
             // On the way out of an error; the descriptors are about to be closed.
@@ -193,7 +193,7 @@ mod tests {
             ("test $(ps -o pgid= $$) = $$ || exit 1", RankStatus::Exited(0)),
         ] {
             for folder in [None, folder.as_ref()] {
-                let start = Start {
+                let start = SpawnRequest {
                     executable: Path::new("/bin/sh"),
                     arguments: [
                         "-c".to_owned(),
