@@ -315,8 +315,7 @@ impl Sender {
             return None;
         }
         self.path.retry(now);
-        let carries = self.path.whole_datagram(config);
-        let trailer = shared.packets.trailer();
+        let (carries, trailer) = (self.path.whole_datagram(config), shared.packets.trailer());
         let ring = self.ring.as_mut()?;
         if self.full == Backpressure::Trying {
             let first = self.oldest;
@@ -357,8 +356,8 @@ impl Sender {
             count += 1;
         }
         let in_place = in_place || count == 1;
-        let (resent, fragment) =
-            (wanted == PacketState::Lost, usize::from(length) + trailer > carries);
+        let fragment = usize::from(length) + trailer > carries;
+        let resent = wanted == PacketState::Lost;
         Some(PacketRun { first, count, in_place, lent, resent, fragment })
     }
 

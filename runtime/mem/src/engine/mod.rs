@@ -328,8 +328,7 @@ impl Engine {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
                         let atomic = AtomicOperation { operation, width, operand, operand2 };
-                        // SAFETY: bytes of a window, just checked, and aligned: windows with the right start
-                        // at multiples of eight.
+                        // SAFETY: `access` has just checked that the bytes lie in a window and are aligned.
                         QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => QueuedAnswer::Refused { token, reason },
