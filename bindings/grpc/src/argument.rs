@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
-use kumi_call::{Arg, Array, ArrayMut, Lent, LentMut, Outcome, Shape};
+use kumi_call::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
 use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
@@ -362,14 +362,14 @@ impl Reader<'_> {
         }
         if mode == Mode::In {
             // SAFETY: the caller promises that it is there and stays as it is; not null unless empty.
-            let lent = unsafe { Lent::new(data.cast_const().cast(), bytes) };
+            let lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
         if !writable {
             return Err(self.wrong(index, "comes back: an array that can be written is needed"));
         }
         // SAFETY: the caller promises that nobody else uses it; not null unless empty.
-        let lent = unsafe { LentMut::new(data.cast(), bytes) };
+        let lent = unsafe { LentBytesMut::new(data.cast(), bytes) };
         Ok(Arg::Out(ArrayMut::lent(lent, shape)))
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallError, Known, Object, RemoteCall};
+use kumi_call::{CallError, KnownRoutine, Object, RemoteCall};
 
 use crate::argument::{Arguments, Given, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
@@ -19,7 +19,7 @@ pub struct Prepared {
     runtime: Arc<Runtime>,
     handle: Arc<Handle>,
     connection: Connection,
-    known: Arc<Known>,
+    known: Arc<KnownRoutine>,
     /// The object on which it runs, and the method's short name.
     object: Option<(Object, String)>,
 }
@@ -76,7 +76,7 @@ impl Prepared {
     }
 
     /// The routine's description.
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &KnownRoutine {
         &self.known
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use kumi_call::{CallError, Known, Object};
+use kumi_call::{CallError, KnownRoutine, Object};
 
 use crate::attribute::{GrpcHandleAttributes, GrpcSessionAttributes, place};
 use crate::code::{Code, Failure, guard};
@@ -64,7 +64,7 @@ impl ObjectHandle {
     ///
     /// # Errors
     /// Its class has no such method, or it is certainly no more.
-    pub fn method(&self, runtime: &Runtime, method: &str) -> Result<Arc<Known>, Failure> {
+    pub fn method(&self, runtime: &Runtime, method: &str) -> Result<Arc<KnownRoutine>, Failure> {
         // What is known to be no more is sent nothing, so this is no call of which nobody knows whether it runs.
         if self.object.is_lost() {
             return Err(self.lost(runtime));

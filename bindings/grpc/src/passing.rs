@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
 
-use kumi_call::{Arg, CFunction, Files};
+use kumi_call::{Arg, CFunction, FileArgument};
 use kumi_idl::{Element, Mode, Param, Type};
 
 use crate::argument::Given;
@@ -84,9 +84,9 @@ pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, Stri
     }
     let path = PathBuf::from(OsStr::from_bytes(path));
     Ok(Arg::File(match param.mode {
-        Mode::In => Files::from(path),
-        Mode::Out => Files::to(path),
-        _ => Files::both(path.clone(), path),
+        Mode::In => FileArgument::from(path),
+        Mode::Out => FileArgument::to(path),
+        _ => FileArgument::both(path.clone(), path),
     }))
 }
 

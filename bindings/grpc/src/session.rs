@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{Bell, Bells, CallError, CallWatch, RemoteCall};
+use kumi_call::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
 
 use crate::argument::Back;
 use crate::code::{Code, Failure};
@@ -34,7 +34,7 @@ pub struct Session {
     running: Mutex<Option<Running>>,
     ended: OnceLock<Ended>,
     /// Of threads that wait for several sessions.
-    bells: Bells,
+    wake_events: WakeEvents,
 }
 
 /// How a session ended.
@@ -125,13 +125,16 @@ fn settled(
 ///
 /// # Errors
 /// What the system says.
-pub fn wait_for_news(sessions: &[Arc<Session>], bell: &Arc<Bell>) -> Result<(), Failure> {
+pub fn wait_for_news(
+    sessions: &[Arc<Session>],
+    wake_event: &Arc<WakeEvent>,
+) -> Result<(), Failure> {
     // Functions of the program are not called with these locks: they may wait for other sessions.
     let held: Vec<_> =
         sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
     let calls: Vec<CallWatch> =
         held.iter().filter_map(|running| Some(running.as_ref()?.call.watch())).collect();
-    Ok(bell.wait(&calls, SLICE)?)
+    Ok(wake_event.wait(&calls, SLICE)?)
 }
 
 impl Session {
@@ -198,18 +201,18 @@ impl Session {
     }
 
     fn ring(&self) {
-        self.bells.ring();
+        self.wake_events.ring();
     }
 
     /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
-    pub fn listen(&self, bell: &Arc<Bell>) {
-        self.bells.add(bell);
+    pub fn listen(&self, wake_event: &Arc<WakeEvent>) {
+        self.wake_events.add(wake_event);
     }
 
     /// Who has this bell waits no longer.
-    pub fn leave_off(&self, bell: &Arc<Bell>) {
-        self.bells.remove(bell);
-        self.bells.ring();
+    pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
+        self.wake_events.remove(wake_event);
+        self.wake_events.ring();
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.
@@ -252,7 +255,7 @@ impl Sessions {
                 cancelled: AtomicBool::new(false),
                 running: Mutex::new(Some(running)),
                 ended: OnceLock::new(),
-                bells: Bells::default(),
+                wake_events: WakeEvents::default(),
             };
             table.live.insert(number, Arc::new(session));
             return number;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{Bell, CallWatch};
+use kumi_call::{CallWatch, WakeEvent};
 use pyo3::prelude::*;
 
 use crate::call::{NativeCall, duration, failure};
@@ -15,7 +15,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// A thread that waits for several calls.
 #[pyclass(frozen)]
 pub struct NativeBell {
-    bell: Arc<Bell>,
+    bell: Arc<WakeEvent>,
     calls: Vec<CallWatch>,
 }
 
@@ -25,7 +25,7 @@ impl NativeBell {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
     fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeBell> {
-        let bell = Bell::new().map_err(|error| {
+        let bell = WakeEvent::new().map_err(|error| {
             let text = format!("several calls cannot be waited for: {error}");
             Failure::of_call("CallError", text)
         })?;

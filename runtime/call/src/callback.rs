@@ -8,7 +8,7 @@ use std::ops::Range;
 use kumi_idl::{ArgumentForm, Interface, Language, Plan, Target, Type};
 use kumi_rpc::{ArraySize, Failure, MOST_ANSWER, Value};
 
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
 /// A function that a routine calls.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Places {
     /// The values do not fit, or it needs more than `most` bytes.
     pub fn new(
         declared: &Interface,
-        given: &Given,
+        given: &GivenValues,
         head: usize,
         most: u64,
     ) -> Result<Places, Failure> {

@@ -9,7 +9,7 @@ use kumi_idl::{Argument, ArgumentForm, Element, Interface, Language, Plan};
 use kumi_rpc::{ArraySize, Code, Failure, MOST_ANSWER, Value};
 
 use crate::native::Arena;
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
 /// A parameter's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Layout {
     ///
     /// # Errors
     /// What the client is told; nothing has been allocated.
-    pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
+    pub fn new(interface: &Interface, given: &GivenValues, most: u64) -> Result<Layout, Refusal> {
         let plan = values::plan(interface, given, most)?;
         check_texts(&plan)?;
         let mut end = to_usize(plan.memory, most)?;
@@ -122,7 +122,13 @@ impl Layout {
 
     /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
     /// zeros are put where results will be.
-    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena, foreign: bool) {
+    pub fn arrange(
+        &self,
+        interface: &Interface,
+        given: &GivenValues,
+        arena: &Arena,
+        foreign: bool,
+    ) {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         for (index, ((param, argument), slot)) in each.enumerate() {
             match (argument.form, argument.scalar) {

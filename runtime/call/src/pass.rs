@@ -91,7 +91,7 @@ impl Pass {
 }
 
 #[derive(Debug)]
-struct Known {
+struct UsedPasses {
     key: SigningKey,
     used: BTreeSet<u64>,
     /// Passes up to this number are used up, whether they were shown or not.
@@ -100,12 +100,12 @@ struct Known {
 
 /// The passes of a server.
 #[derive(Debug, Default)]
-pub struct Passes(RefCell<Option<Known>>);
+pub struct Passes(RefCell<Option<UsedPasses>>);
 
 impl Passes {
     /// Passes are signed with this key from now on, and others are none any more.
     pub fn renew(&self, key: SigningKey) {
-        *self.0.borrow_mut() = Some(Known { key, used: BTreeSet::new(), floor: 0 });
+        *self.0.borrow_mut() = Some(UsedPasses { key, used: BTreeSet::new(), floor: 0 });
     }
 
     /// What a client shows, if it is good.

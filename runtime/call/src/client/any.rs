@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bell, Call, CallError, CallWatch};
+use super::{Call, CallError, CallWatch, WakeEvent};
 
 /// After how long the program is asked whether it was interrupted.
 const STEP: Duration = Duration::from_millis(100);
@@ -16,7 +16,7 @@ pub fn wait_any(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<usize>, CallError> {
     let watches: Vec<CallWatch> = calls.iter().map(|call| call.watch()).collect();
-    let mut bell = None;
+    let mut wake_event = None;
     while !calls.is_empty() {
         if let Some(index) = calls.iter().position(|call| call.is_over()) {
             return Ok(Some(index));
@@ -33,13 +33,13 @@ pub fn wait_any(
         if served {
             continue;
         }
-        let bell = match &mut bell {
-            Some(bell) => bell,
-            none => none.insert(Bell::new().map_err(|error| {
+        let wake_event = match &mut wake_event {
+            Some(wake_event) => wake_event,
+            none => none.insert(WakeEvent::new().map_err(|error| {
                 CallError::Server(format!("several calls cannot be waited for: {error}"))
             })?),
         };
-        bell.wait(&watches, STEP)?;
+        wake_event.wait(&watches, STEP)?;
     }
     Ok(None)
 }

@@ -8,11 +8,11 @@ use kumi_idl::{
     Argument, ArgumentForm, Element, Interface, Mode, Order, Param, Plan, Scalar, Type,
 };
 
-use super::files::{CallFiles, Files};
-use super::{AtServers, CallError, Callback};
+use super::files::{CallFiles, FileArgument};
+use super::{CallError, Callback, RemoteArray};
 use crate::held::Gaps;
-use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
-use crate::values::Given;
+use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
+use crate::values::GivenValues;
 use kumi_rpc::{HeldArrays, HeldResult, SharedDirections};
 
 /// Bytes from which on an array goes through memory.
@@ -35,7 +35,7 @@ pub struct Shape {
 #[derive(Debug, Clone)]
 pub struct Array<'a> {
     pub(super) shape: Shape,
-    pub(super) lent: Lent,
+    pub(super) lent: LentBytes,
     borrowed: PhantomData<&'a [u8]>,
 }
 
@@ -43,7 +43,7 @@ pub struct Array<'a> {
 #[derive(Debug)]
 pub struct ArrayMut<'a> {
     pub(super) shape: Shape,
-    pub(super) lent: LentMut,
+    pub(super) lent: LentBytesMut,
     borrowed: PhantomData<&'a mut [u8]>,
 }
 
@@ -52,25 +52,25 @@ impl<'a> Array<'a> {
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a [T]) -> Array<'a> {
         let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
     /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a [T], dims: &[u64], order: Order) -> Array<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
     /// Numbers of this shape, as the bytes that they have in memory.
     #[must_use]
     pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
-        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes), borrowed: PhantomData }
     }
 
-    /// Memory that is lent as [`Lent::new`] says.
+    /// Memory that is lent as [`LentBytes::new`] says.
     #[must_use]
-    pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
+    pub fn lent(lent: LentBytes, shape: Shape) -> Array<'a> {
         Array { shape, lent, borrowed: PhantomData }
     }
 }
@@ -80,25 +80,25 @@ impl<'a> ArrayMut<'a> {
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a mut [T]) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
     }
 
     /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
     }
 
     /// Numbers of this shape, as the bytes that they have in memory.
     #[must_use]
     pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
-        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes), borrowed: PhantomData }
     }
 
-    /// Memory that is lent as [`LentMut::new`] says.
+    /// Memory that is lent as [`LentBytesMut::new`] says.
     #[must_use]
-    pub fn lent(lent: LentMut, shape: Shape) -> ArrayMut<'a> {
+    pub fn lent(lent: LentBytesMut, shape: Shape) -> ArrayMut<'a> {
         ArrayMut { shape, lent, borrowed: PhantomData }
     }
 }
@@ -119,11 +119,11 @@ pub enum Arg<'a> {
     /// An array that is sent, and another into which it comes back.
     InOut(Array<'a>, ArrayMut<'a>),
     /// A file.
-    File(Files),
+    File(FileArgument),
     /// A function that the routine may call.
     Callback(Callback<'a>),
     /// An array of which servers have parts, or that is to stay at the server.
-    AtServers(Box<AtServers<'a>>),
+    AtServers(Box<RemoteArray<'a>>),
 }
 
 macro_rules! scalars {
@@ -138,8 +138,8 @@ macro_rules! scalars {
 
 scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
 
-impl From<Files> for Arg<'_> {
-    fn from(files: Files) -> Self {
+impl From<FileArgument> for Arg<'_> {
+    fn from(files: FileArgument) -> Self {
         Arg::File(files)
     }
 }
@@ -182,26 +182,26 @@ impl<'a, T: Number> From<&'a mut Vec<T>> for Arg<'a> {
 
 /// A call that fits its description.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedCall {
     pub plan: Plan,
-    pub given: Given,
+    pub given: GivenValues,
     pub files: CallFiles,
     /// In ascending order; of an array of which servers have parts the pieces between them.
-    pub sends: Vec<(u16, Lent)>,
+    pub sends: Vec<(u16, LentBytes)>,
     pub held: HeldArrays,
-    pub targets: Vec<(u16, LentMut)>,
+    pub targets: Vec<(u16, LentBytesMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
-    unpacks: Vec<Unpack>,
+    unpacks: Vec<PackedResult>,
     /// What is sent packed or in another order.
     _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Unpack {
+struct PackedResult {
     parameter: usize,
     // A vector: its bytes may be pointed to while it is moved.
     packed: Vec<u8>,
-    array: LentMut,
+    array: LentBytesMut,
     order: Order,
 }
 
@@ -216,14 +216,14 @@ pub fn is_given(param: &Param) -> bool {
 }
 
 /// Arguments by what they are, each with its parameter.
-struct Sorted<'a> {
-    given: Given,
-    arrays: Vec<(usize, AtServers<'a>)>,
+struct SortedArguments<'a> {
+    given: GivenValues,
+    arrays: Vec<(usize, RemoteArray<'a>)>,
     functions: Vec<(u16, Callback<'a>)>,
-    files: Vec<(u16, Files)>,
+    files: Vec<(u16, FileArgument)>,
 }
 
-impl<'a> Sorted<'a> {
+impl<'a> SortedArguments<'a> {
     fn take(&mut self, index: usize, param: &Param, arg: Arg<'a>) -> Result<(), String> {
         let is_array = param.is_array();
         let is_function = matches!(param.ty, Type::Callback(_));
@@ -250,13 +250,15 @@ impl<'a> Sorted<'a> {
                 self.given.texts[index] = Some(text.into_owned());
             }
             Arg::In(array) if is_array && param.mode == Mode::In => {
-                self.arrays.push((index, AtServers { from: Some(array), ..AtServers::default() }));
+                self.arrays
+                    .push((index, RemoteArray { from: Some(array), ..RemoteArray::default() }));
             }
             Arg::Out(array) if is_array && param.mode != Mode::In => {
-                self.arrays.push((index, AtServers { to: Some(array), ..AtServers::default() }));
+                self.arrays
+                    .push((index, RemoteArray { to: Some(array), ..RemoteArray::default() }));
             }
             Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
-                let both = AtServers { from: Some(from), to: Some(to), ..AtServers::default() };
+                let both = RemoteArray { from: Some(from), to: Some(to), ..RemoteArray::default() };
                 self.arrays.push((index, both));
             }
             Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
@@ -276,7 +278,7 @@ pub(crate) fn check<'a>(
     interface: &Interface,
     args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
+) -> Result<(CheckedCall, Vec<(u16, Callback<'a>)>), CallError> {
     if !interface.class.is_empty() {
         let class = &interface.class;
         let text = match interface.is_constructor() {
@@ -296,11 +298,11 @@ pub(super) fn check_any<'a>(
     interface: &Interface,
     args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
+) -> Result<(CheckedCall, Vec<(u16, Callback<'a>)>), CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
     let expected = expected(interface, args.len()).map_err(wrong)?;
-    let mut sorted = Sorted {
-        given: Given::nothing(interface),
+    let mut sorted = SortedArguments {
+        given: GivenValues::nothing(interface),
         arrays: Vec::new(),
         functions: Vec::new(),
         files: Vec::new(),
@@ -308,12 +310,12 @@ pub(super) fn check_any<'a>(
     for (index, arg) in expected.into_iter().zip(args) {
         sorted.take(index, &interface.params[index], arg).map_err(wrong)?;
     }
-    let Sorted { mut given, arrays, functions, files } = sorted;
+    let SortedArguments { mut given, arrays, functions, files } = sorted;
     let files = open(files, &mut given)?;
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
     let plan = crate::values::plan(interface, &given, most)
         .map_err(|failure| CallError::of(failure, &interface.name))?;
-    let mut checked = Checked {
+    let mut checked = CheckedCall {
         plan,
         given,
         files,
@@ -331,7 +333,7 @@ pub(super) fn check_any<'a>(
 }
 
 /// Opens the files of a call.
-fn open(files: Vec<(u16, Files)>, given: &mut Given) -> Result<CallFiles, CallError> {
+fn open(files: Vec<(u16, FileArgument)>, given: &mut GivenValues) -> Result<CallFiles, CallError> {
     let mut opened = CallFiles::default();
     for (parameter, file) in files {
         if let Some(path) = &file.from {
@@ -383,9 +385,9 @@ fn wanted(param: &Param) -> String {
     }
 }
 
-impl Checked {
-    fn array(&mut self, index: usize, array: AtServers<'_>) -> Result<(), String> {
-        let AtServers { from, parts, to, keep } = array;
+impl CheckedCall {
+    fn array(&mut self, index: usize, array: RemoteArray<'_>) -> Result<(), String> {
+        let RemoteArray { from, parts, to, keep } = array;
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
         let source = match (from, &to) {
@@ -424,9 +426,9 @@ impl Checked {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
                         let mut packed = vec![0; argument.returned as usize];
-                        let target = LentMut::slice(&mut packed);
+                        let target = LentBytesMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
-                        self.unpacks.push(Unpack {
+                        self.unpacks.push(PackedResult {
                             parameter: index,
                             packed,
                             array: array.lent,
@@ -442,8 +444,9 @@ impl Checked {
     }
 
     /// Where results go. Those of another attempt must not be used any more.
-    pub fn targets(&self) -> Vec<(u16, LentMut)> {
-        let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
+    pub fn targets(&self) -> Vec<(u16, LentBytesMut)> {
+        let again =
+            |(number, target): &(u16, LentBytesMut)| (*number, target.part(0, target.length()));
         self.targets.iter().map(again).collect()
     }
 
@@ -470,7 +473,7 @@ impl Checked {
 
     /// Whether something is sent from where a result is written.
     pub fn overwrites(&self) -> bool {
-        let is_written = |lent: &Lent| self.targets.iter().any(|(_, to)| to.overlaps(lent));
+        let is_written = |lent: &LentBytes| self.targets.iter().any(|(_, to)| to.overlaps(lent));
         self.sends.iter().any(|(_, lent)| is_written(lent))
     }
 
@@ -488,9 +491,9 @@ impl Checked {
 fn travels(
     argument: &Argument,
     shape: &Shape,
-    lent: Lent,
+    lent: LentBytes,
     packed: &mut Vec<Vec<u8>>,
-) -> Result<Option<Lent>, String> {
+) -> Result<Option<LentBytes>, String> {
     let order = fits(argument, shape, lent.length())?;
     if argument.sent == 0 {
         return Ok(None);
@@ -502,7 +505,7 @@ fn travels(
             let mut bytes = vec![0; argument.sent as usize];
             let order = order.unwrap_or(own_order(argument));
             argument.gather(lent.bytes(), order, &mut bytes).map_err(|e| e.to_string())?;
-            let lent = Lent::slice(&bytes);
+            let lent = LentBytes::slice(&bytes);
             packed.push(bytes);
             lent
         }
@@ -510,7 +513,7 @@ fn travels(
 }
 
 /// Whether an array has what a parameter of this mode wants.
-fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
+fn fits_mode(array: &RemoteArray<'_>, mode: Mode) -> bool {
     let sent = array.from.is_some() || !array.parts.is_empty();
     let back = array.to.is_some() || array.keep.is_some();
     match mode {

@@ -10,30 +10,30 @@ use super::CallError;
 
 /// A file of the client: what is sent, and what the result is written to.
 #[derive(Debug, Clone, Default)]
-pub struct Files {
+pub struct FileArgument {
     /// The file that is sent.
     pub from: Option<PathBuf>,
     /// Where the result goes. It is there when the call has ended well; until then what was there stays.
     pub to: Option<PathBuf>,
 }
 
-impl Files {
+impl FileArgument {
     /// A file that is sent.
     #[must_use]
-    pub fn from(path: impl Into<PathBuf>) -> Files {
-        Files { from: Some(path.into()), to: None }
+    pub fn from(path: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: Some(path.into()), to: None }
     }
 
     /// A file that is written.
     #[must_use]
-    pub fn to(path: impl Into<PathBuf>) -> Files {
-        Files { from: None, to: Some(path.into()) }
+    pub fn to(path: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: None, to: Some(path.into()) }
     }
 
     /// A file that is sent, and another, or the same, that is written.
     #[must_use]
-    pub fn both(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Files {
-        Files { from: Some(from.into()), to: Some(to.into()) }
+    pub fn both(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: Some(from.into()), to: Some(to.into()) }
     }
 }
 
@@ -43,11 +43,11 @@ pub struct CallFiles {
     /// Those that are sent: parameter, file, bytes.
     pub sent: Vec<(u16, File, u64)>,
     /// Those that come back.
-    back: Vec<Back>,
+    back: Vec<ReceivedFile>,
 }
 
 #[derive(Debug)]
-struct Back {
+struct ReceivedFile {
     parameter: u16,
     file: Arc<File>,
     /// Where it is written, beside where it belongs.
@@ -100,13 +100,13 @@ impl CallFiles {
         let temporary = target.with_file_name(name);
         let made = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = Arc::new(made.map_err(|error| failed(&temporary, &error))?);
-        self.back.push(Back { parameter, file, temporary, target });
+        self.back.push(ReceivedFile { parameter, file, temporary, target });
         Ok(())
     }
 
     /// The files that come back, to be written; without what another attempt has left in them.
     pub fn targets(&self) -> Result<Vec<(u16, Arc<File>)>, CallError> {
-        let target = |back: &Back| {
+        let target = |back: &ReceivedFile| {
             back.file.set_len(0).map_err(|error| failed(&back.temporary, &error))?;
             Ok((back.parameter, Arc::clone(&back.file)))
         };

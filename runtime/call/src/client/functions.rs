@@ -5,7 +5,7 @@ use std::fmt;
 use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
-use super::link::Called;
+use super::link::CallbackInvocation;
 use super::{Answer, Call, CallError};
 use crate::lent::{Number, numbers_of, numbers_of_mut};
 use crate::values;
@@ -34,7 +34,7 @@ impl<'a> Callback<'a> {
 /// What a function is called with, and where it puts what it gives.
 #[derive(Debug)]
 pub struct CallbackArgs<'c> {
-    called: &'c mut Called,
+    called: &'c mut CallbackInvocation,
     values: Vec<Option<Value>>,
 }
 
@@ -191,7 +191,7 @@ impl CallbackArgs<'_> {
 }
 
 /// Calls the function of a call.
-fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, String> {
+fn run(called: &mut CallbackInvocation, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, String> {
     called.ready()?;
     let values = called.plan.arguments.iter().map(|_| None).collect();
     let mut args = CallbackArgs { called, values };
@@ -200,13 +200,13 @@ fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, St
 }
 
 /// How a function ended that a routine has called: its values, or why it failed.
-type Returned = Result<Vec<(u16, Value)>, String>;
+type CallbackOutcome = Result<Vec<(u16, Value)>, String>;
 
 /// Calls the one of these functions that a routine calls.
 pub(super) fn answer(
     functions: &mut [(u16, Callback<'_>)],
-    called: Result<Box<Called>, String>,
-) -> (Option<Box<Called>>, Returned) {
+    called: Result<Box<CallbackInvocation>, String>,
+) -> (Option<Box<CallbackInvocation>>, CallbackOutcome) {
     let mut called = match called {
         Ok(called) => called,
         Err(why) => return (None, Err(why)),
@@ -222,7 +222,7 @@ pub(super) fn answer(
 
 impl Call<'_> {
     /// Calls the function that the routine calls, and says how it ended.
-    fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
+    fn serve(&self, called: Result<Box<CallbackInvocation>, String>) -> Result<(), CallError> {
         let mut functions =
             self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (called, ended) = answer(&mut functions, called);

@@ -9,9 +9,9 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
-pub(crate) mod apart;
 mod objects;
-mod waiting;
+pub(crate) mod placement;
+mod placement_queue;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use kumi_rpc::{AttemptReport, Placement};
 
 use super::arguments::{self, Arg};
-use super::asking::ASK;
-use super::errand::{Control, Errand};
-use super::{CallError, Client, Known, Options, Outcome};
-pub use waiting::{GridCall, GridCanceller};
+use super::queries::ASK;
+use super::routed_call::{Control, RoutedCall};
+use super::{CallError, Client, KnownRoutine, Options, Outcome};
+pub use placement_queue::{GridCall, GridCanceller};
 
 /// How long a metaserver that does not answer is looked for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ pub struct Inner {
     calls: AtomicU64,
     /// What could not be told yet.
     reports: Mutex<Vec<AttemptReport>>,
-    waiting: Mutex<waiting::Waiting>,
+    waiting: Mutex<placement_queue::PlacementQueue>,
     /// A thread looks for a metaserver.
     looking: AtomicBool,
 }
@@ -139,7 +139,7 @@ impl Grid {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         self.inner.ask(|meta, until| meta.interface_until(name, until))
     }
 
@@ -171,7 +171,7 @@ impl Grid {
         args: Vec<Arg<'_>>,
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
-        self.errand(routine, args, time)?.run(&Control::default(), &|| false)
+        self.routed_call(routine, args, time)?.run(&Control::default(), &|| false)
     }
 
     /// Begins a call. The arrays of its arguments and results are lent until the call's end or that of the
@@ -185,15 +185,15 @@ impl Grid {
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<GridCall, CallError> {
-        self.inner.wait_for_place(self.errand(routine, args, time)?)
+        self.inner.wait_for_place(self.routed_call(routine, args, time)?)
     }
 
-    fn errand<'a>(
+    fn routed_call<'a>(
         &self,
         routine: &str,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
-    ) -> Result<Errand<'a>, CallError> {
+    ) -> Result<RoutedCall<'a>, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
         let (checked, functions) = arguments::check(&known.interface, args, most)?;
@@ -201,11 +201,11 @@ impl Grid {
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
         let placing = self.placing(&known, bytes, checked.plan.operations.unwrap_or(f64::NAN));
-        let mut errand = Errand::new(Arc::clone(&self.inner), known, placing);
-        errand.checked = Some(checked);
-        errand.functions = functions;
-        errand.deadline = time.and_then(|time| Instant::now().checked_add(time));
-        Ok(errand)
+        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
+        routed_call.checked = Some(checked);
+        routed_call.functions = functions;
+        routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));
+        Ok(routed_call)
     }
 }
 

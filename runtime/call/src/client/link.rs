@@ -3,23 +3,23 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
-mod alive;
-mod ask;
-mod bells;
-mod called;
+mod callbacks;
+mod events;
 mod files;
-mod granted;
-mod heart;
+mod heartbeat;
 mod held;
+mod liveness;
 mod meta;
-mod taking;
-mod writing;
+mod queries;
+mod shared_memory;
+mod wake_events;
+mod writer;
 
-pub use bells::Reader;
-pub use called::{Called, Functions};
+pub use callbacks::{CallbackInvocation, Functions};
 pub use files::FileParts;
-pub use granted::Granted;
 pub use meta::goes_on;
+pub use shared_memory::GrantedMemory;
+pub use wake_events::Reader;
 
 use std::collections::HashMap;
 use std::io;
@@ -33,11 +33,11 @@ use kumi_rpc::{
 use nix::poll::PollFlags;
 
 use super::CallError;
-use super::bell::Bells;
-use super::inbox::Inbox;
-use super::ticket::Ticket;
+use super::answer_handle::AnswerHandle;
+use super::read_buffer::ReadBuffer;
+use super::wake_event::WakeEvents;
 use super::wire::Wire;
-use crate::lent::{Lent, LentMut};
+use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
 /// Most pieces that are written at once.
@@ -50,11 +50,11 @@ pub enum Answer {
     Description(u64, String),
     Names(Vec<String>),
     /// With when its head came, and the memory from which arrays are to be taken.
-    Done(ResultHead, Instant, Option<Arc<Granted>>),
+    Done(ResultHead, Instant, Option<Arc<GrantedMemory>>),
     /// A file of the result could not be written, or is too long, for this reason. In the second case it may still be coming.
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
-    Called(Result<Box<Called>, String>),
+    Called(Result<Box<CallbackInvocation>, String>),
     Placed(Placement),
     Closed,
     State(String),
@@ -64,29 +64,29 @@ pub enum Answer {
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    targets: Vec<(u16, LentMut)>,
+struct PendingStream {
+    targets: Vec<(u16, LentBytesMut)>,
     head: Option<(ResultHead, Instant)>,
     /// Its answer is told by [`Link::next_ready`].
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
-    files: files::Coming,
+    files: files::IncomingFiles,
     /// What a function is called with, and where it comes to.
-    coming: Option<Box<Called>>,
-    called_targets: Vec<(u16, LentMut)>,
+    coming: Option<Box<CallbackInvocation>>,
+    called_targets: Vec<(u16, LentBytesMut)>,
     /// The memory that it is granted, once that is known.
-    granted: Option<Arc<Granted>>,
+    granted: Option<Arc<GrantedMemory>>,
 }
 
-impl Pending {
+impl PendingStream {
     /// Whether nothing more comes for it.
     fn is_over(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
     }
 
     /// Where the bytes of an array go; those of a file that are here are written.
-    fn target(&mut self, place: ArrayPosition, here: &[u8]) -> Option<(&mut LentMut, usize)> {
+    fn target(&mut self, place: ArrayPosition, here: &[u8]) -> Option<(&mut LentBytesMut, usize)> {
         let targets = if self.coming.is_some() {
             &mut self.called_targets
         } else {
@@ -99,17 +99,17 @@ impl Pending {
 }
 
 /// What is sent of a call, and where its results go.
-pub struct Parts<'a> {
+pub struct CallParts<'a> {
     pub placed: Option<&'a Placement>,
     pub head: &'a CallHead,
-    pub sends: &'a [(u16, Lent)],
-    pub targets: Vec<(u16, LentMut)>,
+    pub sends: &'a [(u16, LentBytes)],
+    pub targets: Vec<(u16, LentBytesMut)>,
     pub functions: Functions,
     pub files: FileParts<'a>,
 }
 
 /// What must come before anything can be done.
-enum Hunger {
+enum NextRead {
     /// Bytes of any kind.
     Any,
     /// Bytes of an array, which are read by looking again.
@@ -119,19 +119,19 @@ enum Hunger {
 #[derive(Debug, Default)]
 struct State {
     rpc: Client,
-    pending: HashMap<u32, Pending>,
-    inbox: Inbox,
+    pending: HashMap<u32, PendingStream>,
+    read_buffer: ReadBuffer,
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
-    ready: meta::Ready,
-    heart: heart::Heart,
+    ready: meta::ReadyStreams,
+    heartbeat: heartbeat::Heartbeat,
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
     /// Of threads that wait for several calls.
-    bells: Bells,
-    memories: granted::Memories,
+    wake_events: WakeEvents,
+    memories: shared_memory::MappedMemories,
 }
 
 /// The connection.
@@ -154,7 +154,7 @@ impl Link {
     /// A connection over a socket that waits.
     pub fn new(wire: Wire) -> Link {
         let mut state = State::default();
-        state.pending.insert(HELLO, Pending::default());
+        state.pending.insert(HELLO, PendingStream::default());
         Link {
             wire,
             state: Mutex::new(state),
@@ -185,7 +185,7 @@ impl Link {
     /// Says who this is; the answer is waited for as that of any stream.
     pub fn hello(&self, bytes: &[u8], deadline: Option<Instant>) -> Result<ServerHello, CallError> {
         self.put(&[Source::Bytes(bytes)], deadline, &|| false)?;
-        let mut ticket = Ticket::of(self, HELLO);
+        let mut ticket = AnswerHandle::of(self, HELLO);
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Hello(hello)) => Ok(hello),
             Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
@@ -193,18 +193,18 @@ impl Link {
         }
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: Pending) {
+    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: PendingStream) {
         state.pending.insert(stream, pending);
     }
 
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
-        parts: Parts<'_>,
+        parts: CallParts<'_>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Ticket<L>, CallError> {
-        let Parts { placed, head, sends, targets, functions, files } = parts;
+    ) -> Result<AnswerHandle<L>, CallError> {
+        let CallParts { placed, head, sends, targets, functions, files } = parts;
         let results: Vec<ArraySize> = targets
             .iter()
             .map(|(argument, target)| ArraySize {
@@ -221,11 +221,12 @@ impl Link {
         })?;
         state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
-        let pending = Pending { targets, functions, files: coming, ..Pending::default() };
+        let pending =
+            PendingStream { targets, functions, files: coming, ..PendingStream::default() };
         link.begin(state, stream, pending);
         // From here on the ticket takes the targets back, however this ends.
-        let ticket = Ticket::of(link, stream);
-        let is_asked = |send: &&(u16, Lent)| granted::is_asked(head, send.0);
+        let ticket = AnswerHandle::of(link, stream);
+        let is_asked = |send: &&(u16, LentBytes)| shared_memory::is_asked(head, send.0);
         let (asked, chunks): (Vec<_>, Vec<_>) = sends.iter().partition(is_asked);
         let sent = ticket.link.send(stream, &out, &chunks, deadline, interrupted);
         let sent =
@@ -247,15 +248,16 @@ impl Link {
         &self,
         stream: u32,
         head: &[u8],
-        sends: &[(u16, Lent)],
+        sends: &[(u16, LentBytes)],
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let mut headers: Vec<[u8; HEADER]> = Vec::new();
-        let mut data: Vec<(&Lent, usize, usize)> = Vec::new();
+        let mut data: Vec<(&LentBytes, usize, usize)> = Vec::new();
         let mut head = Some(head);
         let mut bytes = 0;
-        let mut flush = |headers: &mut Vec<[u8; HEADER]>, data: &mut Vec<(&Lent, usize, usize)>| {
+        let mut flush = |headers: &mut Vec<[u8; HEADER]>,
+                         data: &mut Vec<(&LentBytes, usize, usize)>| {
             let chunks =
                 headers.iter().zip(data.iter()).flat_map(|(header, (lent, from, length))| {
                     [Source::Bytes(header), Source::Lent(lent, *from, *length)]
@@ -296,7 +298,7 @@ impl Link {
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        state.bells.ring();
+        state.wake_events.ring();
         drop(state);
         // Whoever waits in a read wakes up.
         self.wire.shut();
@@ -314,24 +316,24 @@ impl Link {
             state.look_around(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
-        state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
+        state.broken.is_some() || state.pending.get(&stream).is_none_or(PendingStream::is_over)
     }
 
     /// Whether something for a stream has been taken in, if only a function that is to be called.
-    pub(super) fn has_word(&self, stream: u32) -> bool {
+    pub(super) fn has_news(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(|pending| pending.answer.is_some())
     }
 
     /// Whether a stream's answer has been taken in.
     fn has_answer(&self, stream: u32) -> bool {
-        self.lock().pending.get(&stream).is_some_and(Pending::is_over)
+        self.lock().pending.get(&stream).is_some_and(PendingStream::is_over)
     }
 
     /// Forgets a stream; whether the server is still to be asked to end it.
     pub(super) fn forget(&self, stream: u32) -> bool {
         let mut state = self.lock();
         // One that was told a place, and has not taken that in, is no less open.
-        let open = |it: Pending| it.answer.as_ref().is_none_or(meta::goes_on);
+        let open = |it: PendingStream| it.answer.as_ref().is_none_or(meta::goes_on);
         let open = state.pending.remove(&stream).is_some_and(open);
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
@@ -383,7 +385,7 @@ impl Link {
         let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -442,26 +444,27 @@ impl Link {
     fn drive<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        hunger: &Hunger,
+        hunger: &NextRead,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<MutexGuard<'a, State>, CallError> {
         state.driving = true;
-        let mut inbox = std::mem::take(&mut state.inbox);
+        let mut read_buffer = std::mem::take(&mut state.read_buffer);
         drop(state);
         let got = match hunger {
-            Hunger::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
-            Hunger::Any if deadline.is_some() => match self.wire.ready(PollFlags::POLLIN, deadline)
-            {
-                Ok(true) => inbox.fill(&self.wire, false).map(Some),
-                Ok(false) => Ok(None),
-                Err(error) => Err(error),
-            },
-            Hunger::Any => inbox.fill(&self.wire, true).map(Some),
+            NextRead::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
+            NextRead::Any if deadline.is_some() => {
+                match self.wire.ready(PollFlags::POLLIN, deadline) {
+                    Ok(true) => read_buffer.fill(&self.wire, false).map(Some),
+                    Ok(false) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            NextRead::Any => read_buffer.fill(&self.wire, true).map(Some),
         };
         let mut state = self.lock();
         state.driving = false;
-        state.inbox = inbox;
+        state.read_buffer = read_buffer;
         match got {
             Ok(Some(0)) => state.lose("the server closed it"),
             Ok(_) => {}
@@ -490,19 +493,19 @@ impl Link {
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
-        self.bells.ring();
+        self.wake_events.ring();
     }
 
     /// Takes in what has come, without waiting; whether there may be more.
     fn look_around(&mut self, wire: &Wire) -> bool {
-        if matches!(self.digest(wire), Hunger::Any) && self.broken.is_none() {
-            match self.inbox.fill(wire, false) {
+        if matches!(self.process_input(wire), NextRead::Any) && self.broken.is_none() {
+            match self.read_buffer.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
-                    self.digest(wire);
+                    self.process_input(wire);
                     // What was read of the socket and is not taken in wakes nobody who waits for the socket.
                     if wire.has_input() {
-                        self.bells.ring();
+                        self.wake_events.ring();
                     }
                     return true;
                 }
@@ -515,34 +518,34 @@ impl State {
 
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
     /// their places.
-    fn digest(&mut self, wire: &Wire) -> Hunger {
-        let hunger = self.digest_all(wire);
+    fn process_input(&mut self, wire: &Wire) -> NextRead {
+        let hunger = self.process_all_input(wire);
         if wire.descriptors() > self.rpc.granting() {
             self.lose("the server sent descriptors that nobody had asked for");
         }
         hunger
     }
 
-    fn digest_all(&mut self, wire: &Wire) -> Hunger {
+    fn process_all_input(&mut self, wire: &Wire) -> NextRead {
         loop {
             if self.broken.is_some() {
-                return Hunger::Any;
+                return NextRead::Any;
             }
-            let input = &self.inbox.buffer[self.inbox.begin..self.inbox.end];
+            let input = &self.read_buffer.buffer[self.read_buffer.begin..self.read_buffer.end];
             match self.rpc.step(input) {
                 Ok(Step::More(needed)) => {
-                    self.inbox.needed = needed;
-                    return Hunger::Any;
+                    self.read_buffer.needed = needed;
+                    return NextRead::Any;
                 }
                 Ok(Step::Event(consumed, event)) => {
-                    self.inbox.begin += consumed;
+                    self.read_buffer.begin += consumed;
                     match event {
                         Some(ClientEvent::Granted(stream, grant)) => {
                             self.granted(wire, stream, grant);
                         }
                         Some(event) => {
                             self.take(event);
-                            self.bells.ring();
+                            self.wake_events.ring();
                         }
                         None => {}
                     }
@@ -559,21 +562,21 @@ impl State {
                             target.write(offset, &input[..here]);
                         }
                         self.rpc.placed(here);
-                        self.inbox.begin += here;
+                        self.read_buffer.begin += here;
                         continue;
                     }
-                    let Some((target, offset)) = target else { return Hunger::Any };
+                    let Some((target, offset)) = target else { return NextRead::Any };
                     let target = Target::Lent(target, offset, length);
-                    let inbox = &mut self.inbox;
-                    (inbox.begin, inbox.end) = (0, 0);
-                    match wire.read(target, &mut inbox.buffer, false) {
+                    let read_buffer = &mut self.read_buffer;
+                    (read_buffer.begin, read_buffer.end) = (0, 0);
+                    match wire.read(target, &mut read_buffer.buffer, false) {
                         Ok(0) => self.lose("the server closed it"),
                         Ok(count) => {
                             self.rpc.placed(count.min(length));
-                            self.inbox.end = count.saturating_sub(length);
+                            self.read_buffer.end = count.saturating_sub(length);
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                            return Hunger::Array;
+                            return NextRead::Array;
                         }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => self.lose(&error.to_string()),

@@ -9,25 +9,25 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod answer_handle;
 mod any;
 mod arguments;
-mod asking;
-mod bell;
+mod completion;
 mod environment;
-mod errand;
 mod error;
 mod files;
 mod functions;
 mod grid;
-mod held;
-mod inbox;
 mod link;
-mod meeting;
-mod nearer;
+mod local_shortcut;
 mod object;
 mod placed;
+mod queries;
+mod read_buffer;
 mod remote;
-mod ticket;
+mod remote_array;
+mod routed_call;
+mod wake_event;
 mod wire;
 
 use std::collections::HashMap;
@@ -42,27 +42,27 @@ use kumi_rpc::{
     VoucherSupport,
 };
 
+pub use answer_handle::Canceller;
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
-pub use bell::{Bell, Bells, CallWatch};
 pub use error::CallError;
-pub use files::Files;
+pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::{Grid, GridCall, GridCanceller};
-pub use held::AtServers;
 pub use object::Object;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
-pub use ticket::Canceller;
+pub use remote_array::RemoteArray;
+pub use wake_event::{CallWatch, WakeEvent, WakeEvents};
 
 use crate::callback::Function;
 use crate::lent::Number;
 use crate::values;
-use arguments::Checked;
+use answer_handle::AnswerHandle;
+use arguments::CheckedCall;
 pub(crate) use arguments::check;
-pub(crate) use errand::over;
-pub(crate) use grid::apart::{Asked, Heard, Said};
-use link::{Answer, FileParts, Functions, Link, Parts};
-use ticket::Ticket;
+pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
+use link::{Answer, CallParts, FileParts, Functions, Link};
+pub(crate) use routed_call::over;
 use wire::Wire;
 
 /// How a client connects.
@@ -117,7 +117,7 @@ impl Default for Options {
 
 /// A routine as a client knows it.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownRoutine {
     /// Its description.
     pub interface: Interface,
     functions: Arc<Vec<Function>>,
@@ -131,7 +131,7 @@ pub struct Client {
     server: ServerHello,
     callback_bytes: u64,
     file_bytes: u64,
-    known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
+    known: Arc<Mutex<HashMap<String, Arc<KnownRoutine>>>>,
 }
 
 /// What came of a call beside its arrays.
@@ -160,13 +160,13 @@ impl Outcome {
 
 /// How a call goes to a server.
 #[derive(Debug, Clone, Copy, Default)]
-struct Way<'a> {
+struct CallRoute<'a> {
     /// How long it may take.
     time: Option<Duration>,
     /// Where a metaserver has placed it.
     placed: Option<&'a Placement>,
     /// The object on which it runs.
-    object: Option<&'a Arc<Ticket<Arc<Link>>>>,
+    object: Option<&'a Arc<AnswerHandle<Arc<Link>>>>,
 }
 
 /// How much longer than a call may take its answer is waited for.
@@ -193,7 +193,8 @@ impl Client {
         let server = link.hello(&hello.encode(), deadline)?;
         // Where somebody is between, that is meant.
         let local = server.local.filter(|local| port == Some(local.port));
-        let nearer = local.and_then(|local| nearer::connect(&local.secret, &hello, deadline));
+        let nearer =
+            local.and_then(|local| local_shortcut::connect(&local.secret, &hello, deadline));
         let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),
@@ -253,7 +254,7 @@ impl Client {
     }
 
     /// Begins a call; when this returns its arguments are sent, and may change. Arrays for results are lent until the
-    /// call's end or that of the handle; hence what is borrowed here is borrowed for ever, or lent as [`crate::LentMut`].
+    /// call's end or that of the handle; hence what is borrowed here is borrowed for ever, or lent as [`crate::LentBytesMut`].
     ///
     /// # Errors
     /// [`CallError`]; of arguments that do not fit nothing is sent.
@@ -283,13 +284,13 @@ impl Client {
 
     fn start<'a>(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<KnownRoutine>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = Way { time, ..Way::default() };
+        let way = CallRoute { time, ..CallRoute::default() };
         self.send(known, checked, functions, way, interrupted).map_err(|(error, _)| error)
     }
 
@@ -297,13 +298,13 @@ impl Client {
     #[allow(clippy::result_large_err)] // What is given back is what was given.
     fn send<'a>(
         &self,
-        known: &Arc<Known>,
-        checked: Checked,
+        known: &Arc<KnownRoutine>,
+        checked: CheckedCall,
         functions: Vec<(u16, Callback<'a>)>,
-        way: Way<'_>,
+        way: CallRoute<'_>,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Call<'a>, (CallError, Checked)> {
-        let Way { time, placed, object } = way;
+    ) -> Result<Call<'a>, (CallError, CheckedCall)> {
+        let CallRoute { time, placed, object } = way;
         if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
@@ -327,7 +328,7 @@ impl Client {
             Ok(back) => back,
             Err(error) => return Err((error, checked)),
         };
-        let parts = Parts {
+        let parts = CallParts {
             placed,
             head: &head,
             sends: &checked.sends,
@@ -357,19 +358,19 @@ impl Client {
 #[derive(Debug)]
 pub struct Call<'a> {
     // First, so that it takes the targets back before the memory for packed results goes.
-    ticket: Ticket<Arc<Link>>,
-    checked: Checked,
+    ticket: AnswerHandle<Arc<Link>>,
+    checked: CheckedCall,
     functions: Mutex<Vec<(u16, Callback<'a>)>>,
-    known: Arc<Known>,
+    known: Arc<KnownRoutine>,
     client: Client,
     begun: Instant,
     deadline: Option<Instant>,
     /// It lives as long as calls on it.
-    _object: Option<Arc<Ticket<Arc<Link>>>>,
+    _object: Option<Arc<AnswerHandle<Arc<Link>>>>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
 
-impl std::ops::Deref for Known {
+impl std::ops::Deref for KnownRoutine {
     type Target = Interface;
 
     fn deref(&self) -> &Interface {
@@ -465,7 +466,7 @@ impl Call<'_> {
         Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
     }
 
-    /// For waits for several calls: [`Bell::wait`].
+    /// For waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
         CallWatch::of_stream(&self.ticket.link, self.ticket.stream)

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use kumi_idl::Limits;
 use kumi_rpc::Placement;
 
+use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
-use super::ticket::Ticket;
-use super::{Arg, Call, CallError, Client, GRACE, Known, Outcome, Way, arguments};
+use super::{Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments};
 
 /// An object of a class: a process of the server that keeps the class' state from call to call. Its calls run one after the
 /// other. It ends when this and all calls on it are dropped, with [`Object::end`], and with the connection; also when one of
@@ -26,7 +26,7 @@ use super::{Arg, Call, CallError, Client, GRACE, Known, Outcome, Way, arguments}
 /// ```
 #[derive(Debug, Clone)]
 pub struct Object {
-    ticket: Arc<Ticket<Arc<Link>>>,
+    ticket: Arc<AnswerHandle<Arc<Link>>>,
     client: Client,
     class: String,
 }
@@ -63,7 +63,7 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
         let stream = self.link.create(class, placed, deadline, interrupted)?;
-        let mut ticket = Ticket::of(Arc::clone(&self.link), stream);
+        let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}
             Ok(_) => {
@@ -105,7 +105,7 @@ impl Object {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, method: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, method: &str) -> Result<Arc<KnownRoutine>, CallError> {
         self.client.interface(&self.routine(method))
     }
 
@@ -185,7 +185,7 @@ impl Object {
         }
         let client = &self.client;
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let way = Way { time, object: Some(&self.ticket), ..Way::default() };
+        let way = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
         client.send(&known, checked, functions, way, interrupted).map_err(|(error, _)| error)
     }
 }

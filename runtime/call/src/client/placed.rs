@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use kumi_rpc::Placement;
 
-use super::{Arg, Call, CallError, Client, Known, Way, arguments};
+use super::{Arg, Call, CallError, CallRoute, Client, KnownRoutine, arguments};
 
 impl Client {
     /// Begins a call that was placed here; otherwise as [`Client::call_async`].
     pub(crate) fn begin_placed(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<KnownRoutine>,
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
         placed: &Placement,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = Way { time, placed: Some(placed), ..Way::default() };
+        let way = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
         let begun = self.send(known, checked, functions, way, &|| false);
         begun.map_err(|(error, _)| error)
     }

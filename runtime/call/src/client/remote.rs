@@ -6,11 +6,11 @@ use std::time::Duration;
 use kumi_idl::Limits;
 
 #[cfg(doc)]
-use super::Bell;
+use super::WakeEvent;
 use super::grid::GridCanceller;
 use super::{
-    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, Known, Object, Options,
-    Outcome,
+    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine, Object,
+    Options, Outcome,
 };
 
 /// Something that calls go to.
@@ -116,7 +116,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         match self {
             Remote::Server(client) => client.interface(name),
             Remote::Grid(grid) => grid.interface(name),
@@ -203,7 +203,7 @@ impl RemoteCall {
         }
     }
 
-    /// For waits for several calls: [`Bell::wait`].
+    /// For waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
         match self {

@@ -14,14 +14,14 @@ use nix::unistd::geteuid;
 
 use super::{CallError, Options};
 use crate::native::{self, Source, Target};
-use crate::tls::{self, Secured};
+use crate::tls::{self, TlsSession};
 
 /// A socket that waits, and what is spoken on it.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
     /// Held only while nothing is waited for: who reads and who writes take turns.
-    secured: Option<Mutex<Secured>>,
+    secured: Option<Mutex<TlsSession>>,
     /// The process that connected.
     process: u32,
     /// Its port, if it is a TCP connection to this machine.
@@ -59,7 +59,7 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<TcpStream, CallError
 }
 
 impl Wire {
-    fn new(socket: OwnedFd, secured: Option<Secured>) -> Wire {
+    fn new(socket: OwnedFd, secured: Option<TlsSession>) -> Wire {
         let (secured, process) = (secured.map(Mutex::new), std::process::id());
         Wire { socket, secured, process, here: None, passed: None }
     }
@@ -145,7 +145,7 @@ impl Wire {
         passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(secured: &Mutex<Secured>) -> MutexGuard<'_, Secured> {
+    fn lock(secured: &Mutex<TlsSession>) -> MutexGuard<'_, TlsSession> {
         // Who panicked has left a session that fails, at worst.
         secured.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,8 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::door::{kumi, own};
-use super::link::{Key, Link, random};
+use super::job_listener::{kumi, own};
+use super::rank_connection::{Key, RankConnection, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
 
@@ -41,7 +41,7 @@ struct State {
 
 /// A job that runs, or is about to.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedJob {
     pid: Pid,
     state: Arc<Mutex<State>>,
 }
@@ -50,7 +50,7 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Launched {
+impl LaunchedJob {
     /// Has a job started, and waits for its rank 0 at this port.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Launched {
         listener: &TcpListener,
         name: &str,
         ranks: u64,
-    ) -> Result<(Launched, Link), String> {
+    ) -> Result<(LaunchedJob, RankConnection), String> {
         let failed = |error: io::Error| error.to_string();
         let address = listener.local_addr().map_err(failed)?;
         let key = random().map_err(failed)?;
@@ -75,14 +75,14 @@ impl Launched {
         command.process_group(0);
         end_with_parent(&mut command, Signal::SIGTERM);
         let child = command.spawn().map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
-        let launched = Launched::attended(child)?;
+        let launched = LaunchedJob::attended(child)?;
         let link = launched.wait(listener, &key)?;
         lock(&launched.state).stream = Some(link.stream().map_err(failed)?);
         Ok((launched, link))
     }
 
     /// Follows the command to its end, on a thread.
-    pub(super) fn attended(mut child: Child) -> Result<Launched, String> {
+    pub(super) fn attended(mut child: Child) -> Result<LaunchedJob, String> {
         let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
         let pid = Pid::from_raw(pid);
         let state = Arc::<Mutex<State>>::default();
@@ -100,23 +100,23 @@ impl Launched {
                 let _shut = stream.shutdown(Shutdown::Both);
             }
         });
-        Ok(Launched { pid, state })
+        Ok(LaunchedJob { pid, state })
     }
 
     /// Waits for rank 0, or for the end of the job.
-    fn wait(&self, listener: &TcpListener, key: &Key) -> Result<Link, String> {
+    fn wait(&self, listener: &TcpListener, key: &Key) -> Result<RankConnection, String> {
         let (known, come) = sync_channel(1);
         let mut strangers = VecDeque::new();
         loop {
             // Nobody has come, or has gone already.
             if let Ok((stream, _)) = listener.accept()
-                && let Ok(stranger) = Stranger::greet(stream, *key, known.clone())
+                && let Ok(stranger) = PendingConnection::greet(stream, *key, known.clone())
             {
-                strangers.retain(Stranger::is_there);
+                strangers.retain(PendingConnection::is_there);
                 if strangers.len() >= STRANGERS
                     && let Some(oldest) = strangers.pop_front()
                 {
-                    oldest.show_out();
+                    oldest.evict();
                 }
                 strangers.push_back(stranger);
             }
@@ -169,7 +169,7 @@ impl Launched {
     }
 }
 
-impl Drop for Launched {
+impl Drop for LaunchedJob {
     /// Ends the job, unless it does so by itself.
     fn drop(&mut self) {
         if let Some(stream) = &lock(&self.state).stream {
@@ -203,19 +203,23 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
 }
 
 /// Who has come and not shown yet that it is rank 0.
-struct Stranger {
+struct PendingConnection {
     stream: TcpStream,
     /// Whether it has shown that it is, or has gone.
     done: Arc<AtomicBool>,
 }
 
-impl Stranger {
+impl PendingConnection {
     /// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds, and less if many come.
-    fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>) -> io::Result<Stranger> {
+    fn greet(
+        stream: TcpStream,
+        key: Key,
+        known: SyncSender<RankConnection>,
+    ) -> io::Result<PendingConnection> {
         let done = Arc::new(AtomicBool::new(false));
-        let stranger = Stranger { stream: stream.try_clone()?, done: Arc::clone(&done) };
+        let stranger = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
         std::thread::spawn(move || {
-            let accepted = Link::accept(stream, &key);
+            let accepted = RankConnection::accept(stream, &key);
             done.store(true, Ordering::SeqCst);
             if let Ok(link) = accepted {
                 // A second rank 0 is none of this job.
@@ -230,7 +234,7 @@ impl Stranger {
     }
 
     /// A newcomer is listened to instead: rank 0 says who it is at once, and tries again if it could not.
-    fn show_out(&self) {
+    fn evict(&self) {
         // It may have gone just now.
         let _shut = self.stream.shutdown(Shutdown::Both);
     }
@@ -252,8 +256,10 @@ mod tests {
             silent.push(TcpStream::connect(&address).expect("a connection"));
         }
         let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();
-        let job = Launched::attended(child.expect("sleep")).expect("a job");
-        let rank = std::thread::spawn(move || Link::connect(&address, &key).expect("it is let in"));
+        let job = LaunchedJob::attended(child.expect("sleep")).expect("a job");
+        let rank = std::thread::spawn(move || {
+            RankConnection::connect(&address, &key).expect("it is let in")
+        });
         let mut link = job.wait(&listener, &key).expect("rank 0");
         link.send(b"first").expect("sent");
         let (other, first) = rank.join().expect("rank 0");

@@ -4,11 +4,11 @@
 //! back over TCP ([`link`]). There they speak as server and slot do, with the arguments copied instead of shared. The connection is the
 //! job's life: rank 0 ends when it is gone, and with rank 0 its job.
 
-mod door;
+mod job_listener;
 mod launch;
-mod link;
 mod proxy;
 mod rank;
+mod rank_connection;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ struct Setup {
 }
 
 /// The library with which ranks find each other. It belongs to the executable, since routines call it too.
-pub trait Ranks {
+pub trait RankLibrary {
     /// Joins the job; which of its ranks this is.
     ///
     /// # Errors
@@ -109,15 +109,17 @@ pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Fail
 
 /// The port for the rank 0 of the job of a slot that is about to become another user, who may not enter the network of nodes that are
 /// namespaces. `None`: there is none now, or the proxy can open its own.
-pub(crate) fn door_before(setup: &crate::protocol::Setup) -> Option<TcpListener> {
+pub(crate) fn job_listener_before_user_change(
+    setup: &crate::slot_protocol::Setup,
+) -> Option<TcpListener> {
     let jobs = setup.jobs.as_ref().filter(|_| setup.run_as.is_some())?;
     // Should it be needed, the proxy says why there is none.
-    door::open(jobs).ok()
+    job_listener::open(jobs).ok()
 }
 
 /// Which arguments a copy takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ArgumentPart {
     /// Scalars, texts and what is computed of them, of those that are sent.
     Small,
     /// Arrays that are sent.
@@ -132,18 +134,18 @@ enum Part {
 fn places<'a>(
     interface: &'a Interface,
     slots: &'a [Slot],
-    part: Part,
+    part: ArgumentPart,
 ) -> impl Iterator<Item = &'a Slot> {
     slots.iter().enumerate().filter_map(move |(index, slot)| {
         let Some(param) = interface.params.get(index) else {
-            return (part == Part::Small).then_some(slot);
+            return (part == ArgumentPart::Small).then_some(slot);
         };
         let (array, sent) = (param.is_array(), param.mode.is_sent());
         let taken = match part {
-            Part::Small => sent && !array,
-            Part::Arrays => sent && array,
-            Part::Broadcast => sent && array && interface.is_broadcast(index),
-            Part::Results => param.mode.is_returned(),
+            ArgumentPart::Small => sent && !array,
+            ArgumentPart::Arrays => sent && array,
+            ArgumentPart::Broadcast => sent && array && interface.is_broadcast(index),
+            ArgumentPart::Results => param.mode.is_returned(),
         };
         taken.then_some(slot)
     })

@@ -5,12 +5,12 @@ use std::net::TcpListener;
 
 use kumi_idl::{Interface, Scalar};
 
-use super::launch::Launched;
-use super::link::Link;
-use super::{Jobs, Part, Setup, door, places};
+use super::launch::LaunchedJob;
+use super::rank_connection::RankConnection;
+use super::{ArgumentPart, Jobs, Setup, job_listener, places};
 use crate::layout::Slot;
 use crate::native::Arena;
-use crate::protocol::{MOST, Order, Reply};
+use crate::slot_protocol::{MOST, Order, Reply};
 
 /// A proxy. Its job ends with it.
 #[derive(Debug)]
@@ -20,19 +20,19 @@ pub(crate) struct Proxy {
     setup: Vec<u8>,
     /// Opened by the user that this process was before, for one job: by the next the cluster may have gone and come again,
     /// and with it the network in which this is a port.
-    door: Option<TcpListener>,
+    job_listener: Option<TcpListener>,
     /// Whether a job has come back through that.
     outdated: bool,
-    running: Option<Running>,
+    running: Option<RunningJob>,
 }
 
 /// A job that waits for calls.
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     ranks: u64,
     /// Before the job, which ends when this is closed.
-    link: Link,
-    job: Launched,
+    link: RankConnection,
+    job: LaunchedJob,
 }
 
 impl Proxy {
@@ -43,20 +43,20 @@ impl Proxy {
     pub fn new(
         interface: &Interface,
         json: &str,
-        setup: &crate::protocol::Setup,
+        setup: &crate::slot_protocol::Setup,
     ) -> Result<Proxy, String> {
         let name = &interface.name;
         let jobs = setup.jobs.clone();
         let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
         let told = Setup { interface: json.to_owned(), memory: setup.memory, files: setup.files };
-        let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
-        let door = door.map_err(|error| error.to_string())?;
+        let job_listener = setup.job_listener.as_ref().map(TcpListener::try_clone).transpose();
+        let job_listener = job_listener.map_err(|error| error.to_string())?;
         let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
         Ok(Proxy {
             interface: interface.clone(),
             jobs,
             setup: told,
-            door,
+            job_listener,
             outdated: false,
             running: None,
         })
@@ -68,7 +68,7 @@ impl Proxy {
             Ok(ranks) => ranks,
             Err(why) => return Reply::Failed(why),
         };
-        let fits = |running: &Running| {
+        let fits = |running: &RunningJob| {
             running.ranks == ranks && !running.job.ended() && running.link.is_open()
         };
         let running = match self.running.take().filter(fits) {
@@ -77,7 +77,7 @@ impl Proxy {
             None if self.outdated => return Reply::Outdated,
             None => self.start(ranks),
         };
-        self.outdated = self.door.is_some();
+        self.outdated = self.job_listener.is_some();
         let mut running = match running {
             Ok(running) => running,
             Err(why) => {
@@ -116,24 +116,26 @@ impl Proxy {
         }
     }
 
-    fn start(&self, ranks: u64) -> Result<Running, String> {
-        let opened = match &self.door {
+    fn start(&self, ranks: u64) -> Result<RunningJob, String> {
+        let opened = match &self.job_listener {
             Some(_) => None,
-            None => Some(door::open(&self.jobs)?),
+            None => Some(job_listener::open(&self.jobs)?),
         };
-        let door = self.door.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
-        let (job, mut link) = Launched::start(&self.jobs, door, &self.interface.name, ranks)?;
+        let job_listener =
+            self.job_listener.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
+        let (job, mut link) =
+            LaunchedJob::start(&self.jobs, job_listener, &self.interface.name, ranks)?;
         link.send(&self.setup).map_err(|error| error.to_string())?;
-        Ok(Running { ranks, link, job })
+        Ok(RunningJob { ranks, link, job })
     }
 }
 
-impl Running {
+impl RunningJob {
     fn call(&mut self, interface: &Interface, arena: &Arena, slots: &[Slot]) -> io::Result<Reply> {
         let mut order = (arena.length() as u64).to_le_bytes().to_vec();
         order.extend(Order::Run(0, 0, slots.to_vec()).encode());
         self.link.send(&order)?;
-        for part in [Part::Small, Part::Arrays] {
+        for part in [ArgumentPart::Small, ArgumentPart::Arrays] {
             for slot in places(interface, slots, part) {
                 self.link.give(arena, slot)?;
             }
@@ -143,7 +145,7 @@ impl Running {
         let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
         };
-        for slot in places(interface, slots, Part::Results) {
+        for slot in places(interface, slots, ArgumentPart::Results) {
             self.link.take(arena, slot)?;
         }
         Ok(reply)
@@ -152,30 +154,31 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::random;
+    use super::super::rank_connection::random;
     use super::*;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     /// A job whose rank 0 answers the first call with this, and goes.
-    fn job(interface: &Interface, answer: Vec<u8>) -> (Running, std::thread::JoinHandle<()>) {
+    fn job(interface: &Interface, answer: Vec<u8>) -> (RunningJob, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let key = random().expect("bytes");
         let sent: usize = interface.params.iter().filter(|param| param.mode.is_sent()).count();
         let rank = std::thread::spawn(move || {
-            let (mut link, _order) = Link::connect(&address, &key).expect("it is let in");
+            let (mut link, _order) = RankConnection::connect(&address, &key).expect("it is let in");
             let arena = Arena::new(64).expect("memory");
             for _ in 0..sent {
                 link.take(&arena, &Slot { offset: 0, bytes: 8, text: 0 }).expect("an argument");
             }
             std::io::Write::write_all(&mut link.stream().expect("it"), &answer).expect("sent");
         });
-        let link = Link::accept(listener.accept().expect("a connection").0, &key).expect("rank 0");
+        let link = RankConnection::accept(listener.accept().expect("a connection").0, &key)
+            .expect("rank 0");
         let mut command = Command::new("sleep");
         let child = command.arg("600").stderr(Stdio::piped()).spawn().expect("sleep");
-        let job = Launched::attended(child).expect("a job");
-        (Running { ranks: 1, link, job }, rank)
+        let job = LaunchedJob::attended(child).expect("a job");
+        (RunningJob { ranks: 1, link, job }, rank)
     }
 
     #[test]

@@ -12,11 +12,11 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{MsgFlags, recv};
 
-use super::link::{Key, Link, pieces};
-use super::{Part, Ranks, Setup, VARIABLE, places};
+use super::rank_connection::{Key, RankConnection, pieces};
+use super::{ArgumentPart, RankLibrary, Setup, VARIABLE, places};
 use crate::layout::Slot;
 use crate::native::{Arena, Linked, LinkedRoutine, end_now};
-use crate::protocol::{MOST, Order, Reply};
+use crate::slot_protocol::{MOST, Order, Reply};
 
 /// Milliseconds between looks at the connection to the proxy.
 const LOOK: u16 = 200;
@@ -25,7 +25,7 @@ const LOOK: u16 = 200;
 ///
 /// # Errors
 /// A sentence; the process is to end then, and with it the job.
-pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> {
+pub(crate) fn run(routines: &[Linked], ranks: &dyn RankLibrary) -> Result<(), String> {
     let rank = ranks.join()?;
     let busy = Arc::new(AtomicBool::new(true));
     let (mut link, mut first) = (None, Vec::new());
@@ -67,7 +67,7 @@ pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> 
         if let Some(link) = &mut link {
             let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             link.send(&Reply::Done(took).encode()).map_err(lost)?;
-            for slot in places(&interface, &slots, Part::Results) {
+            for slot in places(&interface, &slots, ArgumentPart::Results) {
                 link.give(&arena, slot).map_err(lost)?;
             }
         }
@@ -80,13 +80,13 @@ fn lost(error: io::Error) -> String {
 }
 
 /// Connects to the proxy. Its first message shows that it knows this rank.
-fn connect() -> Result<(Link, Vec<u8>), String> {
+fn connect() -> Result<(RankConnection, Vec<u8>), String> {
     let said = std::env::var(VARIABLE).unwrap_or_default();
     let parsed = said.split_once(' ').and_then(|(address, digits)| {
         Some((address, Key::from(blake3::Hash::from_hex(digits).ok()?)))
     });
     let (address, key) = parsed.ok_or("its environment does not say where the server is")?;
-    Link::connect(address, &key).map_err(|error| {
+    RankConnection::connect(address, &key).map_err(|error| {
         format!("the server cannot be reached from this node at {address}: {error}")
     })
 }
@@ -124,7 +124,7 @@ fn is_open(stream: &std::net::TcpStream) -> bool {
 }
 
 /// What the proxy says next, at rank 0; nothing at its end.
-fn next(link: &mut Option<Link>, most: usize) -> Result<Vec<u8>, String> {
+fn next(link: &mut Option<RankConnection>, most: usize) -> Result<Vec<u8>, String> {
     match link {
         Some(link) => Ok(link.receive(most).map_err(lost)?.unwrap_or_default()),
         None => Ok(Vec::new()),
@@ -132,7 +132,7 @@ fn next(link: &mut Option<Link>, most: usize) -> Result<Vec<u8>, String> {
 }
 
 /// What rank 0 has, at all ranks.
-fn shared(ranks: &dyn Ranks, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+fn shared(ranks: &dyn RankLibrary, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut length = (bytes.len() as u64).to_le_bytes();
     ranks.broadcast(&mut length)?;
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(|error| error.to_string())?;
@@ -157,17 +157,17 @@ fn arguments(
     interface: &Interface,
     slots: &[Slot],
     arena: &Arena,
-    ranks: &dyn Ranks,
-    link: &mut Option<Link>,
+    ranks: &dyn RankLibrary,
+    link: &mut Option<RankConnection>,
 ) -> Result<(), String> {
-    for part in [Part::Small, Part::Arrays] {
+    for part in [ArgumentPart::Small, ArgumentPart::Arrays] {
         for slot in places(interface, slots, part) {
             if let Some(link) = link {
                 link.take(arena, slot).map_err(lost)?;
             }
         }
     }
-    for part in [Part::Small, Part::Broadcast] {
+    for part in [ArgumentPart::Small, ArgumentPart::Broadcast] {
         for slot in places(interface, slots, part) {
             for (offset, length) in pieces(slot) {
                 let mut bytes = arena.read(offset, length);

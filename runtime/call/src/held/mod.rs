@@ -4,7 +4,7 @@ mod gaps;
 mod table;
 
 pub(crate) use gaps::Gaps;
-pub(crate) use table::{Charge, Full, Holder, Missing, Table};
+pub(crate) use table::{Charge, Holder, LookupError, ReserveError, Table};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,21 +42,21 @@ impl Traffic {
 
 /// Names for arrays, which nobody guesses.
 #[derive(Debug)]
-pub struct Names {
+pub struct HeldNames {
     secret: [u8; 16],
     next: u32,
 }
 
-impl Names {
+impl HeldNames {
     /// Names that nobody has used.
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new() -> io::Result<Names> {
+    pub fn new() -> io::Result<HeldNames> {
         use std::io::Read as _;
         let mut secret = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        Ok(Names { secret, next: 0 })
+        Ok(HeldNames { secret, next: 0 })
     }
 
     /// One more name.

@@ -25,7 +25,7 @@ impl Drop for Charge {
 
 /// Why nothing can be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Full {
+pub enum ReserveError {
     /// There is no room for so many bytes; so many are the limit.
     Bytes(u64),
     /// There are as many names as may be.
@@ -36,7 +36,7 @@ pub enum Full {
 
 /// Why there is no array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum LookupError {
     /// No such name, or not any more.
     Unknown,
     /// The call that makes it is under way.
@@ -116,19 +116,19 @@ impl<M> Table<M> {
         keeps: impl Iterator<Item = &'a HeldResult> + Clone,
         bytes: u64,
         holder: Holder<'_>,
-    ) -> Result<Rc<Charge>, Full> {
+    ) -> Result<Rc<Charge>, ReserveError> {
         if bytes > self.most.saturating_sub(self.total.get()) {
-            return Err(Full::Bytes(self.most));
+            return Err(ReserveError::Bytes(self.most));
         }
         if self.entries.len() + keeps.clone().count() > MOST_NAMES {
-            return Err(Full::Names);
+            return Err(ReserveError::Names);
         }
         let mut names = HashSet::new();
         if !keeps
             .clone()
             .all(|keep| names.insert(keep.name) && !self.entries.contains_key(&keep.name))
         {
-            return Err(Full::Taken);
+            return Err(ReserveError::Taken);
         }
         self.total.set(self.total.get() + bytes);
         let charge = Rc::new(Charge { bytes, total: Rc::clone(&self.total) });
@@ -172,11 +172,11 @@ impl<M> Table<M> {
         name: HeldArrayName,
         asks: Holder<'_>,
         now: Instant,
-    ) -> Result<&M, Missing> {
+    ) -> Result<&M, LookupError> {
         let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
-        let entry = entry.ok_or(Missing::Unknown)?;
+        let entry = entry.ok_or(LookupError::Unknown)?;
         if entry.end.is_some_and(|end| end <= now) {
-            return Err(Missing::Unknown);
+            return Err(LookupError::Unknown);
         }
         if asks.adopts && entry.memory.is_some() && entry.owner.is_none() {
             entry.owner = Some(asks.connection);
@@ -188,7 +188,7 @@ impl<M> Table<M> {
             }
             self.ends.extend(end.map(|end| (end, name)));
         }
-        entry.memory.as_ref().ok_or(Missing::NotYet)
+        entry.memory.as_ref().ok_or(LookupError::NotYet)
     }
 
     /// Holds an array no longer, if it is this user's; its memory, if it was there.
@@ -293,14 +293,17 @@ mod tests {
         let (mut table, now) = (table(), Instant::now());
         let both = [keep(1, 1000), keep(2, 1000)];
         let charge = table.reserve(both.iter(), 60, who(1)).expect("there is room");
-        assert_eq!(table.reserve([keep(3, 1)].iter(), 41, who(1)).err(), Some(Full::Bytes(100)));
-        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(Full::Taken));
+        assert_eq!(
+            table.reserve([keep(3, 1)].iter(), 41, who(1)).err(),
+            Some(ReserveError::Bytes(100))
+        );
+        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(ReserveError::Taken));
         assert_eq!(
             table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, who(1)).err(),
-            Some(Full::Taken)
+            Some(ReserveError::Taken)
         );
         assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
-        assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+        assert_eq!(table.find(name(1), who(1), now), Err(LookupError::NotYet));
         assert_eq!(table.settle(name(1), &charge, 11, now), None);
         assert_eq!(table.settle(name(1), &charge, 12, now), Some(12), "it is there already");
         assert_eq!(table.settle(name(2), &charge, 22, now), None);
@@ -326,7 +329,7 @@ mod tests {
             } else {
                 table.abandon(name(1), &first);
             }
-            assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+            assert_eq!(table.find(name(1), who(1), now), Err(LookupError::NotYet));
             assert_eq!(table.settle(name(1), &second, 22, now), None);
             assert_eq!(table.find(name(1), who(1), now), Ok(&22));
             // The other way round: the later call ends first.
@@ -352,7 +355,7 @@ mod tests {
         drop(charge);
         assert_eq!(table.next_end(), Some(now + SECOND));
         assert!(table.expire(now).is_empty());
-        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(Missing::Unknown));
+        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(LookupError::Unknown));
         assert_eq!(table.expire(now + SECOND), [11]);
         assert_eq!(table.find(name(2), who(1), now + HOUR), Ok(&22));
         assert_eq!(table.expire(now + HOUR + SECOND), [22], "the server's limit");
@@ -370,7 +373,11 @@ mod tests {
         }
         drop(charge);
         assert!(table.owner_lost(1, now).is_empty());
-        assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
+        assert_eq!(
+            table.find(name(5), who(1), now),
+            Err(LookupError::Unknown),
+            "its call has ended"
+        );
         // One that does not stay wants one of them, which changes nothing.
         let passing = Holder { adopts: false, ..who(3) };
         assert_eq!(table.find(name(1), passing, now), Ok(&1));
@@ -391,16 +398,16 @@ mod tests {
         let charge = table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
         assert_eq!(
             table.find(name(1), bob, now),
-            Err(Missing::Unknown),
+            Err(LookupError::Unknown),
             "not even that it is to come"
         );
         table.settle(name(1), &charge, 11, now);
-        assert_eq!(table.find(name(1), bob, now), Err(Missing::Unknown));
+        assert_eq!(table.find(name(1), bob, now), Err(LookupError::Unknown));
         assert_eq!(table.let_go(name(1), "bob"), None);
         assert!(table.owner_lost(1, now).is_empty());
         assert_eq!(
             table.find(name(1), bob, now),
-            Err(Missing::Unknown),
+            Err(LookupError::Unknown),
             "nor does he take it over"
         );
         assert_eq!(table.find(name(1), who(3), now), Ok(&11), "another connection of hers");

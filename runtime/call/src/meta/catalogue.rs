@@ -65,7 +65,7 @@ impl Gone {
 
 /// A routine of a server that is about to be known.
 #[derive(Debug)]
-pub struct Offered {
+pub struct RoutineOffer {
     /// Its name.
     pub name: String,
     hash: u64,
@@ -79,16 +79,16 @@ pub fn key(name: &str, hash: u64) -> String {
     format!("{name} {hash:016x}")
 }
 
-impl Offered {
+impl RoutineOffer {
     /// Reads an offer of a server; `None`: it is not what it says.
-    pub fn read(hash: u64, json: String) -> Option<Offered> {
+    pub fn read(hash: u64, json: String) -> Option<RoutineOffer> {
         let interface = Interface::from_json(json.as_bytes()).ok()?;
         if crate::server::hash(&json) != hash {
             return None;
         }
         let about = interface.doc.lines().next().unwrap_or_default().to_owned();
         let (name, idempotent) = (interface.name, interface.idempotent);
-        Some(Offered { name, hash, json: json.into(), idempotent, about })
+        Some(RoutineOffer { name, hash, json: json.into(), idempotent, about })
     }
 
     /// The broker's name for it.
@@ -99,8 +99,8 @@ impl Offered {
 
 impl Catalogue {
     /// A server offers a routine.
-    pub fn add(&mut self, server: ServerId, offered: Offered) {
-        let Offered { name, hash, json, idempotent, about } = offered;
+    pub fn add(&mut self, server: ServerId, offered: RoutineOffer) {
+        let RoutineOffer { name, hash, json, idempotent, about } = offered;
         let entry = self.names.entry(name).or_default().entry(hash).or_insert_with(|| Entry {
             json,
             hash,
@@ -170,10 +170,10 @@ impl Catalogue {
 mod tests {
     use super::*;
 
-    fn offered(text: &str) -> Offered {
+    fn offered(text: &str) -> RoutineOffer {
         let module = kumi_idl::parse(text.as_bytes()).module.expect("a module");
         let json = module.interfaces[0].to_json().expect("JSON");
-        Offered::read(crate::server::hash(&json), json).expect("as it says")
+        RoutineOffer::read(crate::server::hash(&json), json).expect("as it says")
     }
 
     #[test]
@@ -201,9 +201,9 @@ mod tests {
         all.add(ServerId(3), offered(old));
         all.forget(ServerId(3));
         assert!(!all.had("f"));
-        assert!(Offered::read(1, "{}".to_owned()).is_none());
+        assert!(RoutineOffer::read(1, "{}".to_owned()).is_none());
         let json = offered(old).json.to_string();
-        assert!(Offered::read(1, json).is_none(), "another hash");
+        assert!(RoutineOffer::read(1, json).is_none(), "another hash");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use super::desk::Desk;
+use super::dispatcher::Dispatcher;
 use super::view::{self, State};
 
 /// How long a state is good enough for who asks next.
@@ -35,20 +35,20 @@ const ONLY_OWN: &str =
 
 /// What was answered last, and when it was made.
 struct Cache {
-    desk: Rc<RefCell<Desk>>,
+    dispatcher: Rc<RefCell<Dispatcher>>,
     json: RefCell<Option<(Instant, Bytes)>>,
     figures: RefCell<Option<(Instant, Bytes)>>,
 }
 
 /// Answers for ever; without a listener it waits for ever.
-pub async fn serve(desk: &Rc<RefCell<Desk>>) -> io::Result<()> {
-    let listener = desk.borrow().config.http.clone();
+pub async fn serve(dispatcher: &Rc<RefCell<Dispatcher>>) -> io::Result<()> {
+    let listener = dispatcher.borrow().config.http.clone();
     let Some(listener) = listener else { return pending().await };
     let listener = listener.try_clone()?;
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let (json, figures) = (RefCell::new(None), RefCell::new(None));
-    let cache = Rc::new(Cache { desk: Rc::clone(desk), json, figures });
+    let cache = Rc::new(Cache { dispatcher: Rc::clone(dispatcher), json, figures });
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         // Nobody closes the semaphore.
@@ -106,11 +106,12 @@ impl Cache {
                 respond(StatusCode::OK, "text/html; charset=utf-8", page)
             }
             "/status.json" => {
-                let json = fresh(&self.json, || view::json(&self.desk.borrow()));
+                let json = fresh(&self.json, || view::json(&self.dispatcher.borrow()));
                 respond(StatusCode::OK, "application/json", json)
             }
             "/metrics" => {
-                let made = fresh(&self.figures, || figures(&view::state(&self.desk.borrow())));
+                let made =
+                    fresh(&self.figures, || figures(&view::state(&self.dispatcher.borrow())));
                 respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", made)
             }
             _ => {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
 use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
-use super::catalogue::Offered;
-use super::desk::{Desk, Open, end_sending};
-use super::keep::identity;
+use super::catalogue::RoutineOffer;
+use super::dispatcher::{Dispatcher, OpenCall, end_sending};
 use super::peer::{Peer, network, reachable};
+use super::persistence::identity;
 
 /// How long a server that closed its connection may take to be back until its calls are taken for lost.
 const BACK: u64 = 2 * Time::SECOND;
@@ -42,9 +42,9 @@ pub struct Member {
 
 /// What a server says when it registers.
 #[derive(Debug)]
-pub struct Registration {
+pub struct CompleteRegistration {
     pub register: ServerRegistration,
-    pub offers: Vec<Offered>,
+    pub offers: Vec<RoutineOffer>,
     pub holds: Vec<Ticket>,
 }
 
@@ -59,10 +59,10 @@ impl Member {
     }
 }
 
-impl Desk {
+impl Dispatcher {
     /// A server is there, perhaps again.
-    pub fn register(&mut self, peer: &Rc<Peer>, registration: Registration) -> ServerId {
-        let Registration { register, offers, holds } = registration;
+    pub fn register(&mut self, peer: &Rc<Peer>, registration: CompleteRegistration) -> ServerId {
+        let CompleteRegistration { register, offers, holds } = registration;
         let address = reachable(&register.address, peer.from);
         let site = match register.site.as_str() {
             "" => network(peer.from),
@@ -80,7 +80,7 @@ impl Desk {
         }
         let offer = Offer {
             site,
-            routines: offers.iter().map(Offered::key).collect(),
+            routines: offers.iter().map(RoutineOffer::key).collect(),
             limit: limit.max(1),
             processors: register.processors.max(1),
             speed: register.speed,
@@ -114,7 +114,7 @@ impl Desk {
             self.recall(id, &identity);
         }
         self.compare(id, &holds);
-        self.place_early();
+        self.replay_queued_requests();
         id
     }
 
@@ -124,7 +124,7 @@ impl Desk {
         let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
-        let here = |open: &Open| match &open.running {
+        let here = |open: &OpenCall| match &open.running {
             Some(running) if running.server == id => Some(running.ticket),
             _ => None,
         };
@@ -194,8 +194,9 @@ impl Desk {
             return self.tell(Event::Cancelled(CallId(call), attempt));
         }
         let Some(open) = self.calls.get_mut(&call) else { return };
-        let is_it =
-            |running: &&mut super::desk::Running| running.server == id && running.ticket == ticket;
+        let is_it = |running: &&mut super::dispatcher::CurrentAttempt| {
+            running.server == id && running.ticket == ticket
+        };
         let Some(running) = open.running.as_mut().filter(is_it) else { return };
         end_sending(&mut self.paths, Some(running));
         if here {
@@ -274,7 +275,7 @@ impl Desk {
         self.expire_places();
         self.look_for_said();
         self.give_up_orphans();
-        self.place_early();
+        self.replay_queued_requests();
     }
 
     /// Whose servers those were that have not been there for long, since before this metaserver perhaps.
@@ -297,7 +298,7 @@ impl Desk {
         self.catalogue.remove(id);
         self.stopping.retain(|_, at| *at != id);
         let of_server =
-            |open: &Open| open.running.as_ref().is_some_and(|running| running.server == id);
+            |open: &OpenCall| open.running.as_ref().is_some_and(|running| running.server == id);
         let calls = self.calls.iter().filter(|(_, open)| open.said.is_some() && of_server(open));
         let said: Vec<u64> = calls.map(|(call, _)| *call).collect();
         said.into_iter().for_each(|call| self.end_said(call));

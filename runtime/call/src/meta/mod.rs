@@ -1,23 +1,23 @@
 //! The metaserver: which server a call goes to. Clients ask it, servers register at it, and data goes straight
 //! between the two. The decisions are `kumi-broker`'s; here are connections, time, and what is kept.
 
+mod access;
+mod attempt_end;
 mod catalogue;
 mod connection;
-mod desk;
-mod early;
-mod ending;
+mod dispatcher;
 mod etcd;
-mod guard;
+mod held_arguments;
 mod http;
-mod keep;
-mod lying;
 mod members;
 mod names;
 mod orphans;
 mod outcome;
 mod paths;
 mod peer;
+mod persistence;
 mod sites;
+mod startup_queue;
 mod store;
 mod term;
 mod view;
@@ -35,13 +35,13 @@ use kumi_broker::{Broker, Event, UnknownPolicy, by_name};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::server::{Door, Listener, ServeError};
+use crate::server::{HandshakeLimit, Listener, ServeError};
 use crate::socket;
 use crate::tls::Tls;
 use crate::users::Users;
-use desk::Desk;
+use dispatcher::Dispatcher;
 pub use etcd::{Etcd, EtcdError};
-use store::File;
+use store::SqliteStore;
 pub use store::StoreError;
 pub use view::{
     CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
@@ -158,16 +158,17 @@ pub fn serve(
     if let Some(etcd) = config.etcd.clone() {
         return term::serve(&runtime, &config, &etcd, &listener, stop);
     }
-    let mut desk = Desk::new(config, broker, first_call());
-    if let Some(path) = desk.config.state.clone() {
-        let restored = File::open(&path).and_then(|store| desk.restore(Box::new(store)));
+    let mut dispatcher = Dispatcher::new(config, broker, first_call());
+    if let Some(path) = dispatcher.config.state.clone() {
+        let restored =
+            SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
         restored.map_err(|source| MetaError::State { path, source })?;
     }
-    let desk = Rc::new(RefCell::new(desk));
+    let dispatcher = Rc::new(RefCell::new(dispatcher));
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         tokio::select! {
-            result = attend(&desk, listener) => result,
+            result = attend(&dispatcher, listener) => result,
             () = stop => Ok(()),
         }
     });
@@ -199,42 +200,42 @@ fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
 }
 
 /// Serves for ever.
-async fn attend(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+async fn attend(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
     tokio::select! {
-        result = accept(desk, listener) => result,
-        () = keep_time(desk) => Ok(()),
-        result = http::serve(desk) => result,
+        result = accept(dispatcher, listener) => result,
+        () = keep_time(dispatcher) => Ok(()),
+        result = http::serve(dispatcher) => result,
     }
 }
 
 /// Looks at the clock for the broker, and at servers.
-async fn keep_time(desk: &Rc<RefCell<Desk>>) {
+async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
     let mut next = Instant::now();
     loop {
-        let due = desk.borrow().due().map(Instant::from_std);
+        let due = dispatcher.borrow().due().map(Instant::from_std);
         // A call that comes may bring an earlier time; then that is a little late.
         let soon = Instant::now() + Duration::from_millis(20);
         sleep_until(due.unwrap_or(next).min(next).min(soon)).await;
         let now = Instant::now();
         if due.is_some_and(|due| due <= now) {
-            desk.borrow_mut().tell(Event::Tick);
+            dispatcher.borrow_mut().tell(Event::Tick);
         }
         if next <= now {
-            let mut desk = desk.borrow_mut();
-            next = now + desk.config.report;
-            desk.look_around();
-            desk.check_users();
+            let mut dispatcher = dispatcher.borrow_mut();
+            next = now + dispatcher.config.report;
+            dispatcher.look_around();
+            dispatcher.check_users();
         }
     }
 }
 
-async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
     let (strangers, tls) = {
-        let config = &desk.borrow().config;
+        let config = &dispatcher.borrow().config;
         let watched = config.users.is_some() || config.tls.is_some();
         (watched.then_some(config.strangers), config.tls.clone())
     };
-    let door = strangers.map(|most| Door::new(most, Arc::default()));
+    let handshake_limit = strangers.map(|most| HandshakeLimit::new(most, Arc::default()));
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
@@ -244,7 +245,7 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                     Ok((stream, from)) => match crate::tcp::prepare(&stream) {
                         Ok(()) => {
                             let socket = socket::accept(stream, tls.clone());
-                            take(desk, socket, Some(from.ip()), door.as_ref());
+                            take(dispatcher, socket, Some(from.ip()), handshake_limit.as_ref());
                         }
                         Err(error) => tracing::debug!(%error, "a client went before it was served"),
                     },
@@ -259,7 +260,12 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let socket: socket::Socket = Box::pin(stream);
-                        take(desk, ready(Ok((socket, false))), None, door.as_ref());
+                        take(
+                            dispatcher,
+                            ready(Ok((socket, false))),
+                            None,
+                            handshake_limit.as_ref(),
+                        );
                     }
                     Err(error) => crate::server::pause(&error).await,
                 }
@@ -270,27 +276,27 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
 
 /// Serves a connection, once it is known what is spoken on it.
 fn take(
-    desk: &Rc<RefCell<Desk>>,
+    dispatcher: &Rc<RefCell<Dispatcher>>,
     socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,
     from: Option<IpAddr>,
-    door: Option<&Rc<Door>>,
+    handshake_limit: Option<&Rc<HandshakeLimit>>,
 ) {
     {
-        let desk = desk.borrow();
-        if desk.connections >= desk.config.connections {
+        let dispatcher = dispatcher.borrow();
+        if dispatcher.connections >= dispatcher.config.connections {
             tracing::warn!("a connection more than allowed was closed");
             return;
         }
     }
-    let guest = door.map(Door::arrive);
-    let desk = Rc::clone(desk);
+    let handshake_permit = handshake_limit.map(HandshakeLimit::arrive);
+    let dispatcher = Rc::clone(dispatcher);
     tokio::task::spawn_local(async move {
         let socket = tokio::select! {
             socket = socket => socket,
-            () = crate::server::shown_out(guest.as_ref()) => return,
+            () = crate::server::evicted(handshake_permit.as_ref()) => return,
         };
         match socket {
-            Ok(socket) => connection::run(desk, socket, from, guest).await,
+            Ok(socket) => connection::run(dispatcher, socket, from, handshake_permit).await,
             Err(error) => tracing::debug!(%error, "a connection came to nothing"),
         }
     });

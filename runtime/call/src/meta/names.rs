@@ -9,7 +9,7 @@ const PART: usize = 8;
 
 /// A name that has a number.
 #[derive(Debug)]
-struct Named {
+struct NamedNumber {
     name: String,
     /// When it was asked for last, in questions.
     asked: u64,
@@ -17,10 +17,10 @@ struct Named {
 
 /// Names with their numbers, which the broker uses.
 #[derive(Debug)]
-pub struct Names {
+pub struct NameTable {
     most: usize,
     numbers: HashMap<String, u32>,
-    names: Vec<Named>,
+    names: Vec<NamedNumber>,
     /// Numbers whose names were forgotten.
     free: Vec<u32>,
     questions: u64,
@@ -28,21 +28,21 @@ pub struct Names {
     patience: usize,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        Names::with_most(MOST)
+impl Default for NameTable {
+    fn default() -> NameTable {
+        NameTable::with_most(MOST)
     }
 }
 
-impl Names {
+impl NameTable {
     /// For so many names.
-    pub fn with_most(most: usize) -> Names {
+    pub fn with_most(most: usize) -> NameTable {
         // Whoever is one too many is this, which is no name that anybody can have.
         let others = "(others)".to_owned();
-        Names {
+        NameTable {
             most,
             numbers: HashMap::from([(others.clone(), 0)]),
-            names: vec![Named { name: others, asked: 0 }],
+            names: vec![NamedNumber { name: others, asked: 0 }],
             free: Vec::new(),
             questions: 0,
             patience: 0,
@@ -57,7 +57,7 @@ impl Names {
             self.names[*number as usize].asked = asked;
             return *number;
         }
-        let named = Named { name: name.to_owned(), asked };
+        let named = NamedNumber { name: name.to_owned(), asked };
         let number = match self.free.pop() {
             Some(number) => {
                 self.names[number as usize] = named;
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_oldest_that_nobody_uses_is_forgotten() {
-        let mut names = Names::with_most(4);
+        let mut names = NameTable::with_most(4);
         let none = BTreeSet::new;
         let [a, b, c] = ["a", "b", "c"].map(|name| names.number_or_forget(name, none));
         assert_eq!([a, b, c], [1, 2, 3]);
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn what_is_in_use_is_looked_for_seldom() {
-        let mut names = Names::with_most(65);
+        let mut names = NameTable::with_most(65);
         let all: BTreeSet<u32> = (1..65).map(|it| names.number(&it.to_string())).collect();
         assert_eq!(all, (1..65).collect());
         let mut looks = 0;
         let mut name = 100..;
-        let mut next = |names: &mut Names, used: &BTreeSet<u32>| {
+        let mut next = |names: &mut NameTable, used: &BTreeSet<u32>| {
             let name = name.next().expect("they do not end").to_string();
             names.number_or_forget(&name, || {
                 looks += 1;

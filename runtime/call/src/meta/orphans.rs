@@ -3,7 +3,7 @@
 use kumi_broker::{CallId, Event, Failure as Why, Time};
 use kumi_rpc::AttemptState;
 
-use super::desk::{Desk, Open};
+use super::dispatcher::{Dispatcher, OpenCall};
 use super::peer::Peer;
 
 /// How long a call whose client is gone may run on until the client must have come back.
@@ -11,7 +11,7 @@ const ORPHAN: u64 = 30 * Time::SECOND;
 /// How long a client may take to come back when its call is not at its server any more.
 const GONE: u64 = Time::SECOND;
 
-impl Desk {
+impl Dispatcher {
     /// Has servers refuse clients that have not come for long, so that their places are free for others. One whose
     /// arguments come is there.
     pub fn expire_places(&mut self) {
@@ -34,7 +34,7 @@ impl Desk {
     /// A connection is gone. What waits is given up; what runs may end while its client connects again.
     pub fn leave(&mut self, peer: &Peer) {
         let now = self.now();
-        self.early.leave(peer);
+        self.startup_queue.leave(peer);
         let mut waits = Vec::new();
         for (call, open) in &mut self.calls {
             if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {
@@ -78,7 +78,7 @@ impl Desk {
     /// Gives up calls whose clients have not come back.
     pub fn give_up_orphans(&mut self) {
         let now = self.now();
-        let late = |open: &Open| {
+        let late = |open: &OpenCall| {
             let most = if open.gone { GONE } else { ORPHAN };
             open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
         };

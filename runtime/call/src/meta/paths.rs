@@ -28,19 +28,19 @@ pub struct Estimate {
 }
 
 /// The clients' site and the servers'.
-type Ends = (SiteId, SiteId);
+type PathEnds = (SiteId, SiteId);
 
 /// What a call changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct PathUpdate {
     /// What is known of the path now.
     pub estimate: Estimate,
     /// What had to be forgotten for it.
-    pub forgotten: Option<Ends>,
+    pub forgotten: Option<PathEnds>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownPath {
     estimate: Estimate,
     /// When a call began on it or measured it last, in uses of any.
     used: u64,
@@ -52,10 +52,10 @@ struct Known {
 #[derive(Debug)]
 pub struct Paths {
     most: usize,
-    known: HashMap<Ends, Known>,
-    order: BTreeMap<u64, Ends>,
+    known: HashMap<PathEnds, KnownPath>,
+    order: BTreeMap<u64, PathEnds>,
     uses: u64,
-    sending: HashMap<Ends, u32>,
+    sending: HashMap<PathEnds, u32>,
 }
 
 impl Default for Paths {
@@ -104,7 +104,7 @@ impl Paths {
     }
 
     /// One that is known is used; what is known of it.
-    fn used(&mut self, ends: Ends) -> Option<&mut Estimate> {
+    fn used(&mut self, ends: PathEnds) -> Option<&mut Estimate> {
         let known = self.known.get_mut(&ends)?;
         self.order.remove(&known.used);
         self.uses += 1;
@@ -114,15 +114,15 @@ impl Paths {
     }
 
     /// One more is known. There is room for it.
-    fn insert(&mut self, ends: Ends, estimate: Estimate) {
+    fn insert(&mut self, ends: PathEnds, estimate: Estimate) {
         self.uses += 1;
-        self.known.insert(ends, Known { estimate, used: self.uses });
+        self.known.insert(ends, KnownPath { estimate, used: self.uses });
         self.order.insert(self.uses, ends);
     }
 
     /// Forgets the one that nothing used for the longest time, if there is no room for one more. What is sent there is counted as
     /// ever.
-    fn make_room(&mut self) -> Option<Ends> {
+    fn make_room(&mut self) -> Option<PathEnds> {
         if self.known.len() < self.most {
             return None;
         }
@@ -157,7 +157,7 @@ impl Paths {
         to: SiteId,
         over: &AttemptReport,
         sharers: f64,
-    ) -> Option<Measured> {
+    ) -> Option<PathUpdate> {
         let (out, back) = (rate(over.out, sharers), rate(over.back, sharers));
         let small = over.out.bytes <= SMALL && over.out.ns > 0;
         if out.is_none() && back.is_none() && !small {
@@ -181,7 +181,7 @@ impl Paths {
             Some(known) => *known = estimate,
             None => self.insert((from, to), estimate),
         }
-        Some(Measured { estimate, forgotten })
+        Some(PathUpdate { estimate, forgotten })
     }
 
     /// What was known before, the latest last.
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(observe(&mut paths, b, a), Some((a, b)));
         assert_eq!(observe(&mut paths, a, b), Some((a, c)));
         assert_eq!(paths.end(a, b), 1);
-        let known: BTreeMap<Ends, u64> =
+        let known: BTreeMap<PathEnds, u64> =
             paths.all().map(|(from, to, it)| ((from, to), it.calls)).collect();
         assert_eq!(known, BTreeMap::from([((a, b), 1), ((a, d), 1), ((b, a), 1)]));
         // One that says nothing takes nobody's place, and what was kept before does not either.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use kumi_broker::Time;
 use serde::{Deserialize, Serialize};
 
-use super::desk::{Desk, Recent};
-use super::etcd::Standing;
+use super::dispatcher::{Dispatcher, RecentCall};
+use super::etcd::Leadership;
 use super::members::Member;
 use crate::users::User;
 
@@ -194,78 +194,77 @@ pub struct CounterState {
 }
 
 /// The state as it is now.
-pub fn state(desk: &Desk) -> State {
-    let now = desk.now();
-    let recent = desk.recent.iter().rev().map(|recent| call(recent, now)).collect();
-    let routines = desk.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
+pub fn state(dispatcher: &Dispatcher) -> State {
+    let now = dispatcher.now();
+    let recent = dispatcher.recent.iter().rev().map(|recent| call(recent, now)).collect();
+    let routines = dispatcher.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
         name: name.to_owned(),
         about: entry.about.clone(),
         servers: entry.servers.len(),
         idempotent: entry.idempotent,
     });
-    let paths = desk.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
-        from: desk.sites.name(from.0).to_owned(),
-        to: desk.sites.name(to.0).to_owned(),
+    let paths = dispatcher.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
+        from: dispatcher.sites.name(from.0).to_owned(),
+        to: dispatcher.sites.name(to.0).to_owned(),
         out: estimate.out,
         back: estimate.back,
         latency: estimate.latency,
         calls: estimate.calls,
     });
-    let servers = desk
-        .members
-        .iter()
-        .map(|(id, one)| server(one, desk.sites.name(one.site.0), desk.broker.in_flight(*id)));
-    let waiting = desk.calls.values().filter(|open| open.running.is_none()).count();
+    let servers = dispatcher.members.iter().map(|(id, one)| {
+        server(one, dispatcher.sites.name(one.site.0), dispatcher.broker.in_flight(*id))
+    });
+    let waiting = dispatcher.calls.values().filter(|open| open.running.is_none()).count();
     State {
-        name: desk.config.name.clone(),
+        name: dispatcher.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        policy: desk.config.policy.clone(),
+        policy: dispatcher.config.policy.clone(),
         uptime: now.seconds_since(Time(0)),
-        connections: desk.connections,
+        connections: dispatcher.connections,
         servers: servers.collect(),
-        users: users(desk),
+        users: users(dispatcher),
         waiting,
-        running: desk.calls.len() - waiting,
+        running: dispatcher.calls.len() - waiting,
         routines: routines.collect(),
         paths: paths.collect(),
         recent,
-        counters: counters(desk),
-        leader: desk.standing.as_ref().map(|standing| leader(desk, standing)),
+        counters: counters(dispatcher),
+        leader: dispatcher.leadership.as_ref().map(|leadership| leader(dispatcher, leadership)),
     }
 }
 
-fn leader(desk: &Desk, standing: &Standing) -> LeaderState {
-    let figures = &standing.figures;
+fn leader(dispatcher: &Dispatcher, leadership: &Leadership) -> LeaderState {
+    let figures = &leadership.figures;
     let (requests, errors) = (figures.requests.get(), figures.errors.get());
     LeaderState {
-        leading: standing.leads(),
-        address: standing.leader(),
+        leading: leadership.leads(),
+        address: leadership.leader(),
         requests,
         errors,
         mean: figures.time.get().as_secs_f64() / figures.answers.get().max(1) as f64,
         longest: figures.longest.get().as_secs_f64(),
-        unkept: desk.grants.len(),
+        unkept: dispatcher.grants.len(),
         trouble: figures.trouble().unwrap_or_default(),
     }
 }
 
 /// The state as JSON.
-pub fn json(desk: &Desk) -> String {
+pub fn json(dispatcher: &Dispatcher) -> String {
     // Numbers and texts can always be written.
-    serde_json::to_string(&state(desk)).unwrap_or_default()
+    serde_json::to_string(&state(dispatcher)).unwrap_or_default()
 }
 
 /// The state as JSON, as a user may see it: only the user's own calls, and routines that the user may call.
-pub fn json_for(desk: &Desk, user: Option<&User>) -> String {
-    let Some(user) = user else { return json(desk) };
-    let mut state = state(desk);
+pub fn json_for(dispatcher: &Dispatcher, user: Option<&User>) -> String {
+    let Some(user) = user else { return json(dispatcher) };
+    let mut state = state(dispatcher);
     state.users.retain(|other| other.name == user.name());
     state.recent.retain(|call| call.user == user.name());
     state.routines.retain(|routine| user.permits(&routine.name));
     serde_json::to_string(&state).unwrap_or_default()
 }
 
-fn call(recent: &Recent, now: Time) -> CallState {
+fn call(recent: &RecentCall, now: Time) -> CallState {
     CallState {
         routine: recent.routine.clone(),
         user: recent.user.clone(),
@@ -304,12 +303,12 @@ fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
     }
 }
 
-fn users(desk: &Desk) -> Vec<UserState> {
+fn users(dispatcher: &Dispatcher) -> Vec<UserState> {
     let mut users: BTreeMap<u32, UserState> = BTreeMap::new();
-    for open in desk.calls.values() {
+    for open in dispatcher.calls.values() {
         let user = open.request.user.0;
         let state = users.entry(user).or_insert_with(|| UserState {
-            name: desk.users.name(user).to_owned(),
+            name: dispatcher.users.name(user).to_owned(),
             ..UserState::default()
         });
         match open.running {
@@ -320,12 +319,12 @@ fn users(desk: &Desk) -> Vec<UserState> {
     users.into_values().take(MOST_SHOWN).collect()
 }
 
-fn counters(desk: &Desk) -> CounterState {
-    let counters = desk.counters;
+fn counters(dispatcher: &Dispatcher) -> CounterState {
+    let counters = dispatcher.counters;
     let decisions = counters.decisions.max(1) as f64;
     CounterState {
         placed: counters.placed,
-        retried: desk.broker.counters().retried,
+        retried: dispatcher.broker.counters().retried,
         done: counters.done,
         failed: counters.failed,
         rejected: counters.rejected,

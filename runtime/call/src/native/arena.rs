@@ -14,7 +14,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
 
-use crate::lent::{Lent, LentMut};
+use crate::lent::{LentBytes, LentBytesMut};
 
 /// Shared memory of a fixed length.
 #[derive(Debug)]
@@ -129,15 +129,15 @@ impl Arena {
     }
 
     /// Copies bytes of a caller's array into it.
-    pub(crate) fn put(&self, offset: usize, from: &Lent) {
+    pub(crate) fn put(&self, offset: usize, from: &LentBytes) {
         let to = self.at(offset, from.length());
         let from = (from.at(0, from.length()), from.length());
         // SAFETY: the range is inside of the mapping, to which no Rust reference leads; what is lent can be read.
-        unsafe { super::past::copy(from.0, to, from.1) };
+        unsafe { super::nontemporal::copy(from.0, to, from.1) };
     }
 
     /// Copies bytes out of it to a caller's array.
-    pub(crate) fn get(&self, offset: usize, to: &LentMut) {
+    pub(crate) fn get(&self, offset: usize, to: &LentBytesMut) {
         let from = self.at(offset, to.length());
         let to = (to.at(0, to.length()), to.length());
         // SAFETY: as above; what is lent can be written, and is nobody else's meanwhile.

@@ -16,11 +16,11 @@ use libffi::middle::{Cif, Closure, Type as Native};
 use super::library::number;
 use super::{Arena, receive_with_descriptor, send_with_descriptor};
 use crate::callback::{Function, Places, functions};
-use crate::protocol::{MOST, Order, Reply};
-use crate::values::Given;
+use crate::slot_protocol::{MOST, Order, Reply};
+use crate::values::GivenValues;
 
 /// What all functions of a routine share.
-struct Line {
+struct CallbackChannel {
     socket: Option<OwnedFd>,
     /// Whether the routine runs.
     open: bool,
@@ -32,15 +32,15 @@ struct Line {
 }
 
 /// A process runs one routine, and that only once at a time.
-static LINE: Mutex<Line> =
-    Mutex::new(Line { socket: None, open: false, run: 0, most: 0, exchange: None });
+static LINE: Mutex<CallbackChannel> =
+    Mutex::new(CallbackChannel { socket: None, open: false, run: 0, most: 0, exchange: None });
 
-fn line() -> MutexGuard<'static, Line> {
+fn line() -> MutexGuard<'static, CallbackChannel> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// From here on functions can be called over this socket, each with at most so many bytes.
-pub fn open_line(socket: OwnedFd, most: u64) {
+pub fn open_callback_channel(socket: OwnedFd, most: u64) {
     let mut line = line();
     line.socket = Some(socket);
     line.most = most;
@@ -83,7 +83,7 @@ pub(super) unsafe fn call_in(
 }
 
 /// A function, and how it is called.
-struct Hook {
+struct ClosureContext {
     function: Function,
     fortran: bool,
 }
@@ -104,7 +104,8 @@ impl Closures {
             let parameter = usize::from(function.parameter);
             let cif = Cif::new(types, Native::void());
             // A process opens one routine, for as long as it lives.
-            let hook: &'static Hook = Box::leak(Box::new(Hook { function, fortran }));
+            let hook: &'static ClosureContext =
+                Box::leak(Box::new(ClosureContext { function, fortran }));
             let closure = Closure::try_new(cif, called, hook);
             closures.push((parameter, closure.map_err(|_| "no function can be made here")?));
         }
@@ -141,7 +142,12 @@ pub(super) fn by_value(param: &Param, fortran: bool) -> bool {
 }
 
 /// What the routine calls.
-unsafe extern "C" fn called(_: &ffi_cif, _: &mut (), arguments: *const *const c_void, hook: &Hook) {
+unsafe extern "C" fn called(
+    _: &ffi_cif,
+    _: &mut (),
+    arguments: *const *const c_void,
+    hook: &ClosureContext,
+) {
     let mut line = line();
     if !line.open {
         eprintln!("kumi-call-slot: a function of the client was called after the routine's end");
@@ -177,7 +183,11 @@ unsafe extern "C" fn called(_: &ffi_cif, _: &mut (), arguments: *const *const c_
 }
 
 /// Sends the arguments, waits for the function, and puts what comes back to its places.
-fn exchange(line: &mut Line, function: &Function, addresses: &[*mut u8]) -> Result<(), String> {
+fn exchange(
+    line: &mut CallbackChannel,
+    function: &Function,
+    addresses: &[*mut u8],
+) -> Result<(), String> {
     let declared = &function.declared;
     let given = given(function, addresses)?;
     let head = CallbackReturn::values(&given.to_wire());
@@ -229,8 +239,8 @@ fn exchange(line: &mut Line, function: &Function, addresses: &[*mut u8]) -> Resu
 }
 
 /// The scalars and texts that the routine gives.
-fn given(function: &Function, addresses: &[*mut u8]) -> Result<Given, String> {
-    let mut given = Given::nothing(&function.declared);
+fn given(function: &Function, addresses: &[*mut u8]) -> Result<GivenValues, String> {
+    let mut given = GivenValues::nothing(&function.declared);
     for (index, (param, address)) in function.declared.params.iter().zip(addresses).enumerate() {
         if !param.mode.is_sent() || !(param.scalar().is_some() || param.ty == Type::String) {
             continue;
@@ -319,7 +329,7 @@ fn answer(socket: &OwnedFd) -> io::Result<u64> {
 /// Longest exchange that is kept for the next call in any case.
 pub(crate) const KEPT: usize = 1 << 20;
 
-impl Line {
+impl CallbackChannel {
     /// Has an exchange of at least so many bytes; whether it is a new one, which the server does not know.
     fn room(&mut self, bytes: usize) -> io::Result<bool> {
         let fits = |arena: &Arena| {

@@ -5,7 +5,7 @@ use kumi_rpc::Value;
 
 use super::closure::{call_in, this_run};
 use crate::callback::{Function, functions};
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
 /// A function of the client, as long as the call runs to which it was given.
 #[derive(Debug, Clone)]
@@ -15,15 +15,15 @@ pub struct ClientFunction {
 }
 
 /// An array of a function: its sizes, and its bytes in the order that the declaration says.
-pub type Sized = (Vec<u64>, Vec<u8>);
+pub type SizedArray = (Vec<u64>, Vec<u8>);
 
 /// What comes back for a parameter of a function.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Returned {
+pub enum CallbackResult {
     /// A number or text.
     Value(Value),
     /// An array.
-    Array(Sized),
+    Array(SizedArray),
 }
 
 impl ClientFunction {
@@ -50,10 +50,10 @@ impl ClientFunction {
     pub fn call(
         &self,
         values: &[(u16, Value)],
-        arrays: &[Option<Sized>],
-    ) -> Result<Vec<(usize, Returned)>, String> {
+        arrays: &[Option<SizedArray>],
+    ) -> Result<Vec<(usize, CallbackResult)>, String> {
         let declared = &self.function.declared;
-        let given = Given::from_wire(declared, values).map_err(|failure| failure.text)?;
+        let given = GivenValues::from_wire(declared, values).map_err(|failure| failure.text)?;
         let mut memory: Vec<Vec<u8>> = Vec::new();
         let mut arguments: Vec<Argument> = Vec::new();
         let mut places = |most: u64| {
@@ -82,7 +82,7 @@ fn place(
     argument: &Argument,
     scalar: Option<Scalar>,
     text: Option<&str>,
-    array: Option<&Sized>,
+    array: Option<&SizedArray>,
 ) -> Result<Vec<u8>, String> {
     let name = &param.name;
     // Within the limit of the plan.
@@ -119,17 +119,17 @@ fn place(
 }
 
 /// What is in the memory of an argument that comes back.
-fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<Returned> {
+fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<CallbackResult> {
     Some(match argument.form {
         ArgumentForm::Array(..) => {
-            Returned::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
+            CallbackResult::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
         }
         ArgumentForm::Scalar(element) => {
-            Returned::Value(values::to_wire(Scalar::decode(element, &bytes)?))
+            CallbackResult::Value(values::to_wire(Scalar::decode(element, &bytes)?))
         }
         ArgumentForm::Text { .. } => {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            Returned::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
+            CallbackResult::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
         }
         _ => return None,
     })

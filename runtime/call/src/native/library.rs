@@ -65,7 +65,7 @@ pub struct Routine {
     code: CodePtr,
     sources: Vec<Source>,
     /// The parameter that the returned value goes into, and its bytes.
-    result: Option<Place>,
+    result: Option<ReturnPlace>,
     functions: Closures,
     /// Never closed: what a library has registered with the process outlives every call.
     _libraries: Vec<Library>,
@@ -183,10 +183,10 @@ fn open(path: &Path) -> Result<Library, LoadError> {
 }
 
 /// A parameter, and its bytes.
-type Place = (usize, usize);
+type ReturnPlace = (usize, usize);
 
 /// The description of the call for libffi.
-type Signature = (Cif, Vec<Source>, Option<Place>);
+type Signature = (Cif, Vec<Source>, Option<ReturnPlace>);
 
 fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     let unsupported =
@@ -239,7 +239,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
 }
 
 /// Where the returned value goes, and its type.
-fn result(interface: &Interface) -> Result<(Option<Place>, Native), &'static str> {
+fn result(interface: &Interface) -> Result<(Option<ReturnPlace>, Native), &'static str> {
     let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
     let index = index as usize;
     let element = interface.params.get(index).and_then(Param::scalar);

@@ -8,7 +8,7 @@ use kumi_idl::{Interface, Language, Type};
 
 use super::closure::Closures;
 use super::{Arena, Routine, exits_fail, leaves};
-use crate::cluster::{Proxy, Ranks};
+use crate::cluster::{Proxy, RankLibrary};
 use crate::layout::Slot;
 
 /// A routine of a linked executable, as its generated source has it.
@@ -101,7 +101,7 @@ pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
 pub unsafe fn parallel_main(
     routines: *const Linked,
     count: usize,
-    ranks: &(dyn Ranks + std::panic::RefUnwindSafe),
+    ranks: &(dyn RankLibrary + std::panic::RefUnwindSafe),
 ) -> c_int {
     if !crate::cluster::is_rank() {
         // SAFETY: as the caller has promised.

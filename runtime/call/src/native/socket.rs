@@ -10,8 +10,8 @@ use std::io::{IoSlice, IoSliceMut};
 use tokio::io::unix::AsyncFd;
 
 use super::Arena;
-use super::passing::Control;
-use crate::lent::{Lent, LentMut};
+use super::descriptors::AncillaryData;
+use crate::lent::{LentBytes, LentBytesMut};
 
 /// Most pieces of one write.
 const PIECES: usize = 64;
@@ -24,7 +24,7 @@ pub enum Source<'a> {
     /// A range of an arena: offset and length in bytes.
     Arena(&'a Arena, usize, usize),
     /// A range of a caller's array: offset and length in bytes.
-    Lent(&'a Lent, usize, usize),
+    Lent(&'a LentBytes, usize, usize),
 }
 
 /// Where bytes are read to.
@@ -35,7 +35,7 @@ pub enum Target<'a> {
     /// A range of an arena: offset and length in bytes.
     Arena(&'a Arena, usize, usize),
     /// A range of a caller's array: offset and length in bytes.
-    Lent(&'a LentMut, usize, usize),
+    Lent(&'a LentBytesMut, usize, usize),
 }
 
 /// Registers a socket with the runtime.
@@ -84,7 +84,7 @@ pub(crate) fn write_with<'a>(
         used += 1;
     }
     let mut header = message(&mut vectors[..used]);
-    let mut control = Control::new();
+    let mut control = AncillaryData::new();
     if let Some(descriptor) = descriptor {
         control.send(&mut header, descriptor);
     }
@@ -123,7 +123,7 @@ pub(crate) fn read_with(
     ];
     let mut header = message(&mut vectors);
     let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
-    let mut control = Control::new();
+    let mut control = AncillaryData::new();
     if descriptors.is_some() {
         control.receive(&mut header);
     }
@@ -131,7 +131,7 @@ pub(crate) fn read_with(
     // control data, if there is any.
     let count = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?;
     if let Some(descriptors) = descriptors {
-        Control::take(&header, descriptors)?;
+        AncillaryData::take(&header, descriptors)?;
     }
     Ok(count)
 }

@@ -38,12 +38,12 @@ impl Drop for Block {
 
 /// Memory that a process of a slot has made, as long as it is in use.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct Reservation {
     bytes: u64,
     total: Rc<Cell<u64>>,
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.bytes);
     }
@@ -177,10 +177,10 @@ impl Arenas {
     }
 
     /// Counts so many bytes that a process of a slot has made. `None`: there is too little left.
-    pub fn reserve(&mut self, bytes: u64) -> Option<Reserved> {
+    pub fn reserve(&mut self, bytes: u64) -> Option<Reservation> {
         self.make_room(bytes).then(|| {
             self.total.set(self.total.get() + bytes);
-            Reserved { bytes, total: Rc::clone(&self.total) }
+            Reservation { bytes, total: Rc::clone(&self.total) }
         })
     }
 

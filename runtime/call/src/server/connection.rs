@@ -1,13 +1,13 @@
 //! A client's connection.
 
-mod beginning;
+mod admission;
 mod callbacks;
-mod ending;
 mod files;
-mod greeting;
+mod handshake;
 mod held;
 mod objects;
-mod shared;
+mod shared_memory;
+mod termination;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -24,21 +24,21 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
-use super::asks::Asked;
-use super::door::{Guest, shown_out};
-use super::holding;
-use super::neighbour::Neighbour;
+use super::callback_requests::CallbackRequest;
+use super::handshake_limit::{HandshakePermit, evicted};
+use super::held_results;
+use super::local_peer::LocalPeer;
 use super::owner::Caller;
-use super::slots::{Ended, Job, News};
+use super::slots::{FinishedCall, ObjectEvent, ReadyCall};
 use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
-use crate::tls::Secured;
-use crate::values::Given;
+use crate::tls::TlsSession;
+use crate::values::GivenValues;
 use callbacks::{Callbacks, room};
-use files::{OutgoingFiles, coming, file_of};
+use files::{FilesByStream, coming, file_of};
 use objects::Objects;
-use shared::Sharing;
+use shared_memory::SharedMemory;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -54,9 +54,9 @@ const FIRST: u8 = b'k';
 const UNREAD: usize = MOST_UNREAD / 2;
 
 /// Where a call is.
-enum Call {
+enum CallStage {
     /// Its arguments come.
-    Coming(Box<Job>, Given),
+    Coming(Box<ReadyCall>, GivenValues),
     /// It waits or runs.
     Runs(u64),
     /// Its results go, so many bytes of arrays.
@@ -66,7 +66,7 @@ enum Call {
 }
 
 /// What a call's arguments wait for beside its client.
-struct Incoming {
+struct IncomingArguments {
     gaps: BTreeMap<u16, Gaps>,
     /// What servers hold is being brought.
     gathering: Option<AbortHandle>,
@@ -75,12 +75,12 @@ struct Incoming {
 }
 
 /// What servers hold of a call's arguments is there, or cannot be had.
-type Gathered = (u32, u64, Result<(), Failure>);
+type GatherResult = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
     /// What goes over the socket, if not the protocol's bytes themselves.
-    secured: Option<Box<Secured>>,
+    secured: Option<Box<TlsSession>>,
     /// The client should have begun with TLS and has not.
     open: bool,
     rpc: Server,
@@ -90,18 +90,18 @@ struct Connection {
     end: usize,
     /// Bytes of input that are needed before there is anything to do.
     needed: usize,
-    calls: HashMap<u32, Call>,
+    calls: HashMap<u32, CallStage>,
     /// Functions that routines have called.
     callbacks: Callbacks,
     /// Files that go back, and what is read of them.
-    outgoing: OutgoingFiles,
+    outgoing: FilesByStream,
     read: Vec<u8>,
-    incoming: HashMap<u32, Incoming>,
+    incoming: HashMap<u32, IncomingArguments>,
     /// Calls that go on if the client vanishes.
     surviving: HashSet<u32>,
     /// Memory that the client maps.
-    sharing: Sharing,
-    gathered: UnboundedSender<Gathered>,
+    sharing: SharedMemory,
+    gathered: UnboundedSender<GatherResult>,
     /// Turns of its calls to fetch from other servers.
     fetches: Rc<Semaphore>,
     /// Its number, by which it knows memory that its own calls have used, and by which arrays are held for it.
@@ -110,14 +110,14 @@ struct Connection {
     coming: Option<Instant>,
     /// There is input that is not looked at before the client has read more.
     stalled: bool,
-    told: UnboundedSender<Ended>,
-    asks: UnboundedSender<Asked>,
+    told: UnboundedSender<FinishedCall>,
+    callback_requests: UnboundedSender<CallbackRequest>,
     /// Its objects, and where it is told what becomes of them.
     objects: Objects,
-    news: UnboundedSender<News>,
+    news: UnboundedSender<ObjectEvent>,
     caller: Caller,
     /// It has not said who it is.
-    guest: Option<Guest>,
+    handshake_permit: Option<HandshakePermit>,
     /// It counts as one of the server's connections.
     counted: bool,
     /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
@@ -127,24 +127,24 @@ struct Connection {
 }
 
 /// What a connection hears from the rest of the server.
-struct Heard<'a> {
-    ends: &'a mut UnboundedReceiver<Ended>,
-    asked: &'a mut UnboundedReceiver<Asked>,
-    arrivals: &'a mut UnboundedReceiver<Gathered>,
-    news: &'a mut UnboundedReceiver<News>,
+struct ConnectionInputs<'a> {
+    ends: &'a mut UnboundedReceiver<FinishedCall>,
+    asked: &'a mut UnboundedReceiver<CallbackRequest>,
+    arrivals: &'a mut UnboundedReceiver<GatherResult>,
+    news: &'a mut UnboundedReceiver<ObjectEvent>,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
 pub async fn run(
     shared: &Rc<Shared>,
     socket: OwnedFd,
-    secured: Option<Secured>,
-    guest: Guest,
-    origin: (Option<Neighbour>, bool),
+    secured: Option<TlsSession>,
+    handshake_permit: HandshakePermit,
+    origin: (Option<LocalPeer>, bool),
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
-    let (asks, mut asked) = unbounded_channel();
+    let (callback_requests, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
     let (news, mut told_of_objects) = unbounded_channel();
     let mut connection = Connection {
@@ -159,7 +159,7 @@ pub async fn run(
         calls: HashMap::new(),
         incoming: HashMap::new(),
         surviving: HashSet::new(),
-        sharing: Sharing::of(origin),
+        sharing: SharedMemory::of(origin),
         gathered,
         fetches: Rc::new(Semaphore::new(FETCHES)),
         number: shared.pool.borrow_mut().number(),
@@ -169,16 +169,16 @@ pub async fn run(
         outgoing: HashMap::new(),
         read: Vec::new(),
         told,
-        asks,
+        callback_requests,
         objects: Objects::new(),
         news,
         caller: Caller::default(),
-        guest: Some(guest),
+        handshake_permit: Some(handshake_permit),
         counted: false,
         ticket: None,
         closing: false,
     };
-    let heard = Heard {
+    let heard = ConnectionInputs {
         ends: &mut ends,
         asked: &mut asked,
         arrivals: &mut arrivals,
@@ -187,7 +187,7 @@ pub async fn run(
     let result = connection.serve(&socket, heard).await;
     let survivors = connection.leave();
     if survivors > 0 {
-        tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
+        tokio::task::spawn_local(held_results::outlive(Rc::clone(shared), ends, survivors));
     }
     if let Some(secured) = &mut connection.secured {
         secured.close(socket.get_ref().as_fd());
@@ -196,8 +196,12 @@ pub async fn run(
 }
 
 impl Connection {
-    async fn serve(&mut self, socket: &AsyncFd<OwnedFd>, heard: Heard<'_>) -> io::Result<()> {
-        let Heard { ends, asked, arrivals, news } = heard;
+    async fn serve(
+        &mut self,
+        socket: &AsyncFd<OwnedFd>,
+        heard: ConnectionInputs<'_>,
+    ) -> io::Result<()> {
+        let ConnectionInputs { ends, asked, arrivals, news } = heard;
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
@@ -217,7 +221,7 @@ impl Connection {
                 // What has come counts before the time is looked at.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
-                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -242,9 +246,9 @@ impl Connection {
                     self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                news = news.recv() => if let Some(news) = news { self.became(news); },
+                news = news.recv() => if let Some(news) = news { self.object_event(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
-                () = &mut patience, if self.guest.is_some() || self.closing => return Err(self.late()),
+                () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.late()),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -255,7 +259,7 @@ impl Connection {
     /// The client has said, or read, nothing for too long.
     fn late(&self) -> io::Error {
         if !self.closing {
-            self.shared.door.silent();
+            self.shared.handshake_limit.silent();
         }
         io::ErrorKind::TimedOut.into()
     }
@@ -423,9 +427,9 @@ impl Connection {
     }
 
     /// A call is over.
-    fn ended(&mut self, ended: Ended) {
-        let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, files, keeping, .. } = *job;
+    fn ended(&mut self, ended: FinishedCall) {
+        let FinishedCall { job, outcome } = ended;
+        let ReadyCall { stream, offered, layout, block, files, retained, .. } = *job;
         let most = self.shared.config.file_bytes;
         let outgoing = || match &files {
             Some(files) => files.outgoing(&offered.interface, most),
@@ -437,8 +441,8 @@ impl Connection {
             Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
                 let mut values = layout.results(&offered.interface, &block.arena);
-                let mut sizes = match keeping {
-                    Some(keeping) => keeping.settle(&self.shared, &layout, &block),
+                let mut sizes = match retained {
+                    Some(retained) => retained.settle(&self.shared, &layout, &block),
                     None => layout.returned(),
                 };
                 let taken = self.sharing.taken(stream, &mut sizes);
@@ -447,14 +451,14 @@ impl Connection {
                 let head = ResultHead { waited_ns, ran_ns, values };
                 let bytes = taken + sizes.iter().map(|size| size.bytes).sum::<u64>();
                 self.rpc.finish(stream, &head, &sizes);
-                self.calls.insert(stream, Call::Going(layout, block, bytes));
+                self.calls.insert(stream, CallStage::Going(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
                 self.sharing.forget(stream);
-                if let Some(keeping) = keeping {
-                    keeping.release(&self.shared);
+                if let Some(retained) = retained {
+                    retained.release(&self.shared);
                 }
                 self.shared.give(block);
             }
@@ -502,12 +506,12 @@ impl Connection {
             SendPiece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             SendPiece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             SendPiece::Data(place, length) => match calls.get(&place.stream) {
-                Some(Call::Going(layout, block, _)) => {
+                Some(CallStage::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
                 // Inside of the array: it was checked.
-                Some(Call::Fetched(block, begin, _)) => {
+                Some(CallStage::Fetched(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
                 _ => callbacks.get(&place.stream).map(|called| {

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::arenas::Block;
-use super::holding::Kept;
-use super::supplier::Supplier;
+use super::fetch_connection::FetchConnection;
+use super::held_results::StoredArray;
 use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
 use crate::native::Target;
@@ -34,8 +34,8 @@ const MOST_PARTS: usize = 1024;
 
 /// Bytes for a call's arguments that are held here.
 #[derive(Debug)]
-struct Near {
-    kept: Kept,
+struct LocalPart {
+    kept: StoredArray,
     from: usize,
     to: usize,
     length: usize,
@@ -43,7 +43,7 @@ struct Near {
 
 /// Bytes that another server holds.
 #[derive(Debug)]
-struct Far {
+struct RemotePart {
     parameter: u16,
     head: FetchRequest,
     /// First byte in the call's memory.
@@ -52,23 +52,23 @@ struct Far {
 
 /// What is to be brought for a call.
 #[derive(Debug, Default)]
-pub struct Sources {
-    near: Vec<Near>,
+pub struct GatherPlan {
+    near: Vec<LocalPart>,
     /// By the address of the server, and what it is shown.
-    far: BTreeMap<(String, String), Vec<Far>>,
+    far: BTreeMap<(String, String), Vec<RemotePart>>,
     /// What the client still sends of the arrays.
     pub gaps: BTreeMap<u16, Gaps>,
 }
 
-impl Sources {
+impl GatherPlan {
     /// Checks what a call's head says of held arrays. Nothing is allocated for them.
     pub fn new(
         shared: &Shared,
         layout: &Layout,
         from: &[(u16, Vec<HeldArrayPart>)],
         holder: Holder<'_>,
-    ) -> Result<Sources, Failure> {
-        let mut sources = Sources::default();
+    ) -> Result<GatherPlan, Failure> {
+        let mut sources = GatherPlan::default();
         if from.iter().map(|(_, parts)| parts.len()).sum::<usize>() > MOST_PARTS {
             return Err(values::bad(-1, format!("more than {MOST_PARTS} parts of held arrays")));
         }
@@ -93,13 +93,13 @@ impl Sources {
                     let range = kept.range(part.from, part.length);
                     let (from, _) =
                         range.ok_or_else(|| wrong("wants more than the held array has"))?;
-                    sources.near.push(Near { kept, from, to, length });
+                    sources.near.push(LocalPart { kept, from, to, length });
                 } else {
                     let refused = |text| Failure::new(Code::NoSource, i64::from(*parameter), text);
                     shared.may_fetch(&part.server).map_err(refused)?;
                     let head =
                         FetchRequest { name: part.name, offset: part.from, length: part.length };
-                    let far = Far { parameter: *parameter, head, to };
+                    let far = RemotePart { parameter: *parameter, head, to };
                     let from = (part.server.clone(), part.voucher.clone());
                     sources.far.entry(from).or_default().push(far);
                 }
@@ -204,15 +204,15 @@ fn unreachable(server: &str, parameter: u16, why: impl std::fmt::Display) -> Fai
 async fn bring(
     shared: &Shared,
     (server, voucher): (&str, &str),
-    wants: &[Far],
+    wants: &[RemotePart],
     block: &Rc<Block>,
 ) -> Result<(), Failure> {
     let parameter = wants.first().map_or(0, |want| want.parameter);
     let failed = |error: io::Error| unreachable(server, parameter, error);
     let late = |_| unreachable(server, parameter, "it did not answer in time");
-    let supplier = timeout(PATIENCE, Supplier::open(shared, server, PATIENCE)).await;
-    let mut supplier = supplier.map_err(late)?.map_err(failed)?;
-    let mut fetching = Fetching::new(block, server, parameter);
+    let fetch_connection = timeout(PATIENCE, FetchConnection::open(shared, server, PATIENCE)).await;
+    let mut fetch_connection = fetch_connection.map_err(late)?.map_err(failed)?;
+    let mut fetching = ArrayFetch::new(block, server, parameter);
     let program = format!("kumi call serve {}", shared.config.name);
     let hello = ClientHello {
         versions: VERSIONS,
@@ -225,35 +225,35 @@ async fn bring(
     for want in wants {
         fetching.streams.insert(fetching.rpc.fetch(&want.head, &mut out), want);
     }
-    supplier.write_all(&out).await.map_err(failed)?;
+    fetch_connection.write_all(&out).await.map_err(failed)?;
     let bytes = wants.iter().map(|want| want.head.length).sum();
-    let received = fetching.receive(&mut supplier).await;
-    supplier.close();
+    let received = fetching.receive(&mut fetch_connection).await;
+    fetch_connection.close();
     received?;
     shared.count(|traffic| &traffic.from_servers, bytes);
     Ok(())
 }
 
 /// A connection to the server that holds arrays.
-struct Fetching<'a> {
+struct ArrayFetch<'a> {
     rpc: Client,
-    streams: BTreeMap<u32, &'a Far>,
+    streams: BTreeMap<u32, &'a RemotePart>,
     block: &'a Rc<Block>,
     server: &'a str,
     parameter: u16,
-    pace: Pace,
+    pace: MinimumRate,
 }
 
 /// How fast bytes come.
 #[derive(Debug)]
-struct Pace {
+struct MinimumRate {
     since: Instant,
     bytes: u64,
 }
 
-impl Pace {
-    fn new() -> Pace {
-        Pace { since: Instant::now(), bytes: 0 }
+impl MinimumRate {
+    fn new() -> MinimumRate {
+        MinimumRate { since: Instant::now(), bytes: 0 }
     }
 
     /// So many more have come; whether that is fast enough.
@@ -263,25 +263,25 @@ impl Pace {
             return true;
         }
         let enough = self.bytes >= SLOWEST * PATIENCE.as_secs();
-        *self = Pace { since: now, bytes: 0 };
+        *self = MinimumRate { since: now, bytes: 0 };
         enough
     }
 }
 
-impl<'a> Fetching<'a> {
-    fn new(block: &'a Rc<Block>, server: &'a str, parameter: u16) -> Fetching<'a> {
+impl<'a> ArrayFetch<'a> {
+    fn new(block: &'a Rc<Block>, server: &'a str, parameter: u16) -> ArrayFetch<'a> {
         let (rpc, streams) = (Client::new(), BTreeMap::new());
-        Fetching { rpc, streams, block, server, parameter, pace: Pace::new() }
+        ArrayFetch { rpc, streams, block, server, parameter, pace: MinimumRate::new() }
     }
 }
 
-impl Fetching<'_> {
+impl ArrayFetch<'_> {
     fn failed(&self, why: impl std::fmt::Display) -> Failure {
         unreachable(self.server, self.parameter, why)
     }
 
     /// Receives until all is there.
-    async fn receive(&mut self, supplier: &mut Supplier) -> Result<(), Failure> {
+    async fn receive(&mut self, fetch_connection: &mut FetchConnection) -> Result<(), Failure> {
         let mut input = vec![0; INPUT];
         let (mut begin, mut end) = (0, 0);
         while !self.streams.is_empty() {
@@ -325,7 +325,7 @@ impl Fetching<'_> {
             if begin == end {
                 (begin, end) = (0, 0);
             }
-            let read = supplier.read(target, &mut input[end..]).await;
+            let read = fetch_connection.read(target, &mut input[end..]).await;
             let count = match read.map_err(|error| self.unread(&error))? {
                 0 => return Err(self.failed("it closed the connection")),
                 count => count,
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn who_sends_a_little_now_and_then_is_too_slow() {
-        let mut pace = Pace::new();
+        let mut pace = MinimumRate::new();
         let begin = pace.since;
         let times: Vec<Instant> =
             (0..=120).map(|seconds| begin + Duration::from_secs(seconds)).collect();

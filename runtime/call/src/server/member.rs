@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::load::{Load, speed};
-use super::tickets::Stop;
+use super::tickets::StopAction;
 use crate::socket::{Socket, connect};
 
 /// Where a server registers, and as what.
@@ -65,7 +65,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
         for turn in 0..count {
             let at = (first + turn) % count;
             let address = &membership.metaservers[at];
-            let mut attendance = Attendance {
+            let mut attendance = MetaserverSession {
                 shared: &shared,
                 membership: &membership,
                 member: RegisteredServer::new(),
@@ -97,7 +97,7 @@ async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
     let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
-struct Attendance<'a> {
+struct MetaserverSession<'a> {
     shared: &'a Rc<Shared>,
     membership: &'a Membership,
     member: RegisteredServer,
@@ -107,7 +107,7 @@ struct Attendance<'a> {
     heard: Instant,
 }
 
-impl Attendance<'_> {
+impl MetaserverSession<'_> {
     async fn attend(
         &mut self,
         address: &str,
@@ -234,7 +234,7 @@ impl Attendance<'_> {
                 self.shared.leave.attends.set(true);
             }
             RegisteredServerEvent::Stop(ticket) => {
-                if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
+                if let StopAction::Cancel(job) = self.shared.tickets.stop(ticket) {
                     self.shared.pool.borrow_mut().take_back(job);
                 }
             }

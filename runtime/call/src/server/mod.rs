@@ -1,23 +1,23 @@
 //! The server: connections, calls, slots.
 
 mod arenas;
-mod asks;
+mod callback_requests;
 mod connection;
-mod door;
-mod ear;
+mod fetch_connection;
+mod folder_removal;
 mod gather;
-mod holding;
+mod handshake_limit;
+mod held_results;
 mod load;
+mod local_peer;
 mod member;
-mod neighbour;
 mod owner;
 mod process;
 mod program;
 mod registry;
 mod scratch;
+mod slot_channel;
 mod slots;
-mod supplier;
-mod sweep;
 mod tickets;
 
 use std::cell::{Cell, RefCell};
@@ -40,8 +40,8 @@ use crate::tls::Tls;
 use crate::users::Users;
 
 pub use crate::cluster::Jobs;
-pub use door::Counters;
-pub(crate) use door::{Door, Guest, shown_out};
+pub use handshake_limit::RefusalCounters;
+pub(crate) use handshake_limit::{HandshakeLimit, HandshakePermit, evicted};
 pub use member::Membership;
 pub(crate) use owner::refused;
 pub use program::Program;
@@ -96,7 +96,7 @@ pub struct Config {
     /// How jobs of parallel routines are started; `None`: such routines are not run.
     pub jobs: Option<Jobs>,
     /// What came to nothing.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<RefusalCounters>,
     /// The metaservers at which it registers.
     pub membership: Option<Membership>,
     /// Most bytes of arrays that are held between calls.
@@ -250,11 +250,11 @@ impl Listener {
 struct Shared {
     config: Config,
     registry: Registry,
-    pool: RefCell<slots::Pool>,
+    pool: RefCell<slots::SlotPool>,
     /// Connections, and those of them that have said who they are.
     connections: Cell<usize>,
     known: Cell<usize>,
-    door: Rc<door::Door>,
+    handshake_limit: Rc<handshake_limit::HandshakeLimit>,
     tickets: Rc<tickets::Tickets>,
     scratch: RefCell<scratch::Scratch>,
     /// What clients show whom the metaserver has sent.
@@ -263,15 +263,15 @@ struct Shared {
     vouchers: crate::voucher::Vouchers,
     /// Whether the server ends.
     end: watch::Sender<bool>,
-    leave: Leave,
+    leave: Departure,
     /// How many files a process might open before this one raised that for itself.
     files: u64,
-    held: RefCell<Table<holding::Kept>>,
+    held: RefCell<Table<held_results::StoredArray>>,
     /// Something is held or not any more.
     held_changed: Notify,
     /// Turns of those who fetch from other servers.
     fetches: Semaphore,
-    believed: supplier::Believed,
+    trusted_authorities: fetch_connection::TrustedAuthorities,
     /// It listens on a Unix socket.
     local: bool,
     /// By what clients on this machine find its other listener.
@@ -280,7 +280,7 @@ struct Shared {
 
 /// How the server leaves its metaserver.
 #[derive(Default)]
-struct Leave {
+struct Departure {
     /// A metaserver has it registered.
     attends: Cell<bool>,
     /// Whether it takes no new calls.
@@ -320,11 +320,12 @@ pub fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let pool = RefCell::new(slots::Pool::new(&config));
+    let pool = RefCell::new(slots::SlotPool::new(&config));
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
-    let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
+    let handshake_limit =
+        handshake_limit::HandshakeLimit::new(config.strangers, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
-    let nearby = neighbour::listen(&config, &listener);
+    let nearby = local_peer::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
     let scratch =
         RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox));
@@ -334,18 +335,18 @@ pub fn serve(
         pool,
         connections: Cell::new(0),
         known: Cell::new(0),
-        door,
+        handshake_limit,
         tickets: Rc::default(),
         scratch,
         passes: crate::pass::Passes::default(),
         vouchers: crate::voucher::Vouchers::new(std::time::Instant::now())?,
         end: watch::channel(false).0,
-        leave: Leave::default(),
+        leave: Departure::default(),
         files,
         held,
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
-        believed: supplier::Believed::default(),
+        trusted_authorities: fetch_connection::TrustedAuthorities::default(),
         local: matches!(listener, Listener::Unix(_)),
         nearby: nearby.as_ref().map(|(secret, _)| *secret),
     });
@@ -356,9 +357,9 @@ pub fn serve(
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
-            result = neighbour::accept(&shared, nearby) => result,
+            result = local_peer::accept(&shared, nearby) => result,
             () = stop => Ok(()),
-            () = holding::sweep(&shared) => Ok(()),
+            () = held_results::sweep(&shared) => Ok(()),
         };
         take_leave(&shared).await;
         shared.end.send_replace(true);
@@ -457,29 +458,32 @@ fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>, nearby: bool) {
         Ok(secured) => secured,
         Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
     };
-    let (counted, guest) = (Counted::new(shared), shared.door.arrive());
+    let (counted, handshake_permit) =
+        (ConnectionCount::new(shared), shared.handshake_limit.arrive());
     // Before it can say anything, and who it was be somebody else.
-    let origin = (neighbour::at(&socket), nearby);
+    let origin = (local_peer::at(&socket), nearby);
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        if let Err(error) = connection::run(&shared, socket, secured, guest, origin).await {
+        if let Err(error) =
+            connection::run(&shared, socket, secured, handshake_permit, origin).await
+        {
             tracing::debug!(%error, "a connection ended");
         }
     });
 }
 
 /// A connection that is counted, however it ends.
-struct Counted(Rc<Shared>);
+struct ConnectionCount(Rc<Shared>);
 
-impl Counted {
-    fn new(shared: &Rc<Shared>) -> Counted {
+impl ConnectionCount {
+    fn new(shared: &Rc<Shared>) -> ConnectionCount {
         shared.connections.set(shared.connections.get() + 1);
-        Counted(Rc::clone(shared))
+        ConnectionCount(Rc::clone(shared))
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get() - 1);
     }

@@ -119,7 +119,7 @@ impl Caller {
     pub fn may_fetch(&mut self, shared: &Shared, name: HeldArrayName) -> Result<(), Failure> {
         let Some(voucher) = &self.voucher else { return self.check(shared) };
         if voucher.name != name {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "the voucher is for another array";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
@@ -176,7 +176,7 @@ impl Caller {
     /// Whether the user still is one, and none who has shown a voucher: the file may have changed since.
     pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
         if self.is_bearer() {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "who shows a voucher may fetch the array that it is for, and nothing else";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }

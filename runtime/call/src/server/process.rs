@@ -17,26 +17,26 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
-use super::ear::Ear;
 use super::owner::Owner;
-use super::registry::Offered;
+use super::registry::OfferedRoutine;
+use super::slot_channel::SlotChannel;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
-use crate::protocol::{Order, Setup};
+use crate::slot_protocol::{Order, Setup};
 
 /// What a process is for.
 #[derive(Debug, Clone, Copy)]
-pub struct Duty<'a> {
+pub struct ProcessAssignment<'a> {
     /// A routine; or the methods of a class, of one program. Not empty.
-    pub offered: &'a [Arc<Offered>],
+    pub offered: &'a [Arc<OfferedRoutine>],
     /// The one user whom it serves.
     pub owner: &'a Owner,
     /// Where it reaches files of calls.
     pub scratch: Option<&'a Path>,
 }
 
-impl Duty<'_> {
+impl ProcessAssignment<'_> {
     /// The libraries of all that it runs, each once.
     fn libraries(&self) -> Vec<PathBuf> {
         let mut libraries: Vec<PathBuf> = Vec::new();
@@ -55,7 +55,7 @@ pub struct Process {
     /// Until its end is waited for; so long its number is nobody else's.
     child: Option<Child>,
     pid: Pid,
-    ear: Rc<Ear>,
+    slot_channel: Rc<SlotChannel>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
 }
@@ -68,7 +68,7 @@ impl Process {
     pub fn start(
         config: &Config,
         files: u64,
-        duty: Duty<'_>,
+        duty: ProcessAssignment<'_>,
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
         let run_as = RunAs::of(duty.owner.run_as.as_deref(), config.sandbox)?;
@@ -91,12 +91,19 @@ impl Process {
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
-        let ear = Ear::new(ours)?;
-        let process =
-            Process { child: Some(child), pid: Pid::from_raw(pid), ear, known: Vec::new() };
-        let ear = &process.ear;
+        let slot_channel = SlotChannel::new(ours)?;
+        let process = Process {
+            child: Some(child),
+            pid: Pid::from_raw(pid),
+            slot_channel,
+            known: Vec::new(),
+        };
+        let slot_channel = &process.slot_channel;
         let page = arenas.number();
-        ear.send(&Order::Map(page, ear.board().length() as u64), Some(ear.board()))?;
+        slot_channel.send(
+            &Order::Map(page, slot_channel.mailbox().length() as u64),
+            Some(slot_channel.mailbox()),
+        )?;
         let setup = Setup {
             interfaces: duty.offered.iter().map(|offered| offered.json.clone()).collect(),
             libraries: duty.libraries(),
@@ -107,21 +114,21 @@ impl Process {
             run_as,
             sandbox: config.sandbox,
             files,
-            board: Some(page),
+            mailbox: Some(page),
             jobs: config.jobs.clone().filter(|_| parallel),
-            door: None,
+            job_listener: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
         arena.write(0, &json);
         let number = arenas.number();
-        ear.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
-        ear.send(&Order::SetUp(number, json.len() as u64), None)?;
-        ear.send(&Order::Unmap(number), None)?;
+        slot_channel.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
+        slot_channel.send(&Order::SetUp(number, json.len() as u64), None)?;
+        slot_channel.send(&Order::Unmap(number), None)?;
         Ok(process)
     }
 
-    /// Has it run the routine of this index on this memory; whether its reply may come at once ([`Ear::run`]).
+    /// Has it run the routine of this index on this memory; whether its reply may come at once ([`SlotChannel::run`]).
     ///
     /// # Errors
     /// It is gone.
@@ -135,10 +142,10 @@ impl Process {
         self.forget()?;
         if !self.known.iter().any(|(number, _)| *number == block.number) {
             let map = Order::Map(block.number, block.arena.length() as u64);
-            self.ear.send(&map, Some(&block.arena))?;
+            self.slot_channel.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.ear.run(&Order::Run(routine, block.number, slots.to_vec()), room)
+        self.slot_channel.run(&Order::Run(routine, block.number, slots.to_vec()), room)
     }
 
     /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.
@@ -146,7 +153,7 @@ impl Process {
     /// # Errors
     /// It is gone.
     pub fn resume(&mut self, bytes: u64) -> io::Result<()> {
-        self.ear.send(&Order::Return(bytes), None)
+        self.slot_channel.send(&Order::Return(bytes), None)
     }
 
     /// Has it let go of memory that the server has given up.
@@ -156,14 +163,14 @@ impl Process {
     pub fn forget(&mut self) -> io::Result<()> {
         while let Some(index) = self.known.iter().position(|(_, block)| block.strong_count() == 0) {
             let (number, _) = self.known.swap_remove(index);
-            self.ear.send(&Order::Unmap(number), None)?;
+            self.slot_channel.send(&Order::Unmap(number), None)?;
         }
         Ok(())
     }
 
     /// What it says.
-    pub fn ear(&self) -> Rc<Ear> {
-        Rc::clone(&self.ear)
+    pub fn slot_channel(&self) -> Rc<SlotChannel> {
+        Rc::clone(&self.slot_channel)
     }
 
     /// Its number.

@@ -23,7 +23,7 @@ pub struct Program {
 /// What an interpreter says of the routines that it can run.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ProgramDescription {
     version: u32,
     program: Vec<String>,
     folder: Option<PathBuf>,
@@ -56,7 +56,7 @@ impl Registry {
     /// [`RegistryError`].
     pub fn add_said(&mut self, source: &str, json: &[u8]) -> Result<(), RegistryError> {
         let wrong = |why| RegistryError::Executable { path: PathBuf::from(source), why };
-        let said: Said = serde_json::from_slice(json)
+        let said: ProgramDescription = serde_json::from_slice(json)
             .map_err(|error| wrong(format!("the interpreter's answer cannot be used: {error}")))?;
         if said.version != VERSION {
             let version = said.version;

@@ -14,7 +14,7 @@ use crate::native::{LoadError, check};
 
 /// A routine that is offered.
 #[derive(Debug)]
-pub struct Offered {
+pub struct OfferedRoutine {
     /// Its description.
     pub interface: Interface,
     /// The description's canonical JSON.
@@ -106,7 +106,7 @@ pub enum RegistryError {
 /// The routines of a server, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    routines: BTreeMap<String, Arc<Offered>>,
+    routines: BTreeMap<String, Arc<OfferedRoutine>>,
 }
 
 /// The hash by which client and server compare descriptions.
@@ -230,7 +230,7 @@ impl Registry {
         }
         let hash = hash(&json);
         let name = interface.name.clone();
-        let offered = Arc::new(Offered { interface, json, hash, libraries, program });
+        let offered = Arc::new(OfferedRoutine { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
             return Err(RegistryError::Twice(name));
         }
@@ -307,14 +307,14 @@ impl Registry {
 
     /// The routine of this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<OfferedRoutine>> {
         self.routines.get(name)
     }
 
     /// The methods of this class, in order.
     #[must_use]
-    pub fn methods(&self, class: &str) -> Vec<Arc<Offered>> {
-        let is_of = |offered: &&Arc<Offered>| {
+    pub fn methods(&self, class: &str) -> Vec<Arc<OfferedRoutine>> {
+        let is_of = |offered: &&Arc<OfferedRoutine>| {
             let interface = &offered.interface;
             !interface.class.is_empty() && interface.class == class && !interface.is_constructor()
         };

@@ -22,10 +22,10 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, fchown, geteuid};
 
+use super::folder_removal::{FOLDER, FolderRemoval, remove_server};
 use super::owner::Owner;
-use super::sweep::{FOLDER, Sweep, remove_server};
 use crate::confine::RunAs;
-use crate::values::Given;
+use crate::values::GivenValues;
 
 /// What the names of servers' folders begin with.
 const PREFIX: &str = "kumi-call-";
@@ -39,7 +39,7 @@ pub struct Scratch {
     /// Made when the first call needs it; with the lock, which is held as long as it is open.
     made: Option<(PathBuf, File)>,
     /// Those of owners in it.
-    places: HashMap<Owner, Place>,
+    places: HashMap<Owner, OwnerFolder>,
     /// Whether routines run in a sandbox.
     sandbox: bool,
     next: Cell<u64>,
@@ -50,19 +50,19 @@ pub struct Scratch {
 
 /// Where the calls of an owner have their folders, and the user of the system whose those are; `None`: the server's.
 #[derive(Debug, Clone)]
-struct Place {
+struct OwnerFolder {
     folder: PathBuf,
     user: Option<RunAs>,
 }
 
 /// Room for the files of a call, as long as that is here.
 #[derive(Debug)]
-struct Room {
+struct FileReservation {
     bytes: u64,
     total: Rc<Cell<u64>>,
 }
 
-impl Drop for Room {
+impl Drop for FileReservation {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.bytes);
     }
@@ -96,14 +96,14 @@ impl Scratch {
     }
 
     /// Room for so many bytes; `None`: other calls have it.
-    fn room(&self, bytes: u64) -> Option<Room> {
+    fn room(&self, bytes: u64) -> Option<FileReservation> {
         let total = self.total.get().checked_add(bytes).filter(|total| *total <= self.most)?;
         self.total.set(total);
-        Some(Room { bytes, total: Rc::clone(&self.total) })
+        Some(FileReservation { bytes, total: Rc::clone(&self.total) })
     }
 
     /// Where the calls of an owner have their folders.
-    fn place(&mut self, owner: &Owner) -> io::Result<Place> {
+    fn place(&mut self, owner: &Owner) -> io::Result<OwnerFolder> {
         // Somebody may have cleaned up.
         if self.made.as_ref().is_none_or(|(folder, _)| !folder.is_dir()) {
             self.made = Some(own(&self.base)?);
@@ -117,7 +117,7 @@ impl Scratch {
         let folder = server.join(format!("owner-{}", self.number()));
         private(&folder)?;
         passable(&folder)?;
-        let place = Place { folder, user };
+        let place = OwnerFolder { folder, user };
         self.places.insert(owner.clone(), place.clone());
         Ok(place)
     }
@@ -135,7 +135,7 @@ impl Scratch {
     }
 
     /// A folder for a call, and where that is.
-    fn folder(&mut self, owner: &Owner) -> io::Result<(PathBuf, Place)> {
+    fn folder(&mut self, owner: &Owner) -> io::Result<(PathBuf, OwnerFolder)> {
         let place = self.place(owner)?;
         let folder = place.folder.join(self.number().to_string());
         private(&folder)?;
@@ -212,15 +212,15 @@ pub struct CallFiles {
     folder: PathBuf,
     /// The folder, whatever may be at its name.
     held: OwnedFd,
-    place: Place,
+    place: OwnerFolder,
     /// Those that are sent, to be written.
     coming: Vec<(u16, File)>,
-    _room: Room,
+    _room: FileReservation,
 }
 
 /// A file that goes to the client.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingFile {
     /// The parameter, and its bytes.
     pub size: ArraySize,
     /// The file, which has no name any more.
@@ -249,7 +249,7 @@ impl CallFiles {
         scratch: &mut Scratch,
         owner: &Owner,
         interface: &Interface,
-        given: &mut Given,
+        given: &mut GivenValues,
         most: u64,
     ) -> Result<Option<CallFiles>, Failure> {
         if !interface.params.iter().any(|param| param.ty == Type::File) {
@@ -281,7 +281,7 @@ impl CallFiles {
     }
 
     /// Makes the files, for the user as whom the routine runs.
-    fn make(&mut self, interface: &Interface, given: &mut Given) -> io::Result<()> {
+    fn make(&mut self, interface: &Interface, given: &mut GivenValues) -> io::Result<()> {
         let user = self.place.user.as_ref();
         let user = user.map(|user| (Uid::from_raw(user.user()), Gid::from_raw(user.group())));
         let hand_over = |file: &OwnedFd| match user {
@@ -336,7 +336,7 @@ impl CallFiles {
     ///
     /// # Errors
     /// It left something else, or more than `most` bytes.
-    pub fn outgoing(&self, interface: &Interface, most: u64) -> Result<Vec<Outgoing>, Failure> {
+    pub fn outgoing(&self, interface: &Interface, most: u64) -> Result<Vec<OutgoingFile>, Failure> {
         let mut all = Vec::new();
         let mut left = most;
         for (argument, param) in (0_u16..).zip(&interface.params) {
@@ -362,7 +362,7 @@ impl CallFiles {
                 );
                 Failure::new(Code::Storage, i64::try_from(bytes).unwrap_or(i64::MAX), text)
             })?;
-            all.push(Outgoing { size: ArraySize { argument, bytes }, file });
+            all.push(OutgoingFile { size: ArraySize { argument, bytes }, file });
         }
         Ok(all)
     }
@@ -385,7 +385,8 @@ impl Drop for CallFiles {
                 tracing::warn!(%error, "{} cannot be removed", folder.display());
             }
         };
-        match Sweep::of(&self.folder).and_then(|mut sweep| Ok((sweep.go(AT_ONCE)?, sweep))) {
+        match FolderRemoval::of(&self.folder).and_then(|mut sweep| Ok((sweep.go(AT_ONCE)?, sweep)))
+        {
             Ok((true, _)) => {}
             Ok((false, mut sweep)) => {
                 let rest = move || sweep.go(u64::MAX).map(|_| ()).unwrap_or_else(told);

@@ -1,7 +1,7 @@
 //! Which call runs in which process, and which calls wait.
 
-mod attend;
 mod objects;
+mod worker_task;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,28 +19,28 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
-use super::asks::{Asked, Asks};
-use super::ear::Room;
-use super::holding::Keeping;
+use super::callback_requests::{CallbackRequest, CallbackTracker};
+use super::held_results::RetainedResults;
 use super::owner::Owner;
-use super::process::{Duty, Process};
-use super::registry::Offered;
+use super::process::{Process, ProcessAssignment};
+use super::registry::OfferedRoutine;
 use super::scratch::CallFiles;
-use super::tickets::Held;
+use super::slot_channel::PollingBudget;
+use super::tickets::TicketGuard;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use objects::Object;
-pub use objects::{News, OnObject, Wanted, create};
+pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
-pub struct Job {
+pub struct ReadyCall {
     /// Its number.
     pub id: u64,
     /// The stream of its connection.
     pub stream: u32,
     /// The routine.
-    pub offered: Arc<Offered>,
+    pub offered: Arc<OfferedRoutine>,
     /// Whose it is.
     pub owner: Rc<Owner>,
     /// Where its arguments lie.
@@ -56,22 +56,22 @@ pub struct Job {
     /// When it was ready to run.
     pub ready: Instant,
     /// What stays of its results.
-    pub keeping: Option<Box<Keeping>>,
+    pub retained: Option<Box<RetainedResults>>,
     /// Where its end is told.
-    pub told: UnboundedSender<Ended>,
+    pub told: UnboundedSender<FinishedCall>,
     /// Where functions of the client are asked for.
-    pub asks: UnboundedSender<Asked>,
+    pub callback_requests: UnboundedSender<CallbackRequest>,
     /// The ticket with which a metaserver has sent it.
-    pub ticket: Option<Held>,
+    pub ticket: Option<TicketGuard>,
     /// The object on which it is to run; `None`: any process does.
-    pub object: Option<OnObject>,
+    pub object: Option<ObjectTarget>,
     /// Whether a process has given it back, as one that another is to be set up for.
     pub given_back: bool,
     /// How many processes have ended that seemed not to have taken it.
     pub untaken: u8,
 }
 
-impl Job {
+impl ReadyCall {
     /// Whether the bytes of a parameter go to a file.
     pub fn takes_file(&self, parameter: u16) -> bool {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
@@ -85,23 +85,23 @@ impl Job {
 
 /// The end of a call.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FinishedCall {
     /// The call.
-    pub job: Box<Job>,
+    pub job: Box<ReadyCall>,
     /// Nanoseconds that it waited and ran, or why it failed.
     pub outcome: Result<(u64, u64), Failure>,
 }
 
 /// A call that waits for a slot; not longer than it may.
-struct Waiting {
-    job: Box<Job>,
-    _timer: Option<Timer>,
+struct WaitingCall {
+    job: Box<ReadyCall>,
+    _timer: Option<TaskGuard>,
 }
 
 /// A task that ends with this.
-struct Timer(AbortHandle);
+struct TaskGuard(AbortHandle);
 
-impl Drop for Timer {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -109,14 +109,14 @@ impl Drop for Timer {
 
 /// A process and what it does.
 struct Worker {
-    offered: Arc<Offered>,
+    offered: Arc<OfferedRoutine>,
     /// The one user whom it serves.
     owner: Rc<Owner>,
     /// Where it reaches files of calls.
     scratch: Option<PathBuf>,
     process: RefCell<Process>,
     /// Its call, and when that began.
-    job: RefCell<Option<(Box<Job>, Instant)>>,
+    job: RefCell<Option<(Box<ReadyCall>, Instant)>>,
     /// Whether it can run calls, or is still being set up.
     set_up: Cell<bool>,
     /// Why it is being killed.
@@ -126,7 +126,7 @@ struct Worker {
     /// What its call is told then, if not what the code says.
     failing: RefCell<Option<Failure>>,
     /// The functions that its routine calls.
-    asks: RefCell<Asks>,
+    callback_requests: RefCell<CallbackTracker>,
     /// What it is, if that is an object.
     object: Option<Object>,
     /// It has got a call with a deadline, or one whose end is looked for.
@@ -147,11 +147,11 @@ impl Worker {
     /// One that is yet to be set up, and has no call.
     fn new(
         process: Process,
-        offered: Arc<Offered>,
+        offered: Arc<OfferedRoutine>,
         owner: Rc<Owner>,
         scratch: Option<PathBuf>,
     ) -> Worker {
-        let asks = RefCell::new(Asks::new(&offered.interface));
+        let callback_requests = RefCell::new(CallbackTracker::new(&offered.interface));
         Worker {
             offered,
             owner,
@@ -162,7 +162,7 @@ impl Worker {
             ending: Cell::new(None),
             outdated: Cell::new(false),
             failing: RefCell::new(None),
-            asks,
+            callback_requests,
             object: None,
             changed: Notify::new(),
         }
@@ -179,13 +179,13 @@ impl Worker {
 }
 
 /// The processes of a server.
-pub struct Pool {
+pub struct SlotPool {
     slots: usize,
     processes: usize,
     waiting: usize,
     next: u64,
     running: usize,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<WaitingCall>,
     /// The least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
@@ -195,7 +195,7 @@ pub struct Pool {
     /// The memory of calls.
     pub arenas: Arenas,
     /// Processors for who looks for what comes next.
-    room: Room,
+    room: PollingBudget,
     /// How many arenas had been given up when idle processes were last told.
     freed: u64,
 }
@@ -204,7 +204,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
             Ok((_, ran_ns)) => AttemptState::Ran(*ran_ns),
@@ -216,10 +216,10 @@ fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
     }
     let told = job.told.clone();
     // A connection that has ended needs to know nothing.
-    let _gone = told.send(Ended { job, outcome });
+    let _gone = told.send(FinishedCall { job, outcome });
 }
 
-fn failure(code: Code, detail: i64, job: &Job) -> Failure {
+fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
     let name = &job.offered.interface.name;
     let text = match code {
         Code::TimedOut => format!("`{name}` took longer than it may and was stopped"),
@@ -237,11 +237,11 @@ fn failure(code: Code, detail: i64, job: &Job) -> Failure {
     Failure::new(code, detail, text)
 }
 
-impl Pool {
+impl SlotPool {
     /// No processes yet.
-    pub fn new(config: &Config) -> Pool {
+    pub fn new(config: &Config) -> SlotPool {
         let slots = config.slots.max(1);
-        Pool {
+        SlotPool {
             slots,
             processes: slots + config.warm,
             waiting: config.waiting,
@@ -254,7 +254,7 @@ impl Pool {
             most_objects: config.objects,
             arenas: Arenas::new(config.bytes),
             // Where that is not known there is none for who looks.
-            room: Room::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
+            room: PollingBudget::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             freed: 0,
         }
     }
@@ -281,7 +281,7 @@ impl Pool {
     /// Ends a call that waits or runs; its end is told.
     pub fn cancel(&mut self, id: u64, code: Code) {
         if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
-            if let Some(Waiting { job, .. }) = self.queue.remove(index) {
+            if let Some(WaitingCall { job, .. }) = self.queue.remove(index) {
                 let failure = failure(code, 0, &job);
                 tell(job, Err(failure));
             }
@@ -316,7 +316,7 @@ impl Pool {
     /// A function that the routine of a call has called has returned.
     pub fn resume(&mut self, id: u64, bytes: u64) {
         if let Some(worker) = self.runs(id) {
-            worker.asks.borrow_mut().open = false;
+            worker.callback_requests.borrow_mut().open = false;
             // One that is gone is found out about by its task.
             let _gone = worker.process.borrow_mut().resume(bytes);
         }
@@ -338,7 +338,7 @@ impl Pool {
         taken
     }
 
-    /// [`Pool::memory`], for the client of the connection to map.
+    /// [`SlotPool::memory`], for the client of the connection to map.
     ///
     /// # Errors
     /// What the system says.
@@ -372,7 +372,7 @@ impl Pool {
     }
 
     /// An idle process for a call's routine, which has served nobody but its user.
-    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+    fn idle_for(&mut self, job: &ReadyCall) -> Option<Rc<Worker>> {
         let fits = |worker: &Rc<Worker>| {
             Arc::ptr_eq(&worker.offered, &job.offered)
                 && worker.owner == job.owner
@@ -383,7 +383,7 @@ impl Pool {
     }
 
     /// The first call that waits and can begin, if there is a slot.
-    fn next_call(&mut self) -> Option<Waiting> {
+    fn next_call(&mut self) -> Option<WaitingCall> {
         let free = self.running < self.slots;
         let index = self.queue.iter().position(|waiting| free && self.can_begin(&waiting.job))?;
         self.queue.remove(index)
@@ -401,7 +401,7 @@ impl Pool {
 }
 
 /// Runs a call now or has it wait.
-pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
+pub fn submit(shared: &Rc<Shared>, job: Box<ReadyCall>) {
     let mut pool = shared.pool.borrow_mut();
     if pool.running < pool.slots && pool.can_begin(&job) {
         drop(pool);
@@ -421,13 +421,13 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
             sleep_until(deadline).await;
             shared.pool.borrow_mut().cancel(id, Code::TimedOut);
         });
-        Timer(task.abort_handle())
+        TaskGuard(task.abort_handle())
     });
-    pool.queue.push_back(Waiting { job, _timer: timer });
+    pool.queue.push_back(WaitingCall { job, _timer: timer });
 }
 
 /// Gives a call to a process. False: there is none, and its end is told.
-fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
+fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let running = pool.running;
@@ -448,7 +448,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         }
     }
     pool.make_room();
-    let duty = Duty {
+    let duty = ProcessAssignment {
         offered: std::slice::from_ref(&job.offered),
         owner: &job.owner,
         scratch: job.scratch(),
@@ -469,19 +469,19 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     worker.job = RefCell::new(Some((job, Instant::now())));
     let worker = Rc::new(worker);
     pool.busy.push(Rc::clone(&worker));
-    tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
+    tokio::task::spawn_local(worker_task::attend(Rc::clone(shared), worker));
     true
 }
 
 /// Why there is no process for a routine.
-fn not_started(shared: &Shared, offered: &Offered, error: &io::Error) -> Failure {
+fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> Failure {
     let program = offered.program.as_ref().map_or(&shared.config.slot, |program| &program.path);
     let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
     Failure::new(Code::NotRunnable, 0, text)
 }
 
 /// Has a process run a call; the call is given back if the process is gone.
-fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
+fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     let routine = job.object.map_or(0, |on| on.method);
     let run = worker.process.borrow_mut().run(routine, &job.block, &job.layout.slots, room);
     let Ok(looked_for) = run else { return Err(job) };

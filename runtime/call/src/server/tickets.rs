@@ -12,7 +12,7 @@ const MOST_SPENT: usize = 65_536;
 
 /// A ticket whose call is here.
 #[derive(Debug)]
-struct Here {
+struct AdmittedTicket {
     /// The call's number in the pool.
     job: u64,
     /// Its arguments have come.
@@ -25,9 +25,9 @@ struct Here {
 
 #[derive(Debug, Default)]
 struct State {
-    here: BTreeMap<Ticket, Here>,
+    here: BTreeMap<Ticket, AdmittedTicket>,
     /// Not taken, or not again, and what became of each; the oldest first in the queue.
-    spent: BTreeMap<Ticket, AttemptState>,
+    ticket_refused: BTreeMap<Ticket, AttemptState>,
     order: VecDeque<Ticket>,
     /// To the task that talks to the metaserver, if there is one.
     news: Option<UnboundedSender<(Ticket, AttemptState)>>,
@@ -39,14 +39,14 @@ pub struct Tickets(RefCell<State>);
 
 /// A ticket whose call is here; when this goes the call is not.
 #[derive(Debug)]
-pub struct Held {
+pub struct TicketGuard {
     ticket: Ticket,
     tickets: Rc<Tickets>,
 }
 
 /// What is to be done with the call of a ticket that is not wanted any more.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopAction {
     /// It is not here, and the metaserver knows.
     Nothing,
     /// This call of the pool is to be cancelled.
@@ -55,13 +55,13 @@ pub enum Stop {
 
 impl State {
     fn spend(&mut self, ticket: Ticket, fate: AttemptState) {
-        if self.spent.insert(ticket, fate).is_none() {
+        if self.ticket_refused.insert(ticket, fate).is_none() {
             self.order.push_back(ticket);
         }
         if self.order.len() > MOST_SPENT
             && let Some(oldest) = self.order.pop_front()
         {
-            self.spent.remove(&oldest);
+            self.ticket_refused.remove(&oldest);
         }
     }
 
@@ -82,19 +82,20 @@ impl Tickets {
     }
 
     /// Takes the call of a ticket; `None`: the ticket is spent, or here already.
-    pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<Held> {
+    pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<TicketGuard> {
         let mut state = self.0.borrow_mut();
-        if state.spent.contains_key(&ticket) || state.here.contains_key(&ticket) {
+        if state.ticket_refused.contains_key(&ticket) || state.here.contains_key(&ticket) {
             return None;
         }
-        state
-            .here
-            .insert(ticket, Here { job, runs: false, stopped: false, fate: AttemptState::Gone });
-        Some(Held { ticket, tickets: Rc::clone(self) })
+        state.here.insert(
+            ticket,
+            AdmittedTicket { job, runs: false, stopped: false, fate: AttemptState::Gone },
+        );
+        Some(TicketGuard { ticket, tickets: Rc::clone(self) })
     }
 
     /// The metaserver does not want a ticket any more.
-    pub fn stop(&self, ticket: Ticket) -> Stop {
+    pub fn stop(&self, ticket: Ticket) -> StopAction {
         let mut state = self.0.borrow_mut();
         match state.here.get_mut(&ticket) {
             Some(here) => {
@@ -104,13 +105,13 @@ impl Tickets {
                     // Its arguments may come for long yet: it will not run when they have.
                     state.tell(ticket, AttemptState::Gone);
                 }
-                Stop::Cancel(job)
+                StopAction::Cancel(job)
             }
             None => {
-                let fate = state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone);
+                let fate = state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Gone);
                 state.spend(ticket, fate);
                 state.tell(ticket, fate);
-                Stop::Nothing
+                StopAction::Nothing
             }
         }
     }
@@ -128,7 +129,7 @@ impl Tickets {
         match state.here.get(&ticket) {
             Some(here) if here.runs || !here.stopped => AttemptState::Here,
             Some(_) => AttemptState::Gone,
-            None => state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone),
+            None => state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Gone),
         }
     }
 
@@ -145,7 +146,7 @@ impl Tickets {
     }
 }
 
-impl Held {
+impl TicketGuard {
     /// The arguments have come. False: the call is not wanted any more.
     pub fn runs(&self) -> bool {
         let mut state = self.tickets.0.borrow_mut();
@@ -170,7 +171,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TicketGuard {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
@@ -198,14 +199,14 @@ mod tests {
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(held.runs());
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
-        assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+        assert_eq!(tickets.stop(ticket(1)), StopAction::Cancel(5));
         assert!(!held.runs());
         assert_eq!(tickets.fate(ticket(1)), AttemptState::Here);
         held.ended(AttemptState::Ran(9));
         drop(held);
         assert_eq!(tickets.fate(ticket(1)), AttemptState::Ran(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
-        assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
+        assert_eq!(tickets.stop(ticket(2)), StopAction::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
         let gone = (ticket(2), AttemptState::Gone);
@@ -221,7 +222,7 @@ mod tests {
         let mut news = tickets.listen();
         let held = tickets.admit(ticket(1), 5).expect("it is new");
         for _ in 0..2 {
-            assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+            assert_eq!(tickets.stop(ticket(1)), StopAction::Cancel(5));
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
@@ -255,6 +256,6 @@ mod tests {
             tickets.stop(ticket(call));
         });
         let state = tickets.0.borrow();
-        assert_eq!((state.spent.len(), state.order.len()), (MOST_SPENT, MOST_SPENT));
+        assert_eq!((state.ticket_refused.len(), state.order.len()), (MOST_SPENT, MOST_SPENT));
     }
 }

@@ -10,8 +10,8 @@ use kumi_idl::{Argument, ArgumentForm, Order};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
 
 use super::place::buffer;
-use crate::client::{Arg, CallError, Client, Known, Outcome};
-use crate::lent::{Lent, LentMut};
+use crate::client::{Arg, CallError, Client, KnownRoutine, Outcome};
+use crate::lent::{LentBytes, LentBytesMut};
 
 /// How often it is looked whether a call is to be cancelled.
 const LOOK: Duration = Duration::from_millis(50);
@@ -26,9 +26,9 @@ pub struct Relay {
     argument: Argument,
     fetches: Vec<Fetch>,
     /// What of it is the client's: the memory, and pieces of it.
-    pub gaps: Option<(Lent, Vec<(u64, u64)>)>,
+    pub gaps: Option<(LentBytes, Vec<(u64, u64)>)>,
     _memory: Box<[u8]>,
-    lent: LentMut,
+    lent: LentBytesMut,
 }
 
 impl Relay {
@@ -39,7 +39,7 @@ impl Relay {
     }
 
     /// The array from which it is sent, once it is there.
-    pub fn memory(&self) -> Lent {
+    pub fn memory(&self) -> LentBytes {
         self.lent.as_lent()
     }
 
@@ -72,21 +72,21 @@ impl Relay {
 /// A result that is put to its place when all of it has come.
 pub struct Delivery {
     _memory: Box<[u8]>,
-    from: LentMut,
-    to: LentMut,
+    from: LentBytesMut,
+    to: LentBytesMut,
     /// What of it is the result.
     range: Range<usize>,
 }
 
 impl Delivery {
     /// For a part of an array.
-    pub fn new(to: LentMut, range: Range<usize>) -> Delivery {
+    pub fn new(to: LentBytesMut, range: Range<usize>) -> Delivery {
         let (memory, from) = buffer(to.length());
         Delivery { _memory: memory, from, to, range }
     }
 
     /// Where the result comes to.
-    pub fn memory(&self) -> LentMut {
+    pub fn memory(&self) -> LentBytesMut {
         self.from.part(0, self.from.length())
     }
 
@@ -108,7 +108,7 @@ fn not_from(address: &str, error: CallError) -> CallError {
 
 /// Whether an attempt is to end before its time.
 #[derive(Debug, Default)]
-pub struct Stop {
+pub struct StopFlags {
     /// Its server is asked to end it, and waited for.
     pub cancel: AtomicBool,
     /// It is left, whatever its server says.
@@ -120,7 +120,7 @@ pub struct Attempt {
     pub call: CallId,
     pub number: u32,
     pub client: Client,
-    pub known: Arc<Known>,
+    pub known: Arc<KnownRoutine>,
     /// What the server is shown, if a metaserver has named it.
     pub place: Option<Arc<Placement>>,
     pub args: Vec<Arg<'static>>,
@@ -132,13 +132,13 @@ pub struct Attempt {
     pub vouchers: Vec<(Client, String, HeldArrayName)>,
     /// How long results stay at servers.
     pub held: Duration,
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopFlags>,
     pub time: Option<Duration>,
 }
 
 /// Whether a server has what a call wanted to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum SourceStatus {
     /// It has.
     There,
     /// It has not.
@@ -148,25 +148,25 @@ pub enum Found {
 }
 
 /// The end of an attempt.
-pub struct Ended {
+pub struct AttemptEnd {
     pub call: CallId,
     pub number: u32,
     pub result: Result<Outcome, CallError>,
     /// If the call could not be run because of what it reads: what became of that.
-    pub found: Vec<(ServerId, HeldArrayName, Found)>,
+    pub found: Vec<(ServerId, HeldArrayName, SourceStatus)>,
 }
 
 impl Attempt {
-    pub fn run(mut self) -> Ended {
+    pub fn run(mut self) -> AttemptEnd {
         let result = self.call();
         let mut found = Vec::new();
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
             for (client, server, name) in &self.holders {
                 let (_memory, nothing) = buffer(0);
                 let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK)) {
-                    Ok(()) => Found::There,
-                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => Found::Dead,
-                    Err(_) => Found::Missing,
+                    Ok(()) => SourceStatus::There,
+                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => SourceStatus::Dead,
+                    Err(_) => SourceStatus::Missing,
                 };
                 found.push((*server, *name, found_it));
             }
@@ -174,7 +174,7 @@ impl Attempt {
         if let Err(CallError::Busy(_)) = result {
             std::thread::sleep(LOOK * self.number.min(20));
         }
-        Ended { call: self.call, number: self.number, result, found }
+        AttemptEnd { call: self.call, number: self.number, result, found }
     }
 
     /// Gets vouchers for what the server is to fetch, so that it needs no token.

@@ -8,13 +8,13 @@ use std::time::Duration;
 use kumi_broker::{CallId, Failure, HeldInput, ServerId};
 use kumi_rpc::Placement;
 
-use super::attempt::Ended;
+use super::attempt::AttemptEnd;
 use super::drive::Server;
-use super::grid::Placer;
-use super::own::Own;
-use super::prepare::{Plans, Prepared, prepare};
+use super::local_chooser::LocalChooser;
+use super::metaserver_chooser::MetaserverChooser;
+use super::prepare::{Plans, PreparedCall, prepare};
 use super::{RunOptions, Transaction, TransactionError};
-use crate::client::{CallError, Client, Grid, Heard, Known, Outcome};
+use crate::client::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
 
 /// Where the calls of a transaction may go.
 #[derive(Clone, Copy)]
@@ -26,25 +26,25 @@ pub enum Target<'a> {
 }
 
 /// What comes to the driver of a transaction.
-pub enum Message {
+pub enum DriverMessage {
     /// The end of an attempt.
-    Ended(Ended),
+    Ended(AttemptEnd),
     /// Something for who chooses.
-    Heard(News),
+    Heard(ChooserEvent),
 }
 
 /// What who chooses may hear.
-pub enum News {
+pub enum ChooserEvent {
     /// Of a metaserver.
-    Meta(Heard),
+    Meta(PlacementEvent),
     /// A connection to the server of a place.
     Server(Arc<Placement>, Result<Client, CallError>),
 }
 
 /// A call that is ready.
-pub struct Submitted<'a> {
+pub struct SubmittedCall<'a> {
     pub call: CallId,
-    pub prepared: &'a Prepared,
+    pub prepared: &'a PreparedCall,
     /// Bytes that come back to the client.
     pub back: u64,
     /// What it reads and lies at servers.
@@ -52,14 +52,14 @@ pub struct Submitted<'a> {
 }
 
 /// What a call took that has run.
-pub struct Went<'a> {
+pub struct CompletedCall<'a> {
     pub outcome: &'a Outcome,
     /// Bytes of arguments and of results, if all of them went between client and server and nothing else did.
     pub bytes: Option<(u64, u64)>,
 }
 
 /// What is to be done.
-pub enum Choice {
+pub enum PlacementDecision {
     /// A server that was not known: it has the number behind the last.
     Server(Server),
     /// A call starts at this server as the attempt with this number; what the server is shown.
@@ -71,12 +71,12 @@ pub enum Choice {
 }
 
 /// Chooses servers. Each call that is submitted is either told as ended, as failed with [`Failure::Routine`] or as cancelled, or
-/// has a [`Choice::Over`].
-pub trait Chooser {
+/// has a [`PlacementDecision::Over`].
+pub trait ServerChooser {
     /// A call is ready.
-    fn submit(&mut self, ready: &Submitted<'_>);
+    fn submit(&mut self, ready: &SubmittedCall<'_>);
     /// An attempt has run.
-    fn ended(&mut self, call: CallId, number: u32, went: &Went<'_>);
+    fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>);
     /// An attempt came to nothing. The call starts again unless that is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
     /// An attempt came to nothing through no fault of its server, and the call is over, or submitted anew as another.
@@ -86,20 +86,20 @@ pub trait Chooser {
     /// The connection to a server is gone.
     fn left(&mut self, server: ServerId);
     /// Something that it waited for.
-    fn heard(&mut self, news: News);
+    fn heard(&mut self, news: ChooserEvent);
     /// Time has passed.
     fn tick(&mut self);
     /// What is to be done next.
-    fn poll(&mut self) -> Option<Choice>;
-    /// How long it can wait for [`Chooser::tick`].
+    fn poll(&mut self) -> Option<PlacementDecision>;
+    /// How long it can wait for [`ServerChooser::tick`].
     fn patience(&self) -> Option<Duration>;
     /// Whether it still has something to hear before the connections may go.
     fn is_closing(&self) -> bool;
 }
 
 /// Who chooses, the servers that are known, and what is to run there.
-pub struct Begun {
-    pub chooser: Box<dyn Chooser>,
+pub struct PreparedRun {
+    pub chooser: Box<dyn ServerChooser>,
     pub servers: Vec<Server>,
     pub plans: Plans,
 }
@@ -109,21 +109,21 @@ pub fn begin(
     tx: &Transaction<'_>,
     target: Target<'_>,
     options: &RunOptions,
-    tell: &Sender<Message>,
-) -> Result<Begun, TransactionError> {
+    tell: &Sender<DriverMessage>,
+) -> Result<PreparedRun, TransactionError> {
     match target {
         Target::Servers(addresses) => {
-            let mut own = Own::new(options)?;
-            let mut servers = super::own::connect(addresses, options)?;
-            let plans = plans(tx, |routine| super::own::describe(&servers, routine))?;
+            let mut own = LocalChooser::new(options)?;
+            let mut servers = super::local_chooser::connect(addresses, options)?;
+            let plans = plans(tx, |routine| super::local_chooser::describe(&servers, routine))?;
             own.join(&mut servers);
-            Ok(Begun { chooser: Box::new(own), servers, plans })
+            Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
             let (grid, meta) = grid.apart().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
-            let chooser = Box::new(Placer::new(grid, meta, tell.clone()));
-            Ok(Begun { chooser, servers: Vec::new(), plans })
+            let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
+            Ok(PreparedRun { chooser, servers: Vec::new(), plans })
         }
     }
 }
@@ -136,8 +136,8 @@ pub fn plan(
 ) -> Result<Plans, TransactionError> {
     match target {
         Target::Servers(addresses) => {
-            let servers = super::own::connect(addresses, options)?;
-            plans(tx, |routine| super::own::describe(&servers, routine))
+            let servers = super::local_chooser::connect(addresses, options)?;
+            plans(tx, |routine| super::local_chooser::describe(&servers, routine))
         }
         Target::Grid(grid) => plans(tx, |routine| grid.interface(routine)),
     }
@@ -155,9 +155,9 @@ fn no_metaserver(error: CallError) -> TransactionError {
 /// Checks all calls; each routine is asked for once.
 fn plans(
     tx: &Transaction<'_>,
-    describe: impl Fn(&str) -> Result<Arc<Known>, CallError>,
+    describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,
 ) -> Result<Plans, TransactionError> {
-    let mut known: HashMap<String, Arc<Known>> = HashMap::new();
+    let mut known: HashMap<String, Arc<KnownRoutine>> = HashMap::new();
     prepare(tx, &mut |routine| {
         if let Some(known) = known.get(routine) {
             return Ok(Arc::clone(known));

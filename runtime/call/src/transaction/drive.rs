@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
 use kumi_rpc::{HeldArrayName, Placement};
 
-use super::attempt::{Ended, Found, Stop};
-use super::chooser::{self, Begun, Choice, Chooser, Message, Submitted, Target, Went};
-use super::prepare::{CLIENT, Output, Plans, Prepared};
-use super::report::{Moved, Report, StepReport};
-use super::ways::Needs;
+use super::attempt::{AttemptEnd, SourceStatus, StopFlags};
+use super::chooser::{
+    self, CompletedCall, DriverMessage, PlacementDecision, PreparedRun, ServerChooser,
+    SubmittedCall, Target,
+};
+use super::prepare::{CLIENT, Output, Plans, PreparedCall};
+use super::report::{MovedBytes, Report, StepReport};
+use super::sources::InputStatus;
 use super::{RunOptions, Transaction, TransactionError};
 use crate::client::{CallError, Client, Outcome};
-use crate::held::Names;
+use crate::held::HeldNames;
 
 /// How often it is asked whether the transaction is to be cancelled.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,10 +35,10 @@ pub struct Server {
 }
 
 /// A call that runs.
-pub struct Running {
+pub struct RunningCall {
     pub node: Node,
     pub server: ServerId,
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopFlags>,
     /// A metaserver has named the server.
     pub is_placed: bool,
     /// All its arguments come from the client, and straight.
@@ -46,7 +49,7 @@ pub struct Running {
     pub brings: Vec<usize>,
     /// Bytes of the client's memory into which they are received.
     pub direct: Vec<Access>,
-    pub moved: Moved,
+    pub moved: MovedBytes,
 }
 
 /// A transaction that runs.
@@ -54,7 +57,7 @@ pub struct Driver<'t> {
     pub tx: &'t Transaction<'t>,
     pub options: &'t RunOptions,
     pub graph: Graph,
-    pub calls: Vec<Prepared>,
+    pub calls: Vec<PreparedCall>,
     pub outputs: Vec<Output>,
     pub servers: Vec<Server>,
     pub report: Vec<StepReport>,
@@ -64,23 +67,25 @@ pub struct Driver<'t> {
     pub relayed: BTreeMap<Node, String>,
     /// Servers that do not get what others hold: who wanted it, from whom, and why it did not come.
     pub apart: BTreeMap<(ServerId, ServerId), String>,
-    pub names: Names,
-    chooser: Box<dyn Chooser>,
+    pub names: HeldNames,
+    chooser: Box<dyn ServerChooser>,
     /// Calls that it has.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
-    pub running: HashMap<(CallId, u32), Running>,
+    pub running: HashMap<(CallId, u32), RunningCall>,
     /// Why the last attempt of a call failed.
     failures: HashMap<Node, String>,
     next: u64,
-    moved: Moved,
+    moved: MovedBytes,
     begun: Instant,
-    queue: (Sender<Message>, Receiver<Message>),
+    queue: (Sender<DriverMessage>, Receiver<DriverMessage>),
 }
 
-fn steps(calls: &[Prepared]) -> Vec<StepReport> {
-    let step =
-        |call: &Prepared| StepReport { routine: call.known.name.clone(), ..StepReport::default() };
+fn steps(calls: &[PreparedCall]) -> Vec<StepReport> {
+    let step = |call: &PreparedCall| StepReport {
+        routine: call.known.name.clone(),
+        ..StepReport::default()
+    };
     calls.iter().map(step).collect()
 }
 
@@ -91,7 +96,7 @@ pub fn plan(
     options: &RunOptions,
 ) -> Result<Report, TransactionError> {
     let Plans { graph, calls, .. } = chooser::plan(tx, target, options)?;
-    let moved = Moved::default();
+    let moved = MovedBytes::default();
     Ok(Report { graph, steps: steps(&calls), moved, took: Duration::ZERO })
 }
 
@@ -103,7 +108,7 @@ pub fn run(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Report, TransactionError> {
     let queue = channel();
-    let Begun { chooser, servers, plans } = chooser::begin(tx, target, options, &queue.0)?;
+    let PreparedRun { chooser, servers, plans } = chooser::begin(tx, target, options, &queue.0)?;
     let Plans { graph, calls, outputs } = plans;
     let mut driver = Driver {
         tx,
@@ -116,14 +121,14 @@ pub fn run(
         overwritten: Vec::new(),
         relayed: BTreeMap::new(),
         apart: BTreeMap::new(),
-        names: Names::new()?,
+        names: HeldNames::new()?,
         chooser,
         nodes: HashMap::new(),
         submitted: BTreeSet::new(),
         running: HashMap::new(),
         failures: HashMap::new(),
         next: 0,
-        moved: Moved::default(),
+        moved: MovedBytes::default(),
         begun: Instant::now(),
         queue,
     };
@@ -162,8 +167,8 @@ impl Driver<'_> {
                 }
                 let next = self.chooser.patience().map_or(LOOK, |next| next.min(LOOK));
                 match self.queue.1.recv_timeout(next) {
-                    Ok(Message::Ended(ended)) => self.ended(ended),
-                    Ok(Message::Heard(news)) => self.chooser.heard(news),
+                    Ok(DriverMessage::Ended(ended)) => self.ended(ended),
+                    Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                         self.look_for_lost();
                         self.chooser.tick();
@@ -180,8 +185,8 @@ impl Driver<'_> {
         let until = Instant::now() + CLOSING;
         while self.chooser.is_closing() {
             match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Message::Heard(news)) => self.chooser.heard(news),
-                Ok(Message::Ended(_)) => {}
+                Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
+                Ok(DriverMessage::Ended(_)) => {}
                 Err(_) => return,
             }
         }
@@ -206,18 +211,18 @@ impl Driver<'_> {
     /// Whether all that a call reads is there. If not, it waits for what is made again, or does not run.
     fn provide(&mut self, node: Node) -> bool {
         match self.needs(node) {
-            Needs::Nothing => return true,
-            Needs::Again(makers) => {
+            InputStatus::Nothing => return true,
+            InputStatus::Again(makers) => {
                 for maker in makers {
                     let again = self.graph.again(maker);
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
-            Needs::Lost(maker, why) => {
+            InputStatus::Lost(maker, why) => {
                 let lost = self.graph.lose(maker, why);
                 debug_assert!(lost.is_ok(), "it has ended");
             }
-            Needs::Overwritten => {
+            InputStatus::Overwritten => {
                 let why = "what it reads was overwritten before it could be tried again";
                 self.fail(node, why.to_owned());
             }
@@ -234,21 +239,21 @@ impl Driver<'_> {
         let held = self.graph.held(node);
         self.submitted.insert(node);
         self.nodes.insert(id, node);
-        self.chooser.submit(&Submitted { call: id, prepared: call, back, held });
+        self.chooser.submit(&SubmittedCall { call: id, prepared: call, back, held });
     }
 
-    fn act<'s, 'e>(&mut self, choice: Choice, scope: &'s std::thread::Scope<'s, 'e>) {
+    fn act<'s, 'e>(&mut self, choice: PlacementDecision, scope: &'s std::thread::Scope<'s, 'e>) {
         match choice {
-            Choice::Server(server) => self.servers.push(server),
-            Choice::Start(call, server, number, place) => {
+            PlacementDecision::Server(server) => self.servers.push(server),
+            PlacementDecision::Start(call, server, number, place) => {
                 self.start(call, server, (number, place), scope);
             }
-            Choice::Leave(call, number) => {
+            PlacementDecision::Leave(call, number) => {
                 if let Some(running) = self.running.get(&(call, number)) {
                     running.stop.leave.store(true, Ordering::Relaxed);
                 }
             }
-            Choice::Over(call, why) => {
+            PlacementDecision::Over(call, why) => {
                 let Some(node) = self.nodes.remove(&call) else { return };
                 self.submitted.remove(&node);
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
@@ -295,7 +300,7 @@ impl Driver<'_> {
                 let told = self.queue.0.clone();
                 scope.spawn(move || {
                     // The driver waits for all.
-                    let _waits = told.send(Message::Ended(attempt.run()));
+                    let _waits = told.send(DriverMessage::Ended(attempt.run()));
                 });
             }
             Err(error) => {
@@ -343,8 +348,8 @@ impl Driver<'_> {
         self.chooser.failed(call, number, Failure::Routine);
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Ended { call, number, result, found } = ended;
+    fn ended(&mut self, ended: AttemptEnd) {
+        let AttemptEnd { call, number, result, found } = ended;
         let Some(running) = self.running.remove(&(call, number)) else { return };
         let now = self.begun.elapsed();
         self.report[running.node.0 as usize].ended = Some(now);
@@ -365,7 +370,7 @@ impl Driver<'_> {
     }
 
     /// Results are where they were to come to.
-    fn delivered(&mut self, running: &Running) {
+    fn delivered(&mut self, running: &RunningCall) {
         for &(output, name) in &running.keeps {
             self.outputs[output].held = Some((running.server, name));
         }
@@ -378,10 +383,10 @@ impl Driver<'_> {
         }
     }
 
-    fn done(&mut self, call: CallId, number: u32, running: &Running, outcome: Outcome) {
+    fn done(&mut self, call: CallId, number: u32, running: &RunningCall, outcome: Outcome) {
         self.delivered(running);
         let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
-        self.chooser.ended(call, number, &Went { outcome: &outcome, bytes });
+        self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
         self.report[running.node.0 as usize].outcome = Some(outcome);
         self.nodes.remove(&call);
         self.submitted.remove(&running.node);
@@ -393,9 +398,9 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         number: u32,
-        running: &Running,
+        running: &RunningCall,
         error: &CallError,
-        found: &[(ServerId, HeldArrayName, Found)],
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
@@ -456,23 +461,23 @@ impl Driver<'_> {
     fn sources_failed(
         &mut self,
         node: Node,
-        found: &[(ServerId, HeldArrayName, Found)],
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
         why: &str,
     ) {
         for (server, name, what) in found {
             match what {
                 // The client reaches it: so what it has goes through the client.
-                Found::There => {
+                SourceStatus::There => {
                     self.relayed.insert(node, why.to_owned());
                 }
-                Found::Missing => {
+                SourceStatus::Missing => {
                     for output in &mut self.outputs {
                         if output.held == Some((*server, *name)) {
                             output.held = None;
                         }
                     }
                 }
-                Found::Dead => self.lost(*server),
+                SourceStatus::Dead => self.lost(*server),
             }
         }
     }
@@ -481,13 +486,13 @@ impl Driver<'_> {
     fn keep_apart(
         &mut self,
         reader: ServerId,
-        found: &[(ServerId, HeldArrayName, Found)],
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
         why: &str,
     ) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();
-        let all_there = found.iter().all(|(.., what)| *what == Found::There);
+        let all_there = found.iter().all(|(.., what)| *what == SourceStatus::There);
         if let ([holder], true) = (from.as_slice(), all_there) {
             self.apart.insert((reader, *holder), why.to_owned());
         }
@@ -515,8 +520,8 @@ impl Driver<'_> {
     }
 }
 
-impl Moved {
-    fn add(&mut self, other: &Moved) {
+impl MovedBytes {
+    fn add(&mut self, other: &MovedBytes) {
         self.sent += other.sent;
         self.received += other.received;
         self.between += other.between;

@@ -20,12 +20,12 @@
 mod attempt;
 mod chooser;
 mod drive;
-mod grid;
-mod own;
+mod local_chooser;
+mod metaserver_chooser;
 mod place;
 mod prepare;
 mod report;
-mod ways;
+mod sources;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,10 +35,10 @@ use kumi_broker::{GraphError, UnknownPolicy};
 use kumi_idl::{Order, Scalar};
 use thiserror::Error;
 
-pub use report::{Moved, Report, StepReport};
+pub use report::{MovedBytes, Report, StepReport};
 
 use crate::client::{CallError, Grid, Options, Shape};
-use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
+use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
 use chooser::Target;
 
 /// An array of a transaction, or a part of one.
@@ -114,9 +114,9 @@ impl From<Data> for TxArg {
 #[derive(Debug)]
 enum Memory {
     /// At the caller, to be read.
-    Read(Lent),
+    Read(LentBytes),
     /// At the caller.
-    Write(LentMut),
+    Write(LentBytesMut),
     /// At servers only.
     Intermediate,
 }
@@ -129,7 +129,7 @@ struct Datum {
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct TransactionCall {
     routine: String,
     args: Vec<TxArg>,
 }
@@ -224,7 +224,7 @@ impl TransactionError {
 #[derive(Debug, Default)]
 pub struct Transaction<'a> {
     data: Vec<Datum>,
-    calls: Vec<Recorded>,
+    calls: Vec<TransactionCall>,
     lent: PhantomData<&'a mut [u8]>,
 }
 
@@ -246,18 +246,18 @@ impl<'a> Transaction<'a> {
 
     /// Numbers that calls read, in the order that the routine wants.
     pub fn input<T: Number>(&mut self, numbers: &'a [T]) -> Data {
-        self.add(Memory::Read(Lent::slice(bytes_of(numbers))), Self::flat::<T>())
+        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Self::flat::<T>())
     }
 
     /// Numbers that calls read and write.
     pub fn array<T: Number>(&mut self, numbers: &'a mut [T]) -> Data {
-        self.add(Memory::Write(LentMut::slice(bytes_of_mut(numbers))), Self::flat::<T>())
+        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Self::flat::<T>())
     }
 
     /// Numbers of this shape that calls read; they are copied if the routine wants another order.
     pub fn shaped<T: Number>(&mut self, numbers: &'a [T], dims: &[u64], order: Order) -> Data {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Read(Lent::slice(bytes_of(numbers))), Some(shape))
+        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Some(shape))
     }
 
     /// Numbers of this shape that calls read and write.
@@ -268,16 +268,16 @@ impl<'a> Transaction<'a> {
         order: Order,
     ) -> Data {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Write(LentMut::slice(bytes_of_mut(numbers))), Some(shape))
+        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Some(shape))
     }
 
     /// Memory that calls read. Arrays that are lent may overlap: what counts is which bytes a call reads or writes.
-    pub fn lent(&mut self, lent: Lent, shape: Shape) -> Data {
+    pub fn lent(&mut self, lent: LentBytes, shape: Shape) -> Data {
         self.add(Memory::Read(lent), Some(shape))
     }
 
     /// Memory that calls read and write.
-    pub fn lent_mut(&mut self, lent: LentMut, shape: Shape) -> Data {
+    pub fn lent_mut(&mut self, lent: LentBytesMut, shape: Shape) -> Data {
         self.add(Memory::Write(lent), Some(shape))
     }
 
@@ -288,7 +288,7 @@ impl<'a> Transaction<'a> {
 
     /// Records a call. The arguments are those of [`crate::Client::call`].
     pub fn call(&mut self, routine: &str, args: Vec<TxArg>) -> Step {
-        self.calls.push(Recorded { routine: routine.to_owned(), args });
+        self.calls.push(TransactionCall { routine: routine.to_owned(), args });
         Step(u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX))
     }
 

@@ -8,13 +8,13 @@ use kumi_idl::Argument;
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
 
 use super::TxArg;
-use super::attempt::{Attempt, Delivery, Fetch, Relay, Stop};
-use super::drive::{Driver, Running};
-use super::prepare::{self, Prepared, Use, memory, memory_mut, overlap};
-use super::report::Moved;
-use super::ways::Way;
-use crate::client::{Arg, Array, ArrayMut, AtServers, Client, Shape};
-use crate::lent::LentMut;
+use super::attempt::{Attempt, Delivery, Fetch, Relay, StopFlags};
+use super::drive::{Driver, RunningCall};
+use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
+use super::report::MovedBytes;
+use super::sources::ByteSource;
+use crate::client::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
+use crate::lent::LentBytesMut;
 
 /// Most vouchers of a call: many more would not fit its head.
 const MOST_VOUCHERS: usize = 100;
@@ -35,7 +35,7 @@ struct Placement {
     /// Why something goes through the client that another server has.
     helped: Option<String>,
     vouchers: Vec<(ServerId, HeldArrayName)>,
-    moved: Moved,
+    moved: MovedBytes,
 }
 
 impl Driver<'_> {
@@ -47,7 +47,7 @@ impl Driver<'_> {
         number: u32,
         server: ServerId,
         place: Option<&Arc<Place>>,
-    ) -> io::Result<(Attempt, Running)> {
+    ) -> io::Result<(Attempt, RunningCall)> {
         let mut placed = Placement::default();
         let tx = self.tx;
         let mut args = Vec::new();
@@ -64,7 +64,7 @@ impl Driver<'_> {
             });
         }
         self.report[node.0 as usize].helped = placed.helped;
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(StopFlags::default());
         let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
         let client = self.servers[server.0 as usize].client.clone();
         let client = client.ok_or(io::ErrorKind::NotConnected)?;
@@ -86,7 +86,7 @@ impl Driver<'_> {
             stop: Arc::clone(&stop),
             time: self.options.time,
         };
-        let running = Running {
+        let running = RunningCall {
             node,
             server,
             stop,
@@ -119,7 +119,7 @@ impl Driver<'_> {
         server: ServerId,
         placed: &mut Placement,
     ) -> io::Result<Arg<'static>> {
-        let call: &Prepared = &self.calls[node.0 as usize];
+        let call: &PreparedCall = &self.calls[node.0 as usize];
         let argument = call.plan.arguments[parameter].clone();
         let own: Vec<usize> =
             (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
@@ -149,12 +149,12 @@ impl Driver<'_> {
     fn source(
         &self,
         node: Node,
-        one: &Use,
+        one: &ArgumentUse,
         argument: &Argument,
         server: ServerId,
         placed: &mut Placement,
-    ) -> AtServers<'static> {
-        let mut array = AtServers::default();
+    ) -> RemoteArray<'static> {
+        let mut array = RemoteArray::default();
         if !one.reads {
             return array;
         }
@@ -162,7 +162,7 @@ impl Driver<'_> {
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
             let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
-            let Way::Held(output, holder) = self.way(one, bytes, *from) else {
+            let ByteSource::Held(output, holder) = self.way(one, bytes, *from) else {
                 placed.moved.sent += length;
                 gaps.push((offset, length));
                 continue;
@@ -207,8 +207,8 @@ impl Driver<'_> {
     /// Where what no server sends straight comes from: the caller's memory, or one into which the client fetches the rest.
     fn fill(
         &self,
-        array: &mut AtServers<'static>,
-        one: &Use,
+        array: &mut RemoteArray<'static>,
+        one: &ArgumentUse,
         argument: &Argument,
         (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
         placed: &mut Placement,
@@ -259,7 +259,7 @@ impl Driver<'_> {
         node: Node,
         index: usize,
         output: usize,
-        array: &mut AtServers<'static>,
+        array: &mut RemoteArray<'static>,
         placed: &mut Placement,
     ) -> io::Result<()> {
         let over = |graph: &kumi_broker::Graph, node: &Node| {
@@ -299,15 +299,15 @@ impl Driver<'_> {
 }
 
 /// Whether a call reads these bytes of the client's memory.
-fn sends_from(call: &Prepared, bytes: &Access) -> bool {
+fn sends_from(call: &PreparedCall, bytes: &Access) -> bool {
     let range = (bytes.start, bytes.end);
-    let same = |one: &&Use| one.is_client() && one.reads;
+    let same = |one: &&ArgumentUse| one.is_client() && one.reads;
     call.uses.iter().filter(same).any(|one| overlap((one.access.start, one.access.end), range))
 }
 
 /// Memory for what is not to be in its place yet.
-pub fn buffer(length: usize) -> (Box<[u8]>, LentMut) {
+pub fn buffer(length: usize) -> (Box<[u8]>, LentBytesMut) {
     let mut bytes = vec![0; length].into_boxed_slice();
-    let lent = LentMut::slice(&mut bytes);
+    let lent = LentBytesMut::slice(&mut bytes);
     (bytes, lent)
 }

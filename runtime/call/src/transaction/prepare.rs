@@ -9,16 +9,16 @@ use kumi_idl::{Argument, ArgumentForm, Element, Mode, Plan, Type};
 use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::{Data, Memory, Transaction, TransactionError, TxArg};
-use crate::client::{Arg, Array, ArrayMut, AtServers, Known, Shape, check, is_given};
-use crate::lent::{Lent, LentMut};
-use crate::values::{self, Given};
+use crate::client::{Arg, Array, ArrayMut, KnownRoutine, RemoteArray, Shape, check, is_given};
+use crate::lent::{LentBytes, LentBytesMut};
+use crate::values::{self, GivenValues};
 
 /// All memory of the caller, by its addresses.
 pub const CLIENT: BufferId = BufferId(0);
 
 /// An array of a call.
 #[derive(Debug)]
-pub struct Use {
+pub struct ArgumentUse {
     pub parameter: usize,
     pub data: Data,
     /// The bytes that it reads or writes: of the caller's memory by their addresses.
@@ -31,7 +31,7 @@ pub struct Use {
     pub inputs: Vec<(Access, Option<Node>)>,
 }
 
-impl Use {
+impl ArgumentUse {
     pub fn is_client(&self) -> bool {
         self.access.buffer == CLIENT
     }
@@ -44,13 +44,13 @@ impl Use {
 
 /// A call that can be run.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedCall {
     /// Its routine.
-    pub known: Arc<Known>,
+    pub known: Arc<KnownRoutine>,
     pub plan: Plan,
     /// Parameters for which something is given.
     pub given: Vec<usize>,
-    pub uses: Vec<Use>,
+    pub uses: Vec<ArgumentUse>,
 }
 
 /// An array that a call makes.
@@ -86,12 +86,12 @@ impl Output {
 /// All that is known before anything runs.
 pub struct Plans {
     pub graph: Graph,
-    pub calls: Vec<Prepared>,
+    pub calls: Vec<PreparedCall>,
     pub outputs: Vec<Output>,
 }
 
 /// Where descriptions come from.
-pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<Known>, crate::CallError> + 'a;
+pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError> + 'a;
 
 /// Checks all calls and finds what depends on what.
 pub fn prepare(
@@ -119,13 +119,13 @@ type Sizes = HashMap<usize, (u64, Element)>;
 
 fn one(
     tx: &Transaction<'_>,
-    known: &Arc<Known>,
+    known: &Arc<KnownRoutine>,
     args: &[TxArg],
     sizes: &mut Sizes,
-) -> Result<Prepared, String> {
+) -> Result<PreparedCall, String> {
     let params = &known.params;
     let given: Vec<usize> = (0..params.len()).filter(|index| is_given(&params[*index])).collect();
-    let mut values = Given::nothing(known);
+    let mut values = GivenValues::nothing(known);
     for (index, arg) in given.iter().zip(args) {
         match arg {
             TxArg::Scalar(scalar) if params[*index].scalar().is_some() => {
@@ -169,7 +169,7 @@ fn one(
         crate::CallError::Argument { text, .. } => text,
         other => other.to_string(),
     })?;
-    Ok(Prepared { known: Arc::clone(known), plan: checked.plan, given, uses })
+    Ok(PreparedCall { known: Arc::clone(known), plan: checked.plan, given, uses })
 }
 
 /// The array of an argument, or the one that is sent and the one that comes back.
@@ -179,7 +179,7 @@ fn arrays(
     parameter: usize,
     argument: &Argument,
     sizes: &mut Sizes,
-) -> Result<Vec<Use>, String> {
+) -> Result<Vec<ArgumentUse>, String> {
     let (from, to) = match arg {
         TxArg::InOut(from, to) => (*from, *to),
         TxArg::Data(data) => return Ok(vec![used(tx, *data, parameter, argument, sizes)?]),
@@ -194,7 +194,7 @@ fn arrays(
     let mut both = vec![sent, used(tx, to, parameter, &back, sizes)?];
     if both.iter().any(|one| !one.simple) {
         // What does not travel in one piece goes from the client's memory to the client's memory.
-        if !both.iter().all(Use::is_client) {
+        if !both.iter().all(ArgumentUse::is_client) {
             let text = "travels in pieces or in another order, which an intermediate array cannot";
             return Err(text.to_owned());
         }
@@ -210,11 +210,18 @@ fn used(
     parameter: usize,
     argument: &Argument,
     sizes: &mut Sizes,
-) -> Result<Use, String> {
+) -> Result<ArgumentUse, String> {
     let (reads, writes) = (argument.mode.is_sent(), argument.mode.is_returned());
     let datum = tx.data.get(data.index).ok_or("is an array of another transaction")?;
-    let shared =
-        |access, simple| Use { parameter, data, access, reads, writes, simple, inputs: Vec::new() };
+    let shared = |access, simple| ArgumentUse {
+        parameter,
+        data,
+        access,
+        reads,
+        writes,
+        simple,
+        inputs: Vec::new(),
+    };
     let address = match &datum.memory {
         Memory::Intermediate => {
             let access = intermediate(data, argument, sizes)?;
@@ -282,7 +289,7 @@ fn intermediate(data: Data, argument: &Argument, sizes: &mut Sizes) -> Result<Ac
 }
 
 /// The caller's memory of an array or a part of it. `None`: it is at servers, or has no such part.
-pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, Lent)> {
+pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytes)> {
     let datum = tx.data.get(data.index)?;
     let shape = datum.shape.clone()?;
     let lent = match &datum.memory {
@@ -301,7 +308,7 @@ pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, Lent)> {
 }
 
 /// The caller's memory of an array, to be written.
-pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentMut)> {
+pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytesMut)> {
     let (shape, read) = memory(tx, data)?;
     let Memory::Write(lent) = &tx.data.get(data.index)?.memory else { return None };
     let start = offset_of(read.address(), lent.as_lent().address());
@@ -309,7 +316,7 @@ pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentMut)> 
 }
 
 /// An argument as it will be, for the check.
-fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'static> {
+fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> Arg<'static> {
     let mut array = whole(tx, own);
     let name = HeldArrayName { secret: [0; 16], index: 0 };
     for one in own.iter().filter(|one| !one.is_client()) {
@@ -326,15 +333,15 @@ fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'sta
             array.parts.push(part);
         }
         if one.writes {
-            array.keep = AtServers::stays(name, Duration::ZERO).keep;
+            array.keep = RemoteArray::stays(name, Duration::ZERO).keep;
         }
     }
     Arg::AtServers(Box::new(array))
 }
 
 /// An argument as far as it comes from the caller's memory and goes there.
-pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
-    let mut array = AtServers::default();
+pub fn whole(tx: &Transaction<'_>, own: &[ArgumentUse]) -> RemoteArray<'static> {
+    let mut array = RemoteArray::default();
     for one in own {
         if one.reads {
             array.from = memory(tx, one.data).map(|(shape, lent)| Array::lent(lent, shape));
@@ -347,8 +354,8 @@ pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
 }
 
 /// Adds a call to the graph, and tells its arrays where their inputs come from.
-fn record(graph: &mut Graph, call: &mut Prepared) -> Result<(), TransactionError> {
-    let reads: Vec<Access> = call.uses.iter().filter_map(Use::read_access).collect();
+fn record(graph: &mut Graph, call: &mut PreparedCall) -> Result<(), TransactionError> {
+    let reads: Vec<Access> = call.uses.iter().filter_map(ArgumentUse::read_access).collect();
     let writes = call.uses.iter().filter(|one| one.writes).map(|one| one.access).collect();
     let recorded = RecordedCall { name: call.known.name.clone(), reads, writes };
     let node = graph.record(&recorded)?;
@@ -375,7 +382,7 @@ pub fn output_of(outputs: &[Output], node: Node, bytes: &Access) -> Option<usize
 }
 
 /// Which results the client wants, and which calls read them.
-fn outputs(graph: &Graph, calls: &[Prepared]) -> Vec<Output> {
+fn outputs(graph: &Graph, calls: &[PreparedCall]) -> Vec<Output> {
     let mut outputs = Vec::new();
     for (node, call) in graph.nodes().zip(calls) {
         for one in call.uses.iter().filter(|one| one.writes) {

@@ -29,7 +29,7 @@ pub struct StepReport {
 
 /// Bytes of arrays, by the way they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedBytes {
     /// From the client to servers.
     pub sent: u64,
     /// From servers to the client.
@@ -47,7 +47,7 @@ pub struct Report {
     /// One for each call, in the order in which they were recorded.
     pub steps: Vec<StepReport>,
     /// Bytes that moved, those of attempts that failed included.
-    pub moved: Moved,
+    pub moved: MovedBytes,
     /// How long it took.
     pub took: Duration,
 }

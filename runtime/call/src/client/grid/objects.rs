@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use kumi_rpc::{AttemptOutcome, AttemptReport};
 
-use super::super::errand::{Control, Errand, attempt, ended, nanoseconds, over};
 use super::super::object::Object;
+use super::super::routed_call::{Control, RoutedCall, attempt, ended, nanoseconds, over};
 use super::super::{CallError, GRACE};
 use super::Grid;
 
@@ -37,10 +37,10 @@ impl Grid {
             )));
         }
         let placing = self.placing(&known, (0, 0), f64::NAN);
-        let errand = Errand::new(Arc::clone(&self.inner), known, placing);
+        let routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         let late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
-        match errand.make(class, deadline, &|| late() || interrupted()) {
+        match routed_call.make(class, deadline, &|| late() || interrupted()) {
             Err(CallError::Interrupted) if late() => Err(CallError::TimedOut(format!(
                 "there was no place for an object of `{class}` in time"
             ))),
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-impl Errand<'_> {
+impl RoutedCall<'_> {
     /// Makes an object, wherever that is possible.
     fn make(
         mut self,

@@ -29,21 +29,21 @@ impl FileParts<'_> {
     }
 
     /// Those that come back.
-    pub fn coming(&self) -> Coming {
-        Coming { files: self.back.clone(), most: self.most, failed: None }
+    pub fn coming(&self) -> IncomingFiles {
+        IncomingFiles { files: self.back.clone(), most: self.most, failed: None }
     }
 }
 
 /// Files that come back.
 #[derive(Debug, Default)]
-pub struct Coming {
+pub struct IncomingFiles {
     files: Vec<(u16, Arc<File>)>,
     /// Most bytes of one.
     most: u64,
     failed: Option<String>,
 }
 
-impl Coming {
+impl IncomingFiles {
     /// The result's head has come, with the lengths of the files. If one is too long nothing of any is written, and this
     /// says so.
     pub fn begin(&mut self, values: &[(u16, Value)]) -> Option<String> {

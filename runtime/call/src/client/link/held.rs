@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use kumi_rpc::{FetchRequest, HeldArrayName};
 
-use super::{CallError, Link, Pending, State, Ticket};
-use crate::lent::LentMut;
+use super::{AnswerHandle, CallError, Link, PendingStream, State};
+use crate::lent::LentBytesMut;
 use crate::native::Source;
 
 impl Link {
@@ -13,14 +13,18 @@ impl Link {
     pub fn fetch<L: std::ops::Deref<Target = Link>>(
         link: L,
         head: &FetchRequest,
-        to: LentMut,
+        to: LentBytesMut,
         deadline: Option<Instant>,
-    ) -> Result<Ticket<L>, CallError> {
+    ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
         let stream = state.rpc.fetch(head, &mut out);
-        link.begin(state, stream, Pending { targets: vec![(0, to)], ..Pending::default() });
-        let ticket = Ticket::of(link, stream);
+        link.begin(
+            state,
+            stream,
+            PendingStream { targets: vec![(0, to)], ..PendingStream::default() },
+        );
+        let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
     }
@@ -31,12 +35,12 @@ impl Link {
         name: HeldArrayName,
         lifetime_ms: u32,
         deadline: Option<Instant>,
-    ) -> Result<Ticket<L>, CallError> {
+    ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
         let stream = state.rpc.vouch(name, lifetime_ms, &mut out);
-        link.begin(state, stream, Pending::default());
-        let ticket = Ticket::of(link, stream);
+        link.begin(state, stream, PendingStream::default());
+        let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest};
 
-use super::ask::no_name;
-use super::{Answer, Link, Pending, State};
+use super::queries::no_name;
+use super::{Answer, Link, PendingStream, State};
 use crate::client::CallError;
 use crate::native::Source;
 
@@ -15,14 +15,14 @@ const READS: Duration = Duration::from_secs(10);
 
 /// Streams of which somebody wants to know as soon as they are answered.
 #[derive(Debug, Default)]
-pub struct Ready {
+pub struct ReadyStreams {
     /// Those that are.
     pub streams: VecDeque<u32>,
 }
 
 impl Link {
     /// Asks where a call is to go.
-    pub fn seek(
+    pub fn request_place(
         &self,
         placing: &PlacementRequest,
         deadline: Option<Instant>,
@@ -30,7 +30,7 @@ impl Link {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
-        state.pending.insert(stream, Pending::default());
+        state.pending.insert(stream, PendingStream::default());
         drop(state);
         self.put_short(&out, deadline)?;
         Ok(stream)
@@ -38,7 +38,7 @@ impl Link {
 
     /// Asks where a call is to go, as soon as somebody calls [`Link::send_soon`]; [`Link::next_ready`] tells of the answer.
     /// It waits for nobody.
-    pub fn seek_soon(&self, placing: &PlacementRequest) -> Result<u32, CallError> {
+    pub fn request_place_soon(&self, placing: &PlacementRequest) -> Result<u32, CallError> {
         self.check_ours()?;
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
@@ -46,7 +46,7 @@ impl Link {
         }
         let State { rpc, soon, .. } = &mut *state;
         let stream = rpc.seek(placing, soon).map_err(|_| no_name(&placing.routine))?;
-        state.pending.insert(stream, Pending { queued: true, ..Pending::default() });
+        state.pending.insert(stream, PendingStream { queued: true, ..PendingStream::default() });
         Ok(stream)
     }
 
@@ -67,7 +67,7 @@ impl Link {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
-        self.begin(state, stream, Pending::default());
+        self.begin(state, stream, PendingStream::default());
         self.put_short(&out, deadline)?;
         Ok(stream)
     }
@@ -86,7 +86,7 @@ impl Link {
     pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -134,7 +134,7 @@ impl Link {
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
             }
         }
-        state.bells.ring();
+        state.wake_events.ring();
         drop(state);
         self.turn.notify_all();
         // If this cannot be sent the connection is gone, and the call with it.

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::figures::Standing;
+use super::leadership::Leadership;
 use super::{Etcd, EtcdError, code};
 use crate::tls;
 
@@ -30,7 +30,7 @@ const MOST_ANSWER: usize = 64 << 20;
 /// A connection to whichever endpoint answers, made when it is needed.
 pub struct Gateway {
     settings: Rc<Etcd>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     tls: Option<TlsConnector>,
     sender: Option<SendRequest<Full<Bytes>>>,
     /// The endpoint in use.
@@ -67,7 +67,7 @@ impl Gateway {
     ///
     /// # Errors
     /// An endpoint that is none, or files that are no good for TLS.
-    pub fn new(settings: &Rc<Etcd>, standing: &Rc<Standing>) -> Result<Gateway, EtcdError> {
+    pub fn new(settings: &Rc<Etcd>, leadership: &Rc<Leadership>) -> Result<Gateway, EtcdError> {
         let mut secure = false;
         for text in &settings.endpoints {
             secure |= endpoint(text)?.secure;
@@ -84,8 +84,8 @@ impl Gateway {
         } else {
             None
         };
-        let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
-        Ok(Gateway { settings, standing, tls, sender: None, at: 0, token: None })
+        let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
+        Ok(Gateway { settings, leadership, tls, sender: None, at: 0, token: None })
     }
 
     fn place(&self) -> &str {
@@ -126,7 +126,7 @@ impl Gateway {
             self.at = (self.at + 1) % self.settings.endpoints.len();
         }
         if result.is_err() {
-            self.standing.figures.failed();
+            self.leadership.figures.failed();
         }
         result
     }
@@ -159,12 +159,12 @@ impl Gateway {
 
     async fn post_once(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let begin = Instant::now();
-        self.standing.figures.asked();
+        self.leadership.figures.asked();
         let answer = match timeout(PATIENCE, self.exchange(path, body)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(self.away(&"no answer in time")),
         };
-        self.standing.figures.answered(begin.elapsed());
+        self.leadership.figures.answered(begin.elapsed());
         let (status, bytes) = answer;
         // A stream's answers are one to a line.
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -4,9 +4,9 @@
 //! transaction that asks for that very key, so that one that leads no more writes nothing.
 
 mod api;
-mod figures;
+mod election;
 mod http;
-mod lead;
+mod leadership;
 mod session;
 mod store;
 #[cfg(test)]
@@ -16,10 +16,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use figures::Standing;
-pub use lead::Candidate;
+pub use election::Candidate;
+pub use leadership::Leadership;
 pub use session::Session;
-pub use store::{Kept, Watch, Writer};
+pub use store::{EtcdStore, WriteWatch, Writer};
 
 use crate::tls::TlsError;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout_at};
 
-use super::figures::Standing;
 use super::http::Gateway;
+use super::leadership::Leadership;
 use super::{Etcd, EtcdError, api};
 
 /// How soon a lease that could not be made longer is tried again.
@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// A metaserver leads, with this key and this lease.
 pub struct Session {
     settings: Rc<Etcd>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     gateway: Mutex<Gateway>,
     /// The key that says so, and the revision that made it.
     pub guard: (String, i64),
@@ -32,15 +32,15 @@ impl Session {
     /// It leads since its lease was asked for.
     pub fn new(
         settings: &Rc<Etcd>,
-        standing: &Rc<Standing>,
+        leadership: &Rc<Leadership>,
         guard: (String, i64),
         (lease, begun): (i64, Instant),
         first: u64,
     ) -> Result<Session, EtcdError> {
-        let gateway = Mutex::new(Gateway::new(settings, standing)?);
-        let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
+        let gateway = Mutex::new(Gateway::new(settings, leadership)?);
+        let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
         let sure = Cell::new(begun);
-        let session = Session { settings, standing, gateway, guard, lease, sure, first };
+        let session = Session { settings, leadership, gateway, guard, lease, sure, first };
         session.lasts(begun);
         Ok(session)
     }
@@ -55,12 +55,12 @@ impl Session {
     /// # Errors
     /// The settings are no good.
     pub fn gateway(&self) -> Result<Gateway, EtcdError> {
-        Gateway::new(&self.settings, &self.standing)
+        Gateway::new(&self.settings, &self.leadership)
     }
 
     /// What is known of etcd.
-    pub fn standing(&self) -> &Rc<Standing> {
-        &self.standing
+    pub fn leadership(&self) -> &Rc<Leadership> {
+        &self.leadership
     }
 
     /// What the keys of its state begin with.
@@ -72,7 +72,7 @@ impl Session {
     fn lasts(&self, asked: Instant) {
         let lease = self.settings.lease;
         self.sure.set(asked);
-        self.standing.lead_until(asked + lease - lease / 5, &self.settings.advertise);
+        self.leadership.lead_until(asked + lease - lease / 5, &self.settings.advertise);
     }
 
     /// Until when etcd is waited for: then its lease has ended, and whoever can reach etcd leads.
@@ -111,7 +111,7 @@ impl Session {
 
     /// Ends it, so that another can lead at once.
     pub async fn release(self) {
-        self.standing.follow("");
+        self.leadership.follow("");
         let mut gateway = self.gateway.into_inner();
         if let Err(error) = api::revoke(&mut gateway, self.lease).await {
             tracing::warn!(%error, "the lease could not be ended; it ends by itself");

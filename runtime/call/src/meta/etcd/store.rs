@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::api::{self, Change};
-use super::figures::Standing;
 use super::http::Gateway;
+use super::leadership::Leadership;
 use super::{EtcdError, Session};
 use crate::meta::paths::Estimate;
 use crate::meta::store::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
@@ -46,7 +46,7 @@ struct Shared {
 
 /// The last times of a routine on a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Window {
+struct StoredWindow {
     identity: String,
     routine: String,
     /// Sizes and seconds.
@@ -58,7 +58,7 @@ struct Window {
 
 /// A path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Path {
+struct StoredPath {
     from: String,
     to: String,
     out: f64,
@@ -72,35 +72,35 @@ struct Path {
 
 /// Whose a server is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Owner {
+struct StoredOwner {
     identity: String,
     user: String,
 }
 
 /// The state.
 #[derive(Debug)]
-pub struct Kept {
+pub struct EtcdStore {
     shared: Rc<Shared>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     prefix: String,
     calls: Vec<PlacedCall>,
-    windows: HashMap<String, Window>,
-    paths: HashMap<String, Path>,
-    owners: HashMap<String, Owner>,
+    windows: HashMap<String, StoredWindow>,
+    paths: HashMap<String, StoredPath>,
+    owners: HashMap<String, StoredOwner>,
     changes: u64,
 }
 
 /// Who writes.
 pub struct Writer {
     shared: Rc<Shared>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     gateway: Gateway,
     guard: (String, i64),
 }
 
 /// Waits for what is written.
 #[derive(Debug, Clone)]
-pub struct Watch(Rc<Shared>);
+pub struct WriteWatch(Rc<Shared>);
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
     // Numbers and texts can always be written.
@@ -119,7 +119,7 @@ impl Session {
     ///
     /// # Errors
     /// [`EtcdError`].
-    pub async fn open(&self) -> Result<(Kept, Writer), EtcdError> {
+    pub async fn open(&self) -> Result<(EtcdStore, Writer), EtcdError> {
         let mut gateway = self.gateway()?;
         let prefix = self.prefix().to_owned();
         let mut calls = Vec::new();
@@ -128,10 +128,10 @@ impl Session {
             // Without it a call might be run twice.
             calls.push(call.map_err(|_| EtcdError::Content(pair.key))?);
         }
-        let (shared, standing) = (Rc::<Shared>::default(), Rc::clone(self.standing()));
-        let mut kept = Kept {
+        let (shared, leadership) = (Rc::<Shared>::default(), Rc::clone(self.leadership()));
+        let mut kept = EtcdStore {
             shared: Rc::clone(&shared),
-            standing: Rc::clone(&standing),
+            leadership: Rc::clone(&leadership),
             prefix,
             calls,
             windows: HashMap::new(),
@@ -140,19 +140,19 @@ impl Session {
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
-        Ok((kept, Writer { shared, standing, gateway, guard: self.guard.clone() }))
+        Ok((kept, Writer { shared, leadership, gateway, guard: self.guard.clone() }))
     }
 }
 
-impl Kept {
+impl EtcdStore {
     async fn read_rest(&mut self, gateway: &mut Gateway) -> Result<(), EtcdError> {
         let mut windows = api::all(gateway, &format!("{}/times/", self.prefix)).await?;
         windows.sort_by_key(|pair| pair.changed);
         for pair in windows {
-            match serde_json::from_slice::<Window>(&pair.value) {
+            match serde_json::from_slice::<StoredWindow>(&pair.value) {
                 Ok(window) => {
                     self.changes += 1;
-                    self.windows.insert(pair.key, Window { changed: self.changes, ..window });
+                    self.windows.insert(pair.key, StoredWindow { changed: self.changes, ..window });
                 }
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a routine's times"),
             }
@@ -160,10 +160,10 @@ impl Kept {
         let mut paths = api::all(gateway, &format!("{}/paths/", self.prefix)).await?;
         paths.sort_by_key(|pair| pair.changed);
         for pair in paths {
-            match serde_json::from_slice::<Path>(&pair.value) {
+            match serde_json::from_slice::<StoredPath>(&pair.value) {
                 Ok(path) => {
                     self.changes += 1;
-                    self.paths.insert(pair.key, Path { changed: self.changes, ..path });
+                    self.paths.insert(pair.key, StoredPath { changed: self.changes, ..path });
                 }
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a path"),
             }
@@ -178,8 +178,8 @@ impl Kept {
     }
 
     /// For the task that tells clients of their places.
-    pub fn watch(&self) -> Watch {
-        Watch(Rc::clone(&self.shared))
+    pub fn watch(&self) -> WriteWatch {
+        WriteWatch(Rc::clone(&self.shared))
     }
 
     fn note_call(&self, call: u64, value: Option<Vec<u8>>) {
@@ -208,7 +208,7 @@ impl Kept {
     }
 }
 
-impl Store for Kept {
+impl Store for EtcdStore {
     fn placed(&mut self, call: &PlacedCall) {
         self.note_call(call.ticket.call, Some(json(call)));
     }
@@ -223,7 +223,7 @@ impl Store for Kept {
         }
         let key = format!("{}/times/{}", self.prefix, named(identity, routine));
         self.changes += 1;
-        let window = self.windows.entry(key.clone()).or_insert_with(|| Window {
+        let window = self.windows.entry(key.clone()).or_insert_with(|| StoredWindow {
             identity: identity.to_owned(),
             routine: routine.to_owned(),
             times: VecDeque::new(),
@@ -253,14 +253,15 @@ impl Store for Kept {
         }
         self.changes += 1;
         let (from, to, changed) = (from.to_owned(), to.to_owned(), self.changes);
-        let path = Path { from, to, out, back, latency, calls, changed };
+        let path = StoredPath { from, to, out, back, latency, calls, changed };
         self.note(&key, Some(json(&path)));
         self.paths.insert(key, path);
     }
 
     fn owner(&mut self, identity: &str, user: Option<&str>) {
         let key = format!("{}/owners/{}", self.prefix, named(identity, ""));
-        let owner = user.map(|user| Owner { identity: identity.to_owned(), user: user.to_owned() });
+        let owner =
+            user.map(|user| StoredOwner { identity: identity.to_owned(), user: user.to_owned() });
         self.note_now(key.clone(), owner.as_ref().map(json));
         match owner {
             Some(owner) => drop(self.owners.insert(key, owner)),
@@ -277,7 +278,7 @@ impl Store for Kept {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.standing.figures.long_trouble()
+        self.leadership.figures.long_trouble()
     }
 
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError> {
@@ -285,7 +286,7 @@ impl Store for Kept {
     }
 
     fn owners(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let owner = |owner: &Owner| (owner.identity.clone(), owner.user.clone());
+        let owner = |owner: &StoredOwner| (owner.identity.clone(), owner.user.clone());
         Ok(self.owners.values().map(owner).collect())
     }
 
@@ -298,17 +299,17 @@ impl Store for Kept {
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let path = |path: &Path| {
-            let Path { out, back, latency, calls, .. } = *path;
+        let path = |path: &StoredPath| {
+            let StoredPath { out, back, latency, calls, .. } = *path;
             (path.from.clone(), path.to.clone(), Estimate { out, back, latency, calls })
         };
-        let mut all: Vec<&Path> = self.paths.values().collect();
+        let mut all: Vec<&StoredPath> = self.paths.values().collect();
         all.sort_by_key(|path| path.changed);
         Ok(all.into_iter().map(path).collect())
     }
 }
 
-impl Watch {
+impl WriteWatch {
     /// Waits until something was kept.
     pub async fn news(&self) {
         self.0.news.notified().await;
@@ -383,15 +384,15 @@ impl Writer {
             let guard = (self.guard.0.as_str(), self.guard.1);
             match api::guarded(&mut self.gateway, guard, changes).await {
                 Ok(()) => {
-                    self.standing.figures.runs();
+                    self.leadership.figures.runs();
                     return Ok(());
                 }
                 Err(EtcdError::Deposed) => return Err(EtcdError::Deposed),
                 Err(error) => {
-                    if self.standing.figures.trouble().is_none() {
+                    if self.leadership.figures.trouble().is_none() {
                         tracing::error!(%error, "the state cannot be written; calls wait for that");
                     }
-                    self.standing.figures.stuck(error.to_string());
+                    self.leadership.figures.stuck(error.to_string());
                     sleep(pause).await;
                     pause = (pause * 2).min(AGAIN.1);
                 }

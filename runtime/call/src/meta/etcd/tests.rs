@@ -141,15 +141,15 @@ fn one_leads_and_one_that_led_writes_nothing() {
         let (mut store, writer) = session.open().await.expect("the state");
         let mut other = Candidate::new(&server.settings("s"), "other").expect("a candidate");
         assert!(tokio::time::timeout(Duration::from_secs(2), other.win()).await.is_err());
-        assert!(!other.standing().leads());
-        assert_eq!(other.standing().leader(), "s");
+        assert!(!other.leadership().leads());
+        assert_eq!(other.leadership().leader(), "s");
         // Its lease is ended without its knowledge.
         let settings = Rc::new(server.settings("s"));
-        let mut gateway = Gateway::new(&settings, &other.standing()).expect("a connection");
+        let mut gateway = Gateway::new(&settings, &other.leadership()).expect("a connection");
         let key = api::get(&mut gateway, "/s/leader").await.expect("an answer").expect("a leader");
         api::revoke(&mut gateway, key.lease).await.expect("it ends");
         let next = other.win().await;
-        assert!(other.standing().leads());
+        assert!(other.leadership().leads());
         let (noted_before, writing) = (store.noted(), tokio::task::spawn_local(writer.run()));
         store.placed(&call(1, 1));
         writing.await.expect("it ends by itself");
@@ -167,7 +167,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let session = server.session("bad").await;
         let mut gateway = session.gateway().expect("a connection");
         // It may have been asked before it listened.
-        let before = session.standing().figures.errors.get();
+        let before = session.leadership().figures.errors.get();
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
         let guard = (session.guard.0.as_str(), session.guard.1);
         api::guarded(&mut gateway, guard, &[change]).await.expect("written");
@@ -179,9 +179,9 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let refused = api::guarded(&mut gateway, guard, &twice).await;
         assert!(matches!(refused, Err(EtcdError::Refused { code: 3, .. })), "{refused:?}");
         let nobody = Etcd { endpoints: vec![address()], ..server.settings("bad") };
-        let mut gateway = Gateway::new(&Rc::new(nobody), session.standing()).expect("settings");
+        let mut gateway = Gateway::new(&Rc::new(nobody), session.leadership()).expect("settings");
         let away = api::get(&mut gateway, "/bad/leader").await;
         assert!(matches!(away, Err(EtcdError::Away { .. })), "{away:?}");
-        assert_eq!(session.standing().figures.errors.get() - before, 2);
+        assert_eq!(session.leadership().figures.errors.get() - before, 2);
     });
 }

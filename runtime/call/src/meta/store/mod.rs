@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::etcd::EtcdError;
 use super::paths::Estimate;
-pub use sqlite::File;
+pub use sqlite::SqliteStore;
 
 /// Calls of a routine on a server that are remembered.
 pub const WINDOW: usize = 24;

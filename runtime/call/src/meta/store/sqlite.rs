@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS owners (identity TEXT PRIMARY KEY, user TEXT);
 
 /// The open file.
 #[derive(Debug)]
-pub struct File {
+pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
     noted: u64,
@@ -44,12 +44,12 @@ fn number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(at)?.cast_unsigned())
 }
 
-impl File {
+impl SqliteStore {
     /// Opens it, or makes it, readable by its owner only.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn open(path: &Path) -> Result<File, StoreError> {
+    pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
@@ -63,7 +63,7 @@ impl File {
         }
         connection.execute_batch(TABLES)?;
         connection.pragma_update(None, "user_version", SCHEMA)?;
-        let file = File { connection, path: path.to_owned(), noted: 0 };
+        let file = SqliteStore { connection, path: path.to_owned(), noted: 0 };
         file.tidy()?;
         Ok(file)
     }
@@ -89,7 +89,7 @@ impl File {
     }
 }
 
-impl Store for File {
+impl Store for SqliteStore {
     fn placed(&mut self, call: &PlacedCall) {
         self.noted += 1;
         self.run(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kumi_rpc::Ticket;
 use proptest::prelude::*;
 
-use super::{File, PlacedCall, Store, WINDOW};
+use super::{PlacedCall, SqliteStore, Store, WINDOW};
 use crate::meta::paths::Estimate;
 
 /// One step of a history; names are numbered.
@@ -142,14 +142,14 @@ proptest! {
     fn a_file_keeps_what_is_noted(history in histories()) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("meta.db");
-        let mut store = File::open(&path).expect("a file");
+        let mut store = SqliteStore::open(&path).expect("a file");
         let mut model = Model::default();
         for step in history.iter().chain([&Step::Reopen]) {
             model.step(&mut store, step);
             assert_eq!(store.kept(), store.noted());
             if matches!(step, Step::Reopen) {
                 drop(store);
-                store = File::open(&path).expect("the file");
+                store = SqliteStore::open(&path).expect("the file");
                 model.check(&store);
             }
         }
@@ -160,13 +160,13 @@ proptest! {
 fn the_path_that_was_measured_last_is_the_last() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("meta.db");
-    let mut store = File::open(&path).expect("a file");
+    let mut store = SqliteStore::open(&path).expect("a file");
     for (from, calls) in [("a", 1), ("b", 1), ("c", 1), ("a", 2)] {
         store.path(from, "z", Some(&estimate(calls)));
     }
     store.path("b", "z", None);
     drop(store);
-    let paths = File::open(&path).expect("the file").paths().expect("paths");
+    let paths = SqliteStore::open(&path).expect("the file").paths().expect("paths");
     let expected =
         [("c", 1), ("a", 2)].map(|(from, n)| (from.to_owned(), "z".to_owned(), estimate(n)));
     assert_eq!(paths, expected);

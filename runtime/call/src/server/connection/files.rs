@@ -8,19 +8,19 @@ use std::os::unix::fs::FileExt;
 use kumi_idl::Interface;
 use kumi_rpc::{ArrayPosition, ArraySize, Failure, SendPiece, Value};
 
-use super::{Call, Connection};
+use super::{CallStage, Connection};
 use crate::native::{self, Source};
-use crate::server::scratch::{CallFiles, Outgoing};
-use crate::values::Given;
+use crate::server::scratch::{CallFiles, OutgoingFile};
+use crate::values::GivenValues;
 
 /// Files that go back, by stream.
-pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
+pub type FilesByStream = HashMap<u32, Vec<OutgoingFile>>;
 
 /// Bytes of a file that are read at once.
 const READ: usize = 64 << 10;
 
 /// The files that are to come.
-pub fn coming(given: &Given) -> impl Iterator<Item = ArraySize> {
+pub fn coming(given: &GivenValues) -> impl Iterator<Item = ArraySize> {
     let sizes = (0..).zip(&given.files);
     sizes.filter_map(|(argument, bytes)| Some(ArraySize { argument, bytes: (*bytes)? }))
 }
@@ -33,7 +33,7 @@ impl Connection {
     pub(super) fn files_for(
         &self,
         interface: &Interface,
-        given: &mut Given,
+        given: &mut GivenValues,
     ) -> Result<Option<CallFiles>, Failure> {
         let mut scratch = self.shared.scratch.borrow_mut();
         let owner = self.caller.owner();
@@ -42,14 +42,14 @@ impl Connection {
 
     /// Writes bytes of a file to its place. False: they are not of a file.
     pub(super) fn put_to_file(&mut self, place: ArrayPosition, from: usize, count: usize) -> bool {
-        let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
+        let Some(CallStage::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
         let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
             return false;
         };
         let bytes = &self.input[from..from + count];
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
             // What else comes of the call is skipped; its folder goes with the job.
-            if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
+            if let Some(CallStage::Coming(job, _)) = self.calls.remove(&place.stream) {
                 self.forget(*job);
             }
             self.rpc.fail(place.stream, &failure);
@@ -61,7 +61,7 @@ impl Connection {
     pub(super) fn send_files(
         &mut self,
         stream: u32,
-        files: Vec<Outgoing>,
+        files: Vec<OutgoingFile>,
         values: &mut Vec<(u16, Value)>,
         sizes: &mut Vec<ArraySize>,
     ) {
@@ -97,7 +97,7 @@ impl Connection {
 }
 
 /// The file in which these bytes are.
-pub fn file_of(outgoing: &OutgoingFiles, place: ArrayPosition) -> Option<&Outgoing> {
+pub fn file_of(outgoing: &FilesByStream, place: ArrayPosition) -> Option<&OutgoingFile> {
     let files = outgoing.get(&place.stream)?;
     files.iter().find(|file| file.size.argument == place.argument)
 }

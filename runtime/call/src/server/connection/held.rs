@@ -10,9 +10,9 @@ use kumi_rpc::{
 };
 use tokio::time::Instant;
 
-use super::super::gather::Sources;
-use super::super::slots::{Job, submit};
-use super::{Call, Connection, Gathered, Incoming, coming};
+use super::super::gather::GatherPlan;
+use super::super::slots::{ReadyCall, submit};
+use super::{CallStage, Connection, GatherResult, IncomingArguments, coming};
 use crate::held::{Gaps, Holder};
 use crate::values;
 
@@ -44,8 +44,8 @@ pub(super) fn may_survive(
 
 /// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
 pub(super) fn belongs(
-    incoming: &HashMap<u32, Incoming>,
-    job: &Job,
+    incoming: &HashMap<u32, IncomingArguments>,
+    job: &ReadyCall,
     place: ArrayPosition,
     length: usize,
 ) -> (usize, usize) {
@@ -65,12 +65,12 @@ impl Connection {
     }
 
     /// Begins to bring what servers hold of a call's arguments.
-    pub(super) fn gather(&mut self, job: &Job, mut sources: Sources) {
+    pub(super) fn gather(&mut self, job: &ReadyCall, mut sources: GatherPlan) {
         let gaps = std::mem::take(&mut sources.gaps);
         if gaps.is_empty() {
             return;
         }
-        let mut incoming = Incoming { gaps, gathering: None, ready: false };
+        let mut incoming = IncomingArguments { gaps, gathering: None, ready: false };
         if !sources.is_empty() {
             let (stream, id) = (job.stream, job.id);
             let told = self.gathered.clone();
@@ -91,8 +91,8 @@ impl Connection {
     }
 
     /// What servers hold of a call's arguments has come, or will not.
-    pub(super) fn arrived(&mut self, (stream, id, result): Gathered) {
-        let Some(Call::Coming(job, _)) = self.calls.get(&stream) else { return };
+    pub(super) fn arrived(&mut self, (stream, id, result): GatherResult) {
+        let Some(CallStage::Coming(job, _)) = self.calls.get(&stream) else { return };
         let Some(incoming) = self.incoming.get_mut(&stream).filter(|_| job.id == id) else {
             return;
         };
@@ -102,7 +102,7 @@ impl Connection {
             Ok(()) => {}
             Err(failure) => {
                 self.rpc.fail(stream, &failure);
-                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+                if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
                     self.forget(*job);
                 }
             }
@@ -112,7 +112,7 @@ impl Connection {
     /// All arguments of a call are there: it may run.
     pub(super) fn submit(&mut self, stream: u32) {
         let incoming = self.incoming.remove(&stream);
-        let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
+        let Some(CallStage::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
         let bytes = |size: ArraySize| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         let files: u64 = coming(&given).map(|size| size.bytes).sum();
@@ -120,32 +120,32 @@ impl Connection {
         let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
-            self.rpc.fail(stream, &super::beginning::spent(&job.offered.interface.name));
+            self.rpc.fail(stream, &super::admission::ticket_refused(&job.offered.interface.name));
             self.forget(*job);
             return;
         }
         if let Some(files) = &mut job.files {
             files.complete();
         }
-        let Job { offered, layout, block, foreign, .. } = &*job;
+        let ReadyCall { offered, layout, block, foreign, .. } = &*job;
         layout.arrange(&offered.interface, &given, &block.arena, *foreign);
         job.ready = Instant::now();
-        if job.keeping.as_ref().is_some_and(|keeping| keeping.survives()) {
+        if job.retained.as_ref().is_some_and(|retained| retained.survives()) {
             self.surviving.insert(stream);
         }
-        self.calls.insert(stream, Call::Runs(job.id));
+        self.calls.insert(stream, CallStage::Runs(job.id));
         submit(&self.shared, job);
     }
 
     /// Gives up a call whose arguments were coming.
-    pub(super) fn forget(&mut self, job: Job) {
+    pub(super) fn forget(&mut self, job: ReadyCall) {
         self.sharing.forget(job.stream);
         let incoming = self.incoming.remove(&job.stream);
         if let Some(gathering) = incoming.and_then(|incoming| incoming.gathering) {
             gathering.abort();
         }
-        if let Some(keeping) = job.keeping {
-            keeping.release(&self.shared);
+        if let Some(retained) = job.retained {
+            retained.release(&self.shared);
         }
         self.shared.give(job.block);
     }
@@ -180,7 +180,7 @@ impl Connection {
         })?;
         let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
         self.rpc.finish(stream, &result, &[ArraySize { argument: 0, bytes: head.length }]);
-        self.calls.insert(stream, Call::Fetched(kept.block, begin, head.length));
+        self.calls.insert(stream, CallStage::Fetched(kept.block, begin, head.length));
         Ok(())
     }
 }

@@ -16,14 +16,16 @@ use tokio::time::Instant;
 
 use super::super::Shared;
 use super::super::owner::Owner;
-use super::super::process::{Duty, Process};
-use super::super::registry::Offered;
-use super::super::tickets::Held;
-use super::{Job, Pool, Waiting, Worker, attend, give, nanoseconds, not_started, tell};
+use super::super::process::{Process, ProcessAssignment};
+use super::super::registry::OfferedRoutine;
+use super::super::tickets::TicketGuard;
+use super::{
+    ReadyCall, SlotPool, WaitingCall, Worker, give, nanoseconds, not_started, tell, worker_task,
+};
 
 /// On what a call runs.
 #[derive(Debug, Clone, Copy)]
-pub struct OnObject {
+pub struct ObjectTarget {
     /// The object's number.
     pub id: u64,
     /// The index of the method among those of the class.
@@ -32,22 +34,22 @@ pub struct OnObject {
 
 /// What became of an object.
 #[derive(Debug)]
-pub struct News {
+pub struct ObjectEvent {
     /// Its number.
     pub id: u64,
     /// The stream of its connection.
     pub stream: u32,
     /// It is there; or why it is not, or is no more.
-    pub became: Result<(), Failure>,
+    pub object_event: Result<(), Failure>,
 }
 
 /// An object that is to be made.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct ObjectRequest<'a> {
     /// Its class.
     pub class: &'a str,
     /// The methods of that, at least one.
-    pub methods: &'a [Arc<Offered>],
+    pub methods: &'a [Arc<OfferedRoutine>],
     /// Whose it is.
     pub owner: &'a Rc<Owner>,
     /// Where it reaches files of calls.
@@ -55,9 +57,9 @@ pub struct Wanted<'a> {
     /// The stream of its connection.
     pub stream: u32,
     /// Where it is told what becomes of it.
-    pub news: UnboundedSender<News>,
+    pub news: UnboundedSender<ObjectEvent>,
     /// The ticket with which a metaserver has sent its client.
-    pub ticket: Option<Held>,
+    pub ticket: Option<TicketGuard>,
 }
 
 /// What a process knows of the object that it is.
@@ -65,9 +67,9 @@ pub(super) struct Object {
     id: u64,
     class: String,
     stream: u32,
-    news: UnboundedSender<News>,
+    news: UnboundedSender<ObjectEvent>,
     /// Until it is there.
-    ticket: RefCell<Option<Held>>,
+    ticket: RefCell<Option<TicketGuard>>,
     since: Instant,
 }
 
@@ -75,7 +77,7 @@ impl Object {
     /// It is there. False: the metaserver that has sent its client does not want it any more.
     pub fn is_made(&self) -> bool {
         let ticket = self.ticket.borrow_mut().take();
-        let wanted = ticket.as_ref().is_none_or(Held::runs);
+        let wanted = ticket.as_ref().is_none_or(TicketGuard::runs);
         if wanted {
             if let Some(ticket) = &ticket {
                 // Its place is for having it made: what it runs then is between its client and this server.
@@ -87,9 +89,9 @@ impl Object {
     }
 
     /// Tells its connection what became of it.
-    fn tell(&self, became: Result<(), Failure>) {
+    fn tell(&self, object_event: Result<(), Failure>) {
         // A connection that has ended needs to know nothing.
-        let _gone = self.news.send(News { id: self.id, stream: self.stream, became });
+        let _gone = self.news.send(ObjectEvent { id: self.id, stream: self.stream, object_event });
     }
 }
 
@@ -102,8 +104,8 @@ fn gone(class: &str, why: &str) -> Failure {
 ///
 /// # Errors
 /// There are too many, or its process cannot be started.
-pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Failure> {
-    let Wanted { class, methods, owner, scratch, stream, news, ticket } = wanted;
+pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result<(), Failure> {
+    let ObjectRequest { class, methods, owner, scratch, stream, news, ticket } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
@@ -111,7 +113,7 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Fa
         let text = format!("the server has {most} objects already; try again later");
         return Err(Failure::new(Code::Busy, i64::try_from(most).unwrap_or(i64::MAX), text));
     }
-    let duty = Duty { offered: methods, owner, scratch: scratch.as_deref() };
+    let duty = ProcessAssignment { offered: methods, owner, scratch: scratch.as_deref() };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
         .map_err(|error| not_started(shared, first, &error))?;
     let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch);
@@ -120,12 +122,17 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Fa
     worker.object = Some(Object { id, class, stream, news, ticket, since });
     let worker = Rc::new(worker);
     pool.objects.insert(id, Rc::clone(&worker));
-    tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
+    tokio::task::spawn_local(worker_task::attend(Rc::clone(shared), worker));
     Ok(())
 }
 
 /// Has an object run a call, for which there is a slot. False: the object is no more, and the call's end is told.
-pub(super) fn begin(pool: RefMut<'_, Pool>, on: OnObject, job: Box<Job>, room: bool) -> bool {
+pub(super) fn begin(
+    pool: RefMut<'_, SlotPool>,
+    on: ObjectTarget,
+    job: Box<ReadyCall>,
+    room: bool,
+) -> bool {
     let mut pool = pool;
     let Some(worker) = pool.objects.get(&on.id).cloned() else {
         drop(pool);
@@ -134,7 +141,7 @@ pub(super) fn begin(pool: RefMut<'_, Pool>, on: OnObject, job: Box<Job>, room: b
         return false;
     };
     pool.busy.push(Rc::clone(&worker));
-    worker.asks.borrow_mut().are_of(&job.offered.interface);
+    worker.callback_requests.borrow_mut().are_of(&job.offered.interface);
     if let Err(back) = give(&worker, job, room) {
         // It has died idle, or does not listen; its task buries it.
         worker.process.borrow_mut().kill();
@@ -158,7 +165,7 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
         (None, None) if detail < 0 => format!("its process ended with exit code {}", -1 - detail),
         (None, None) => format!("its process was killed by signal {detail}"),
     };
-    for Waiting { job, .. } in waiting {
+    for WaitingCall { job, .. } in waiting {
         tell(job, Err(gone(&object.class, &said)));
     }
     object.tell(Err(match why {
@@ -167,9 +174,9 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
     }));
 }
 
-impl Pool {
+impl SlotPool {
     /// Whether a call can begin if there is a slot: its object, if it has one, is there and does nothing, or is no more.
-    pub(super) fn can_begin(&self, job: &Job) -> bool {
+    pub(super) fn can_begin(&self, job: &ReadyCall) -> bool {
         let object = job.object.and_then(|on| self.objects.get(&on.id));
         object.is_none_or(|worker| {
             worker.set_up.get() && worker.job.borrow().is_none() && worker.ending.get().is_none()
@@ -177,8 +184,8 @@ impl Pool {
     }
 
     /// Takes the calls that wait for an object out of the queue.
-    fn waiting_for(&mut self, id: u64) -> VecDeque<Waiting> {
-        let is_of = |waiting: &Waiting| waiting.job.object.is_some_and(|on| on.id == id);
+    fn waiting_for(&mut self, id: u64) -> VecDeque<WaitingCall> {
+        let is_of = |waiting: &WaitingCall| waiting.job.object.is_some_and(|on| on.id == id);
         let (theirs, others) = std::mem::take(&mut self.queue).into_iter().partition(is_of);
         self.queue = others;
         theirs

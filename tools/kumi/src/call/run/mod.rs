@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, CallError, Files, Outcome, Remote, Shape, is_given};
+use kumi_call::{Arg, Array, ArrayMut, CallError, FileArgument, Outcome, Remote, Shape, is_given};
 use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -170,7 +170,7 @@ fn list<'a>(
         if param.ty == Type::File {
             let to = files.iter().find(|(written, _)| *written == index);
             let from = arguments.files[index].clone();
-            list.push(Files { from, to: to.map(|(_, path)| path.clone()) }.into());
+            list.push(FileArgument { from, to: to.map(|(_, path)| path.clone()) }.into());
             continue;
         }
         let sent = arguments.arrays[index].as_ref().filter(|_| param.mode != Mode::Out);
