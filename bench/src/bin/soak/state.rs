@@ -125,8 +125,8 @@ impl<'c> State<'c> {
                     let at = self.own_slot() + offset;
                     let after = match how {
                         0 => After::default(),
-                        1 => After { notify: Some(PUT_NOTIFY), completion: None },
-                        _ => After { notify: None, completion: Some(&completion) },
+                        1 => OnPlacement { notify: Some(PUT_NOTIFY), completion: None },
+                        _ => OnPlacement { notify: None, completion: Some(&completion) },
                     };
                     self.window.put_with(to, at, &data, after)?;
                     self.elsewhere[to as usize][offset..offset + data.len()].copy_from_slice(&data);
