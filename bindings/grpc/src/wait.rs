@@ -70,23 +70,23 @@ fn tell(runtime: &Runtime, session: &Session) -> Code {
 }
 
 /// The sessions that a thread waits for, whose bell rings when another thread ends or cancels one.
-struct Heard<'a> {
+struct WaitedSessions<'a> {
     sessions: &'a [Arc<Session>],
     wake_event: Arc<WakeEvent>,
 }
 
-impl<'a> Heard<'a> {
-    fn new(sessions: &'a [Arc<Session>]) -> Result<Heard<'a>, Failure> {
+impl<'a> WaitedSessions<'a> {
+    fn new(sessions: &'a [Arc<Session>]) -> Result<WaitedSessions<'a>, Failure> {
         let wake_event = WakeEvent::new().map_err(|error| {
             let text = format!("several sessions cannot be waited for: {error}");
             Failure::new(Code::OtherErrorCode, text)
         })?;
         sessions.iter().for_each(|session| session.listen(&wake_event));
-        Ok(Heard { sessions, wake_event })
+        Ok(WaitedSessions { sessions, wake_event })
     }
 }
 
-impl Drop for Heard<'_> {
+impl Drop for WaitedSessions<'_> {
     fn drop(&mut self) {
         // Others that wait for them take over what this thread read.
         self.sessions.iter().for_each(|session| session.stop_listening(&self.wake_event));
@@ -109,7 +109,7 @@ fn wait_first<'a>(
     if sessions.is_empty() {
         return Ok(None);
     }
-    let heard = Heard::new(sessions)?;
+    let heard = WaitedSessions::new(sessions)?;
     loop {
         if let Some(session) = over() {
             return Ok(Some(session));

@@ -13,7 +13,7 @@ use crate::call::{NativeCall, failure, interrupted, raised, scalar, take, values
 use crate::error::Failure;
 
 /// Scalars by parameter, where they follow from arrays, and shapes by parameter.
-pub type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
+pub type InferredSizes = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
 /// What calls go to.
 pub trait Target: Sync {
@@ -86,7 +86,7 @@ pub fn fit(
     name: &str,
     scalars: &Bound<'_, PyList>,
     shapes: &[Option<Vec<u64>>],
-) -> PyResult<Fitted> {
+) -> PyResult<InferredSizes> {
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
     let mut texts: Vec<Option<String>> = Vec::with_capacity(scalars.len());
     let mut values: Vec<Option<Scalar>> = Vec::with_capacity(scalars.len());

@@ -200,7 +200,7 @@ fn hello() -> Vec<u8> {
         token: nothing(),
         program: nothing(),
         site: nothing(),
-        maps: false,
+        maps_memory: false,
     }
     .encode()
 }

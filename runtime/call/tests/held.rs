@@ -211,7 +211,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
         };

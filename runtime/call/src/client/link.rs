@@ -347,7 +347,7 @@ impl Link {
         let before = state.soon.len();
         state.give_back();
         let State { rpc, soon, .. } = &mut *state;
-        rpc.pongs(soon);
+        rpc.answer_pings(soon);
         if soon.len() == before {
             return Some(state);
         }
@@ -520,7 +520,7 @@ impl State {
     /// their places.
     fn process_input(&mut self, wire: &Wire) -> NextRead {
         let hunger = self.process_all_input(wire);
-        if wire.descriptors() > self.rpc.granting() {
+        if wire.descriptors() > self.rpc.pending_grants() {
             self.lose("the server sent descriptors that nobody had asked for");
         }
         hunger

@@ -22,5 +22,5 @@ pub(super) fn connect(
     let deadline = deadline.map_or(most, |deadline| deadline.min(most));
     let server = link.hello(&hello.encode(), Some(deadline)).ok()?;
     let is_same = server.local.is_some_and(|it| it.secret == *local);
-    (is_same && server.gives).then_some((link, server))
+    (is_same && server.shares_memory).then_some((link, server))
 }

@@ -187,7 +187,7 @@ impl Client {
             token: options.token.clone(),
             program: options.program.clone(),
             site: options.site.clone(),
-            maps,
+            maps_memory: maps,
         };
         let link = Link::new(wire);
         let server = link.hello(&hello.encode(), deadline)?;
@@ -214,7 +214,7 @@ impl Client {
     /// Whether large arrays go through memory that the server gives, since it is on this machine.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
-        self.server.gives
+        self.server.shares_memory
     }
 
     /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
@@ -318,7 +318,7 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
             held: checked.held.clone(),
-            shared: if self.server.gives { checked.shares() } else { Vec::new() },
+            shared: if self.server.shares_memory { checked.shares() } else { Vec::new() },
             object: object.map_or(0, |object| object.stream),
         };
         let begun = Instant::now();

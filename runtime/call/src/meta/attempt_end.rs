@@ -56,9 +56,9 @@ impl Dispatcher {
         let kept = running.awaited.is_some_and(|since| now.0.saturating_sub(since.0) > HELD);
         let from = open.request.site;
         // A client that comes late with a ticket finds it spent: the server knows better what has run.
-        let has_run = matches!(open.fate, AttemptState::Ran(_) | AttemptState::Crashed);
+        let has_run = matches!(open.fate, AttemptState::Completed(_) | AttemptState::Crashed);
         let ran = match open.fate {
-            AttemptState::Ran(ns) => Some(ns as f64 / 1e9),
+            AttemptState::Completed(ns) => Some(ns as f64 / 1e9),
             _ => None,
         };
         let (crashed, ticket) = (open.fate == AttemptState::Crashed, over.ticket);

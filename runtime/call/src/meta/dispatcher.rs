@@ -266,7 +266,7 @@ impl Dispatcher {
             submitted: self.now(),
             running: None,
             gone: false,
-            fate: AttemptState::Gone,
+            fate: AttemptState::Unknown,
             said: None,
             orphan: None,
             attempts: placing.attempts,
@@ -298,7 +298,7 @@ impl Dispatcher {
             priority: placing.priority.min(peer.priority()),
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
-            held: self.held(&placing.lying),
+            held: self.held(&placing.input_locations),
         }
     }
 
@@ -400,7 +400,7 @@ impl Dispatcher {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        (open.gone, open.fate, open.said) = (false, AttemptState::Gone, None);
+        (open.gone, open.fate, open.said) = (false, AttemptState::Unknown, None);
         let running = CurrentAttempt {
             ticket,
             server,
@@ -443,7 +443,7 @@ impl Dispatcher {
         let Some(mut running) = open.running.take() else { return };
         end_sending(&mut self.paths, Some(&mut running));
         open.tried = running.ticket.attempt;
-        (open.gone, open.fate, open.untold) = (false, AttemptState::Gone, false);
+        (open.gone, open.fate, open.untold) = (false, AttemptState::Unknown, false);
         open.said = None;
         // It is as any that waits: its client asks the next metaserver for it.
         if let Some(store) = &mut self.store {

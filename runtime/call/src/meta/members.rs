@@ -133,7 +133,7 @@ impl Dispatcher {
             if is_there(&ticket) {
                 self.stop_again(id, ticket);
             } else {
-                self.told(id, ticket, AttemptState::Gone);
+                self.told(id, ticket, AttemptState::Unknown);
             }
         }
         // What became of what is not there any more the server knows.
@@ -188,7 +188,7 @@ impl Dispatcher {
     /// What is with a ticket at a server, as it says.
     pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: AttemptState) {
         let Ticket { call, attempt } = ticket;
-        let here = fate == AttemptState::Here;
+        let here = fate == AttemptState::Accepted;
         if !here && self.stopping.get(&ticket) == Some(&id) {
             self.stopping.remove(&ticket);
             return self.tell(Event::Cancelled(CallId(call), attempt));
@@ -205,7 +205,7 @@ impl Dispatcher {
         }
         // Nobody has come for it, and nobody who comes later is taken.
         let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
-        if fate == AttemptState::Gone
+        if fate == AttemptState::Unknown
             && !open.gone
             && peer.is_some_and(|peer| running.expires == Some(peer.id))
         {

@@ -57,9 +57,9 @@ impl Dispatcher {
     pub fn end_orphan(&mut self, call: u64) {
         let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
         let Some(ticket) = running.map(|running| running.ticket) else { return };
-        let fate = self.calls.get(&call).map_or(AttemptState::Gone, |open| open.fate);
+        let fate = self.calls.get(&call).map_or(AttemptState::Unknown, |open| open.fate);
         match fate {
-            AttemptState::Ran(ns) => {
+            AttemptState::Completed(ns) => {
                 self.ran = ns as f64 / 1e9;
                 self.keep_time(call, self.ran);
                 return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
@@ -67,7 +67,7 @@ impl Dispatcher {
             AttemptState::Crashed => {
                 return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
             }
-            AttemptState::Gone | AttemptState::Here => {}
+            AttemptState::Unknown | AttemptState::Accepted => {}
         }
         self.tell(Event::Cancel(CallId(call)));
         if self.stopping.remove(&ticket).is_some() {

@@ -93,7 +93,7 @@ impl Dispatcher {
             submitted: now,
             running: Some(running),
             gone: false,
-            fate: AttemptState::Gone,
+            fate: AttemptState::Unknown,
             said: None,
             orphan: Some(now),
             attempts: 0,
@@ -215,7 +215,7 @@ impl Dispatcher {
             priority: open.request.priority,
             idempotent: open.request.idempotent,
             routine: open.routine,
-            lying: Vec::new(),
+            input_locations: Vec::new(),
         };
         self.place(&peer, stream, placing);
     }

@@ -219,7 +219,7 @@ async fn bring(
         token: voucher.to_owned(),
         program,
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     };
     let mut out = hello.encode();
     for want in wants {

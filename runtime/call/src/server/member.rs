@@ -137,7 +137,7 @@ impl MetaserverSession<'_> {
                     self.look(&mut input)?;
                 }
                 told = news.recv() => if let Some((ticket, fate)) = told {
-                    self.member.told(ticket, fate);
+                    self.member.report_attempt(ticket, fate);
                 },
                 _ = leaving.wait_for(|leaving| *leaving), if stays => {
                     stays = false;
@@ -156,7 +156,7 @@ impl MetaserverSession<'_> {
             token: self.membership.token.clone(),
             program: config.name.clone(),
             site: self.membership.site.clone(),
-            maps: false,
+            maps_memory: false,
         };
         self.member.out().extend_from_slice(&hello.encode());
         let routines = registry.names().filter_map(|name| registry.find(name));
@@ -182,7 +182,7 @@ impl MetaserverSession<'_> {
             offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
             key: Some(key),
         });
-        self.member.holds(&tickets.here());
+        self.member.report_running(&tickets.here());
         for offered in fit.iter().take(usize::from(u16::MAX)) {
             self.member.offer(offered.hash, &offered.json);
         }
@@ -239,7 +239,7 @@ impl MetaserverSession<'_> {
                 }
             }
             RegisteredServerEvent::Ask(ticket) => {
-                self.member.told(ticket, self.shared.tickets.fate(ticket));
+                self.member.report_attempt(ticket, self.shared.tickets.fate(ticket));
             }
             RegisteredServerEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
             RegisteredServerEvent::Ended(failure) => return Err(io::Error::other(failure.text)),

@@ -207,11 +207,11 @@ fn nanoseconds(duration: Duration) -> u64 {
 fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
-            Ok((_, ran_ns)) => AttemptState::Ran(*ran_ns),
+            Ok((_, ran_ns)) => AttemptState::Completed(*ran_ns),
             Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => {
                 AttemptState::Crashed
             }
-            Err(_) => AttemptState::Gone,
+            Err(_) => AttemptState::Unknown,
         });
     }
     let told = job.told.clone();

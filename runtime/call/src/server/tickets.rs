@@ -89,7 +89,7 @@ impl Tickets {
         }
         state.here.insert(
             ticket,
-            AdmittedTicket { job, runs: false, stopped: false, fate: AttemptState::Gone },
+            AdmittedTicket { job, runs: false, stopped: false, fate: AttemptState::Unknown },
         );
         Some(TicketGuard { ticket, tickets: Rc::clone(self) })
     }
@@ -103,12 +103,13 @@ impl Tickets {
                 here.stopped = true;
                 if !runs {
                     // Its arguments may come for long yet: it will not run when they have.
-                    state.tell(ticket, AttemptState::Gone);
+                    state.tell(ticket, AttemptState::Unknown);
                 }
                 StopAction::Cancel(job)
             }
             None => {
-                let fate = state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Gone);
+                let fate =
+                    state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Unknown);
                 state.spend(ticket, fate);
                 state.tell(ticket, fate);
                 StopAction::Nothing
@@ -127,9 +128,9 @@ impl Tickets {
     pub fn fate(&self, ticket: Ticket) -> AttemptState {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
-            Some(here) if here.runs || !here.stopped => AttemptState::Here,
-            Some(_) => AttemptState::Gone,
-            None => state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Gone),
+            Some(here) if here.runs || !here.stopped => AttemptState::Accepted,
+            Some(_) => AttemptState::Unknown,
+            None => state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Unknown),
         }
     }
 
@@ -158,7 +159,7 @@ impl TicketGuard {
             None => true,
         };
         if !stopped {
-            state.tell(self.ticket, AttemptState::Here);
+            state.tell(self.ticket, AttemptState::Accepted);
         }
         !stopped
     }
@@ -175,7 +176,7 @@ impl Drop for TicketGuard {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
-        let fate = here.as_ref().map_or(AttemptState::Gone, |here| here.fate);
+        let fate = here.as_ref().map_or(AttemptState::Unknown, |here| here.fate);
         state.spend(self.ticket, fate);
         if here.is_some_and(|here| here.runs || !here.stopped) {
             state.tell(self.ticket, fate);
@@ -201,18 +202,18 @@ mod tests {
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
         assert_eq!(tickets.stop(ticket(1)), StopAction::Cancel(5));
         assert!(!held.runs());
-        assert_eq!(tickets.fate(ticket(1)), AttemptState::Here);
-        held.ended(AttemptState::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Accepted);
+        held.ended(AttemptState::Completed(9));
         drop(held);
-        assert_eq!(tickets.fate(ticket(1)), AttemptState::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Completed(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
         assert_eq!(tickets.stop(ticket(2)), StopAction::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        let gone = (ticket(2), AttemptState::Gone);
+        let gone = (ticket(2), AttemptState::Unknown);
         assert_eq!(
             told,
-            [(ticket(1), AttemptState::Here), (ticket(1), AttemptState::Ran(9)), gone]
+            [(ticket(1), AttemptState::Accepted), (ticket(1), AttemptState::Completed(9)), gone]
         );
     }
 
@@ -226,7 +227,11 @@ mod tests {
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), AttemptState::Gone); 2], "at once, not when they have come");
+        assert_eq!(
+            told,
+            [(ticket(1), AttemptState::Unknown); 2],
+            "at once, not when they have come"
+        );
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(!held.runs());
         assert_eq!(tickets.running(), 0);
@@ -246,7 +251,7 @@ mod tests {
         tickets.expire(ticket(2));
         assert!(tickets.admit(ticket(2), 6).is_none());
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), AttemptState::Here), (ticket(2), AttemptState::Gone)]);
+        assert_eq!(told, [(ticket(1), AttemptState::Accepted), (ticket(2), AttemptState::Unknown)]);
     }
 
     #[test]

@@ -434,7 +434,7 @@ impl ServerChooser for MetaserverChooser {
         let lying = self.lying(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
         let call = Call {
-            placing: PlacementRequest { lying, ..placing },
+            placing: PlacementRequest { input_locations: lying, ..placing },
             state: State::Waits,
             asked: None,
             known: false,

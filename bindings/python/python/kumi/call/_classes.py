@@ -14,11 +14,11 @@ from typing import Any
 
 from .._native import NativeMemory, describe_routines
 from ._errors import DescriptionError
-from ._serving import ATTRIBUTE, Described, quoted, symbol
+from ._serving import ATTRIBUTE, DescribedFunction, quoted, symbol
 
 
 @dataclass(frozen=True)
-class Marked:
+class MethodOptions:
     """What the decorator of a method says of it; the class is what is served."""
 
     name: str | None
@@ -35,12 +35,12 @@ def is_method(function: Any) -> bool:
     return first is not None and first.name == "self"
 
 
-class Method(Described):
+class Method(DescribedFunction):
     """A method as clients call it."""
 
     def __init__(self, cls: type, attribute: str) -> None:
         function = getattr(cls, attribute)
-        marked = getattr(function, ATTRIBUTE, Marked(None, None, ()))
+        marked = getattr(function, ATTRIBUTE, MethodOptions(None, None, ()))
         # Its name is not bound yet where the decorator runs.
         signature = inspect.signature(function, eval_str=True, locals={cls.__name__: cls})
         if not signature.parameters:
@@ -58,7 +58,7 @@ class Method(Described):
             marked.options,
         )
 
-    def made(self) -> Any:
+    def new_instance(self) -> Any:
         """An instance of its class."""
         try:
             return self.cls()
@@ -154,12 +154,12 @@ def _public(cls: type) -> Iterator[str]:
             yield name
 
 
-def forgotten(module: ModuleType, offered: Iterable[Any]) -> Iterator[str]:
+def methods_of_unserved_classes(module: ModuleType, offered: Iterable[Any]) -> Iterator[str]:
     """The methods with the decorator of a module whose classes are not served, nor those that inherit from them."""
     classes = [one.cls for one in offered if isinstance(one, ServedClass)]
     for value in vars(module).values():
         if not inspect.isclass(value) or value.__module__ != module.__name__:
             continue
         if not any(issubclass(cls, value) for cls in classes):
-            marked = (one for one in vars(value).values() if isinstance(getattr(one, ATTRIBUTE, None), Marked))
+            marked = (one for one in vars(value).values() if isinstance(getattr(one, ATTRIBUTE, None), MethodOptions))
             yield from (one.__qualname__ for one in marked)

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from ._classes import Marked, ServedClass, is_method
+from ._classes import MethodOptions, ServedClass, is_method
 from ._errors import DescriptionError
-from ._serving import ATTRIBUTE, Served
+from ._serving import ATTRIBUTE, ServedFunction
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ def routine(
             arguments.
     """
 
-    def made(function: Any) -> Any:
+    def new_instance(function: Any) -> Any:
         options = [f"CalcOrder {order}"] if order is not None else []
         if inspect.isclass(function):
             if options or idempotent or results is not None:
@@ -83,18 +83,18 @@ def routine(
                     f"`{function.__qualname__}` is a method, whose calls are on one object and are never run again: leave "
                     f"idempotent= away"
                 )
-            setattr(function, ATTRIBUTE, Marked(name, results, options))
+            setattr(function, ATTRIBUTE, MethodOptions(name, results, options))
         else:
             if idempotent:
                 options.append("@idempotent")
-            setattr(function, ATTRIBUTE, Served(function, name, results, options))
+            setattr(function, ATTRIBUTE, ServedFunction(function, name, results, options))
         return function
 
     return made if function is None else made(function)
 
 
-def served(value: Any) -> Served | ServedClass | None:
+def served(value: Any) -> ServedFunction | ServedClass | None:
     """What a function or class is served as; None: it is not."""
     # A class that inherits from one that is served is another.
     found = vars(value).get(ATTRIBUTE) if inspect.isclass(value) else getattr(value, ATTRIBUTE, None)
-    return found if isinstance(found, Served | ServedClass) else None
+    return found if isinstance(found, ServedFunction | ServedClass) else None

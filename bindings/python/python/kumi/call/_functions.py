@@ -68,7 +68,7 @@ class Function:
         return given.T if one.order == "F" else given
 
 
-class Folder:
+class ResultFolder:
     """The files of a call that have no place of their own; gone with this."""
 
     def __init__(self) -> None:

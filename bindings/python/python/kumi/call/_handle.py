@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .._native import NativeBell, NativeCall
+from .._native import NativeWakeEvent, NativeCall
 from ._errors import ArgumentError, CallbackError, CallError, StatusError
-from ._functions import Folder, Function
+from ._functions import ResultFolder, Function
 from ._interface import Routine
 from ._results import in_order
 
@@ -23,7 +23,7 @@ class Handle:
         native: NativeCall,
         results: dict[int, Any],
         functions: Sequence[Function],
-        folder: Folder,
+        folder: ResultFolder,
     ) -> None:
         self._routine = routine
         self._native = native
@@ -106,7 +106,7 @@ class Handle:
 
 
 def collected(
-    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: Folder
+    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: ResultFolder
 ) -> Any:
     """What a call gives: results that are arrays, values that came back, and files."""
     if not routine.back:
@@ -123,7 +123,7 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
     if not handles:
         raise ArgumentError("no calls to wait for")
     end = None if timeout is None else time.monotonic() + timeout
-    bell: NativeBell | None = None
+    wake_event: NativeWakeEvent | None = None
     while True:
         for index, handle in enumerate(handles):
             if handle.done() or handle._serve():
@@ -131,8 +131,8 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             return None
-        bell = bell or NativeBell([handle._native for handle in handles])
-        bell.wait(left)
+        wake_event = wake_event or NativeWakeEvent([handle._native for handle in handles])
+        wake_event.wait(left)
 
 
 def wait_all(handles: Sequence[Handle]) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._native import NativeCall, NativeClient, NativeObject
 from ._errors import ArgumentError, StatusError, TooLargeError
-from ._functions import Folder, Function
+from ._functions import ResultFolder, Function
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
@@ -25,7 +25,7 @@ class Prepared(NamedTuple):
     #: Arrays for its results, by parameter.
     results: dict[int, Any]
     functions: list[Function]
-    folder: Folder
+    folder: ResultFolder
 
     def begun(self, call: NativeCall) -> Handle:
         """The call, which has begun."""
@@ -67,7 +67,7 @@ class Caller(ABC):
         results: dict[int, Any] = {}
         native: list[Any] = []
         functions: list[Function] = []
-        folder = Folder()
+        folder = ResultFolder()
         if routine.given:
             arrays = {
                 one.index: array(routine.name, one, bound[one.index])

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from .._native import NativeMemory, describe_routines
-from ._called import Called
+from ._client_function import ClientFunction
 from ._errors import DescriptionError
 from ._types import Kind, kind_of
 
@@ -38,7 +38,7 @@ class _Param:
         return text if self.default is None else f"{text} = {_literal(self.name, self.default)}"
 
 
-class Described:
+class DescribedFunction:
     """A function as a routine or a method: what it takes and gives, and how it is called on the memory of a call."""
 
     #: Its canonical description.
@@ -81,7 +81,7 @@ class Described:
         except BaseException as error:
             # Whoever serves it sees where it came from.
             traceback.print_exception(error)
-            return told(error)
+            return exception_summary(error)
         return None
 
     def _run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> None:
@@ -104,7 +104,7 @@ class Described:
             _put(one, place, value)
 
 
-class Served(Described):
+class ServedFunction(DescribedFunction):
     """A function as a routine."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Served(Described):
         """All that is offered."""
         return [self.description]
 
-    def find(self, name: str) -> Served | None:
+    def find(self, name: str) -> ServedFunction | None:
         """What servers know by this name."""
         return self if name == self.name else None
 
@@ -153,7 +153,7 @@ def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value
         array.flags.writeable = kind.mode != "in"
         return array
     if kind.function is not None:
-        return Called(one.name, kind, value)
+        return ClientFunction(one.name, kind, value)
     if kind.file is not None:
         return Path(value) if kind.file == "path" else Path(value).read_bytes()
     return value
@@ -210,7 +210,7 @@ def _put(one: _Param, place: Any, value: Any) -> None:
     np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
 
 
-def told(error: BaseException) -> str:
+def exception_summary(error: BaseException) -> str:
     """An exception's kind and the last line of its message."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__

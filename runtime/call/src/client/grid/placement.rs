@@ -121,7 +121,7 @@ impl Grid {
             priority: self.priority,
             idempotent: known.interface.idempotent,
             routine: known.interface.name.clone(),
-            lying: Vec::new(),
+            input_locations: Vec::new(),
         }
     }
 

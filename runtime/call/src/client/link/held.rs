@@ -38,7 +38,7 @@ impl Link {
     ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
-        let stream = state.rpc.vouch(name, lifetime_ms, &mut out);
+        let stream = state.rpc.request_voucher(name, lifetime_ms, &mut out);
         link.begin(state, stream, PendingStream::default());
         let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;

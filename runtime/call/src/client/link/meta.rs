@@ -29,7 +29,10 @@ impl Link {
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
+        let stream = state
+            .rpc
+            .request_placement(placing, &mut out)
+            .map_err(|_| no_name(&placing.routine))?;
         state.pending.insert(stream, PendingStream::default());
         drop(state);
         self.put_short(&out, deadline)?;
@@ -45,7 +48,7 @@ impl Link {
             return Err(CallError::Lost(broken.clone()));
         }
         let State { rpc, soon, .. } = &mut *state;
-        let stream = rpc.seek(placing, soon).map_err(|_| no_name(&placing.routine))?;
+        let stream = rpc.request_placement(placing, soon).map_err(|_| no_name(&placing.routine))?;
         state.pending.insert(stream, PendingStream { queued: true, ..PendingStream::default() });
         Ok(stream)
     }
@@ -58,7 +61,7 @@ impl Link {
     /// Tells how an attempt went.
     pub fn over(&self, stream: u32, over: &AttemptReport) -> Result<(), CallError> {
         let mut out = Vec::new();
-        self.lock().rpc.over(stream, over, &mut out);
+        self.lock().rpc.report_attempt(stream, over, &mut out);
         self.put_short(&out, None)
     }
 

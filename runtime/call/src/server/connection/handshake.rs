@@ -19,7 +19,7 @@ impl Connection {
         match self.admit(hello) {
             Ok(caller) => {
                 self.caller = caller;
-                let maps = hello.maps && !self.caller.is_bearer();
+                let maps = hello.maps_memory && !self.caller.is_bearer();
                 let local = self.nearby(socket).filter(|_| maps);
                 let gives = maps && self.may_map();
                 self.rpc.offer(gives, local);

@@ -165,7 +165,7 @@ impl Connection {
         let user = (&*self.caller.owner().user, self.caller.token());
         let now = std::time::Instant::now();
         let voucher = self.shared.vouchers.give(name, user, lifetime, now);
-        self.rpc.vouched(stream, &voucher);
+        self.rpc.send_voucher(stream, &voucher);
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl Object {
         if wanted {
             if let Some(ticket) = &ticket {
                 // Its place is for having it made: what it runs then is between its client and this server.
-                ticket.ended(AttemptState::Ran(nanoseconds(self.since.elapsed())));
+                ticket.ended(AttemptState::Completed(nanoseconds(self.since.elapsed())));
             }
             self.tell(Ok(()));
         }

@@ -20,7 +20,7 @@ public final class Call {
     private int priority;
 
     /** How long a call may take, or null, its priority, and the object on which it is, or null. */
-    record Wish(Duration time, int priority, RemoteObject object) {}
+    record CallSettings(Duration time, int priority, RemoteObject object) {}
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -92,8 +92,8 @@ public final class Call {
         return priority;
     }
 
-    private Wish wish() {
-        return new Wish(time, priority, object);
+    private CallSettings wish() {
+        return new CallSettings(time, priority, object);
     }
 
     /**

@@ -14,7 +14,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
-import kumi.call.wire.Meta;
+import kumi.call.wire.MetaserverMessages;
 
 /** The connection to a metaserver, which is made anew when it is lost, and those to the servers that it names. */
 final class Grid {
@@ -33,7 +33,7 @@ final class Grid {
     private final long client = new SecureRandom().nextLong();
     private final AtomicLong calls = new AtomicLong();
     /** All below: with this object's lock, while which nothing is waited for. */
-    private Greeted meta;
+    private Handshake meta;
     /** Which of the addresses is tried next. */
     private int next;
     private CompletableFuture<Connection> looking;
@@ -41,8 +41,8 @@ final class Grid {
     /** Connections that are used for no new call. */
     private final List<Connection> retired = new ArrayList<>();
     /** What could not be told yet. */
-    private final Deque<Meta.Over> reports = new ArrayDeque<>();
-    private final Set<Errand<?>> errands = new HashSet<>();
+    private final Deque<MetaserverMessages.AttemptReport> reports = new ArrayDeque<>();
+    private final Set<RoutedCall<?>> routedCalls = new HashSet<>();
     private boolean closed;
 
     private Grid(List<String> addresses, ClientOptions options) {
@@ -56,10 +56,10 @@ final class Grid {
     }
 
     /** The metaservers at these addresses, to one of which this is a connection. */
-    static Grid of(List<String> addresses, Greeted first, ClientOptions options) {
+    static Grid of(List<String> addresses, Handshake first, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.meta = first;
-        Heart.watch(first.connection());
+        Heartbeat.watch(first.connection());
         return grid;
     }
 
@@ -113,7 +113,7 @@ final class Grid {
             found = looking;
         }
         try {
-            Pool.run(() -> look(found));
+            BackgroundThreads.run(() -> look(found));
         } catch (RuntimeException | OutOfMemoryError none) {
             found(found, null, new CallException.Connect("no thread can be had to look for a metaserver: " + none, none));
         }
@@ -148,7 +148,7 @@ final class Grid {
                 return connectOnce();
             } catch (CallException refused) {
                 boolean pointless = refused instanceof CallException.NotPermitted || refused instanceof CallException.Expired
-                        || refused instanceof CallException.Argument || first && refused.code() != Greeted.NOT_LEADING;
+                        || refused instanceof CallException.Argument || first && refused.code() != Handshake.NOT_LEADING;
                 long left = time.minusNanos(System.nanoTime() - begun).toMillis();
                 if (pointless || left <= pause) {
                     throw refused;
@@ -176,7 +176,7 @@ final class Grid {
         for (int turn = 0; turn < addresses.size(); turn++) {
             int at = (begin + turn) % addresses.size();
             try {
-                Greeted greeted = Greeted.leading(addresses.get(at), quick);
+                Handshake greeted = Handshake.leading(addresses.get(at), quick);
                 if (greeted.hello().metaserver()) {
                     return take(greeted, at);
                 }
@@ -189,8 +189,8 @@ final class Grid {
         throw last;
     }
 
-    private Connection take(Greeted greeted, int at) {
-        List<Meta.Over> untold;
+    private Connection take(Handshake greeted, int at) {
+        List<MetaserverMessages.AttemptReport> untold;
         synchronized (this) {
             if (!closed) {
                 meta = greeted;
@@ -200,7 +200,7 @@ final class Grid {
             reports.clear();
         }
         check(greeted.connection());
-        Heart.watch(greeted.connection());
+        Heartbeat.watch(greeted.connection());
         // If it is lost again the metaserver finds out from the servers.
         untold.forEach(over -> greeted.connection().over(null, over));
         return greeted.connection();
@@ -228,7 +228,7 @@ final class Grid {
     }
 
     /** How an attempt went, of which the stream at the metaserver is gone. */
-    void report(Meta.Over over) {
+    void report(MetaserverMessages.AttemptReport over) {
         synchronized (this) {
             if (closed || reports.size() >= MOST_REPORTS) {
                 return;
@@ -243,7 +243,7 @@ final class Grid {
     }
 
     /** A connection to the server of a place, which is shown what the metaserver has given, and never the token. */
-    CompletableFuture<Connection> server(Meta.Placed placed) {
+    CompletableFuture<Connection> server(MetaserverMessages.Placement placed) {
         CompletableFuture<Connection> made = new CompletableFuture<>();
         synchronized (this) {
             check();
@@ -254,16 +254,16 @@ final class Grid {
             servers.put(placed.address(), made);
         }
         try {
-            Pool.run(() -> connect(placed, made));
+            BackgroundThreads.run(() -> connect(placed, made));
         } catch (RuntimeException | OutOfMemoryError none) {
             refuse(placed, made, new CallException.Connect("no thread can be had to connect to " + placed + ": " + none, none));
         }
         return made;
     }
 
-    private void connect(Meta.Placed placed, CompletableFuture<Connection> made) {
+    private void connect(MetaserverMessages.Placement placed, CompletableFuture<Connection> made) {
         try {
-            Greeted greeted = Greeted.open(placed.address(), options.token(placed.pass()));
+            Handshake greeted = Handshake.open(placed.address(), options.token(placed.pass()));
             if (greeted.hello().metaserver()) {
                 greeted.connection().fail("it is no server");
                 throw new CallException.Connect(placed + " is a metaserver, and takes no calls", null);
@@ -275,7 +275,7 @@ final class Grid {
         }
     }
 
-    private void refuse(Meta.Placed placed, CompletableFuture<Connection> made, Throwable why) {
+    private void refuse(MetaserverMessages.Placement placed, CompletableFuture<Connection> made, Throwable why) {
         synchronized (this) {
             servers.remove(placed.address(), made);
         }
@@ -283,7 +283,7 @@ final class Grid {
     }
 
     /** No new call goes over a connection to a server. */
-    void forget(Meta.Placed placed, Connection connection) {
+    void forget(MetaserverMessages.Placement placed, Connection connection) {
         synchronized (this) {
             CompletableFuture<Connection> there = servers.get(placed.address());
             if (there != null && there.isDone() && there.join() == connection) {
@@ -304,32 +304,32 @@ final class Grid {
     }
 
     /** A call begins. */
-    synchronized void begin(Errand<?> errand) {
+    synchronized void begin(RoutedCall<?> routedCall) {
         check();
-        errands.add(errand);
+        routedCalls.add(routedCall);
     }
 
     /** A call is over. */
-    void end(Errand<?> errand) {
+    void end(RoutedCall<?> routedCall) {
         synchronized (this) {
-            errands.remove(errand);
+            routedCalls.remove(routedCall);
         }
         sweep();
     }
 
     /** Ends all connections; calls that are under way fail. */
     void close() {
-        List<Errand<?>> under;
+        List<RoutedCall<?>> under;
         List<Connection> open;
         synchronized (this) {
             closed = true;
-            under = new ArrayList<>(errands);
+            under = new ArrayList<>(routedCalls);
             open = new ArrayList<>(retired);
             retired.clear();
             servers.values().stream().filter(one -> one.isDone()).forEach(one -> open.add(one.join()));
             open.addAll(meta == null ? Collections.emptyList() : List.of(meta.connection()));
         }
-        under.forEach(Errand::close);
+        under.forEach(RoutedCall::close);
         open.forEach(one -> one.fail("it was closed"));
     }
 }

@@ -7,20 +7,20 @@ import java.util.List;
 import java.util.Map;
 
 /** The state of a connection at its client: what has been asked and is not answered. Not for several threads at once. */
-public final class Incoming {
+public final class ConnectionState {
     /** An array that comes back. */
-    private static final class Part {
+    private static final class IncomingArray {
         private final int argument;
         private long left;
 
-        Part(int argument, long left) {
+        IncomingArray(int argument, long left) {
             this.argument = argument;
             this.left = left;
         }
     }
 
     /** Where a function of the client is that a routine calls. */
-    private enum Back {
+    private enum CallbackState {
         /** None is called. */
         NONE,
         /** It is asked what becomes of its arrays. */
@@ -36,12 +36,12 @@ public final class Incoming {
     /** What is asked. */
     private static final class Stream {
         private final int kind;
-        private final List<Part> parts = new ArrayList<>();
+        private final List<IncomingArray> parts = new ArrayList<>();
         /** Parameters in which files come back. */
         private final List<Integer> files = new ArrayList<>();
         /** The arrays of the function that is called. */
-        private List<Part> given = List.of();
-        private Back back = Back.NONE;
+        private List<IncomingArray> given = List.of();
+        private CallbackState back = CallbackState.NONE;
         private boolean begun;
         private boolean wanted = true;
 
@@ -49,13 +49,13 @@ public final class Incoming {
             this.kind = kind;
         }
 
-        static boolean isComplete(List<Part> parts) {
+        static boolean isComplete(List<IncomingArray> parts) {
             return parts.stream().allMatch(part -> part.left == 0);
         }
 
         /** Whether a result or a function's call may come. */
         boolean isRunning() {
-            return (kind == Protocol.CALL || kind == Protocol.INVOKE) && !begun && back == Back.NONE;
+            return (kind == Protocol.CALL || kind == Protocol.INVOKE) && !begun && back == CallbackState.NONE;
         }
     }
 
@@ -68,10 +68,10 @@ public final class Incoming {
     private int left;
     private int chunkStream;
     /** Where it belongs; null: nowhere. */
-    private Part chunk;
+    private IncomingArray chunk;
 
     /** A connection on which nothing has come. */
-    public Incoming(Sink sink) {
+    public ConnectionState(Sink sink) {
         this.sink = sink;
     }
 
@@ -86,7 +86,7 @@ public final class Incoming {
 
     /** Says that an array of so many bytes comes back in a stream's parameter. */
     public void expect(int stream, int argument, long bytes) {
-        streams.get(stream).parts.add(new Part(argument, bytes));
+        streams.get(stream).parts.add(new IncomingArray(argument, bytes));
     }
 
     /** Says that a file comes back in a stream's parameter; its length comes with the result. */
@@ -97,17 +97,17 @@ public final class Incoming {
     /** Says that a function that is called takes arrays of so many bytes, by parameter. */
     public void accept(int stream, Map<Integer, Long> sizes) {
         Stream open = streams.get(stream);
-        if (open != null && open.back == Back.ASKED) {
-            open.given = sizes.entrySet().stream().map(size -> new Part(size.getKey(), size.getValue())).toList();
-            open.back = Stream.isComplete(open.given) ? Back.RUNS : Back.COMING;
+        if (open != null && open.back == CallbackState.ASKED) {
+            open.given = sizes.entrySet().stream().map(size -> new IncomingArray(size.getKey(), size.getValue())).toList();
+            open.back = Stream.isComplete(open.given) ? CallbackState.RUNS : CallbackState.COMING;
         }
     }
 
     /** Says that a function cannot be called: its arrays are skipped. */
     public void refuse(int stream) {
         Stream open = streams.get(stream);
-        if (open != null && open.back == Back.ASKED) {
-            open.back = Back.REFUSED;
+        if (open != null && open.back == CallbackState.ASKED) {
+            open.back = CallbackState.REFUSED;
         }
     }
 
@@ -116,11 +116,11 @@ public final class Incoming {
      */
     public boolean returned(int stream, boolean well) {
         Stream open = streams.get(stream);
-        if (open != null && open.back == Back.RUNS) {
-            open.back = Back.NONE;
+        if (open != null && open.back == CallbackState.RUNS) {
+            open.back = CallbackState.NONE;
             return true;
         }
-        return open != null && open.back == Back.REFUSED && !well;
+        return open != null && open.back == CallbackState.REFUSED && !well;
     }
 
     /** Nobody waits for this stream any more: what it still brings is skipped. */
@@ -228,15 +228,15 @@ public final class Incoming {
     }
 
     /** Where the bytes of a chunk belong. */
-    private Part part(int stream, int argument, int length) throws ProtocolException {
+    private IncomingArray part(int stream, int argument, int length) throws ProtocolException {
         Stream open = streams.get(stream);
-        if (open != null && !open.begun && open.back == Back.REFUSED) {
+        if (open != null && !open.begun && open.back == CallbackState.REFUSED) {
             return null;
         }
-        if (open == null || !open.begun && open.back != Back.COMING) {
+        if (open == null || !open.begun && open.back != CallbackState.COMING) {
             throw unasked(Protocol.CHUNKS, stream);
         }
-        for (Part part : open.begun ? open.parts : open.given) {
+        for (IncomingArray part : open.begun ? open.parts : open.given) {
             // Without a sign: a server may say any length of a file.
             if (part.argument == argument && Long.compareUnsigned(length, part.left) <= 0) {
                 return part;
@@ -281,7 +281,7 @@ public final class Incoming {
     /** Bytes for a function have come. */
     private void given(int stream, Stream open) {
         if (Stream.isComplete(open.given)) {
-            open.back = open.wanted ? Back.RUNS : Back.REFUSED;
+            open.back = open.wanted ? CallbackState.RUNS : CallbackState.REFUSED;
             if (open.wanted) {
                 sink.called(stream);
             }
@@ -330,7 +330,7 @@ public final class Incoming {
                 if (!asked.files.remove((Integer) value.param())) {
                     throw excess(stream, value.param());
                 }
-                asked.parts.add(new Part(value.param(), value.file()));
+                asked.parts.add(new IncomingArray(value.param(), value.file()));
             }
         }
         if (asked.wanted) {
@@ -343,12 +343,12 @@ public final class Incoming {
 
     private void callback(int stream, Stream asked, Values.CallbackHead head) {
         if (!asked.wanted) {
-            asked.back = Back.REFUSED;
+            asked.back = CallbackState.REFUSED;
             return;
         }
-        asked.back = Back.ASKED;
+        asked.back = CallbackState.ASKED;
         sink.callback(stream, head);
-        if (asked.back == Back.RUNS) {
+        if (asked.back == CallbackState.RUNS) {
             sink.called(stream);
         }
     }
@@ -373,7 +373,7 @@ public final class Incoming {
                 }
             }
             case Protocol.PLACED -> {
-                Meta.Placed placed = Meta.Placed.decode(body);
+                MetaserverMessages.Placement placed = MetaserverMessages.Placement.decode(body);
                 if (asked.wanted) {
                     sink.placed(stream, placed);
                 }

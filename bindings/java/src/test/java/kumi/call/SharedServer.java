@@ -3,12 +3,12 @@ package kumi.call;
 import org.junit.jupiter.api.AfterAll;
 
 /** Tests of a class that share one server and a client of it, which the class begins with {@link #share}. */
-abstract class OneServer {
-    static Served served;
+abstract class SharedServer {
+    static ServerProcess served;
     static KumiClient client;
 
     /** Has the tests of the class use this server. */
-    static void share(Served started) {
+    static void share(ServerProcess started) {
         served = started;
         client = started.client();
     }
@@ -17,7 +17,7 @@ abstract class OneServer {
     static void stop() {
         // What one class had is not the next one's, should that one not start.
         KumiClient ended = client;
-        Served stopped = served;
+        ServerProcess stopped = served;
         client = null;
         served = null;
         if (ended != null) {

@@ -6,7 +6,7 @@ import kumi.call.idl.Expr.BinaryOperation;
 import kumi.call.idl.Expr.UnaryOperation;
 
 /** Expressions as text, with the brackets they need and no others. */
-final class Shown {
+final class ExprDisplay {
     private static final int TERNARY = 1;
     private static final int UNARY = 8;
     private static final int PRIMARY = 10;
@@ -14,13 +14,13 @@ final class Shown {
     private final List<Param> params;
     private final StringBuilder text = new StringBuilder();
 
-    private Shown(List<Param> params) {
+    private ExprDisplay(List<Param> params) {
         this.params = params;
     }
 
     /** An expression as a description spells it. */
     static String text(Expr expr, List<Param> params) {
-        Shown shown = new Shown(params);
+        ExprDisplay shown = new ExprDisplay(params);
         shown.write(expr, TERNARY, 1);
         return shown.text.toString();
     }

@@ -8,7 +8,7 @@ import java.util.function.BiConsumer;
 import kumi.call.wire.Protocol;
 
 /** Exchanges of which arrays or files are being sent: a chunk of each in turn. For the thread that writes alone. */
-final class Sending {
+final class SendQueue {
     /** Less room than this is not worth a chunk's header. */
     private static final int LEAST = 4096;
 
@@ -28,7 +28,7 @@ final class Sending {
     }
 
     /** Puts how a function has ended into {@code out}, unless its call is over; what it gives back follows. */
-    void giveBack(Exchange exchange, Called.Ended ended, ByteBuffer out) {
+    void giveBack(Exchange exchange, CallbackInvocation.CallbackOutcome ended, ByteBuffer out) {
         if (exchange.over) {
             return;
         }

@@ -1,13 +1,13 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
+import static kumi.call.WaitFor.eventually;
 
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
 /** A file that a routine waits for; beside it a letter for each time that it has begun to. */
-record Gate(Path path) {
+record GateFile(Path path) {
     /** The argument of the routine. */
     String name() {
         return path.toString();

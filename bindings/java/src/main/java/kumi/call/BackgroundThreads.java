@@ -5,7 +5,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicLong;
 
 /** Threads for functions of calls that nobody waits for: as many as run at a time, each of which goes when it has had nothing to do. */
-final class Pool {
+final class BackgroundThreads {
     private static final AtomicLong NEXT = new AtomicLong();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(body -> {
         Thread thread = new Thread(body, "kumi-call function " + NEXT.getAndIncrement());
@@ -13,7 +13,7 @@ final class Pool {
         return thread;
     });
 
-    private Pool() {}
+    private BackgroundThreads() {}
 
     static void run(Runnable body) {
         THREADS.execute(body);

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from .._serving import Served
+from .._serving import ServedFunction
 
 #: The variable of the environment.
 THROUGH = "KUMI_CALL_THROUGH"
 
-#: Runs a function elsewhere with these arguments by position, and gives what it gives.
-Runs = Callable[[Callable[..., Any], list[Any]], Any]
+#: RemoteRunner a function elsewhere with these arguments by position, and gives what it gives.
+RemoteRunner = Callable[[Callable[..., Any], list[Any]], Any]
 
 
-def alone(function: Any) -> Any:
+def without_wrapper(function: Any) -> Any:
     """A function without what it is here, so that the cluster needs no package kumi."""
     if not isinstance(function, types.FunctionType):
         return function
@@ -36,8 +36,8 @@ def alone(function: Any) -> Any:
     return bare
 
 
-def written(function: Any, given: dict[str, Any], made: dict[str, Any], changed: list[str]) -> Any:
-    """Calls a function that writes to its arguments; what it gives and what it has written. Runs elsewhere."""
+def run_and_return_outputs(function: Any, given: dict[str, Any], made: dict[str, Any], changed: list[str]) -> Any:
+    """Calls a function that writes to its arguments; what it gives and what it has written. RemoteRunner elsewhere."""
     given = dict(given)
     for name, (shape, dtype, order) in made.items():
         given[name] = np.empty(shape, dtype, order=order)
@@ -47,7 +47,7 @@ def written(function: Any, given: dict[str, Any], made: dict[str, Any], changed:
     return value, {name: given[name] for name in (*made, *changed)}
 
 
-def far(one: Served, through: str) -> Served:
+def remote(one: ServedFunction, through: str) -> ServedFunction:
     """The routine, run on the cluster that ``through`` names."""
     kind, _, address = through.partition(":")
     if kind not in ("dask", "ray"):
@@ -56,17 +56,17 @@ def far(one: Served, through: str) -> Served:
         if param.kind.function is not None or param.kind.file is not None:
             what = "a function of the client" if param.kind.function is not None else "a file"
             raise ValueError(f"`{param.name}` is {what}, which does not go on to a cluster of {kind.capitalize()}")
-    runs: Runs = import_module(f"kumi.call.adapters.{kind}").runs_at(address)
-    by_value(sys.modules[one.function.__module__])
-    function = alone(one.function)
+    runs: RemoteRunner = import_module(f"kumi.call.adapters.{kind}").remote_runner(address)
+    pickle_by_value(sys.modules[one.function.__module__])
+    function = without_wrapper(one.function)
     writes = {p.name: p.kind for p in one.params if p.role == "argument" and p.kind.mode != "in"}
-    by_value(sys.modules[__name__])
-    task = alone(written)
+    pickle_by_value(sys.modules[__name__])
+    task = without_wrapper(run_and_return_outputs)
     named = inspect.signature(one.function).parameters.values()
-    apart = writes or any(each.kind is each.KEYWORD_ONLY for each in named)
+    needs_wrapper = writes or any(each.kind is each.KEYWORD_ONLY for each in named)
 
     def run(**given: Any) -> Any:
-        if not apart:
+        if not needs_wrapper:
             return runs(function, list(given.values()))
         made = {
             name: (given[name].shape, given[name].dtype, kind.order)
@@ -85,7 +85,7 @@ def far(one: Served, through: str) -> Served:
     return there
 
 
-def by_value(module: types.ModuleType) -> None:
+def pickle_by_value(module: types.ModuleType) -> None:
     """Has the functions of a module sent as they are: the cluster need not have it."""
     for name in ("cloudpickle", "ray.cloudpickle"):
         try:

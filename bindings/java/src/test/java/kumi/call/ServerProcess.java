@@ -13,27 +13,27 @@ import java.util.Map;
 import org.junit.jupiter.api.Assumptions;
 
 /** A process of {@code kumi call serve} with the test's routines. */
-final class Served implements AutoCloseable {
+final class ServerProcess implements AutoCloseable {
     private final Process process;
     final String address;
 
-    private Served(Process process, String address) {
+    private ServerProcess(Process process, String address) {
         this.process = process;
         this.address = address;
     }
 
     /** Starts one with the routines of {@code routines.idl}; the test is skipped where there is nothing to start. */
-    static Served start(String... options) throws IOException {
+    static ServerProcess start(String... options) throws IOException {
         return of("routines", options);
     }
 
     /** Starts one with the routines of this library, which a file of the same name describes. */
-    static Served of(String library, String... options) throws IOException {
+    static ServerProcess of(String library, String... options) throws IOException {
         return of(Map.of(), library, options);
     }
 
     /** Starts one with the routines of this library, and this in its environment. */
-    static Served of(Map<String, String> environment, String name, String... options) throws IOException {
+    static ServerProcess of(Map<String, String> environment, String name, String... options) throws IOException {
         Path command = command();
         Path routines = property("kumi.routines").resolve("lib" + name + ".so");
         Assumptions.assumeTrue(Files.isRegularFile(routines),
@@ -50,12 +50,12 @@ final class Served implements AutoCloseable {
     }
 
     /** Starts a metaserver. */
-    static Served meta(String... options) throws IOException {
+    static ServerProcess meta(String... options) throws IOException {
         return meta(Map.of(), options);
     }
 
     /** Starts a metaserver with this in its environment. */
-    static Served meta(Map<String, String> environment, String... options) throws IOException {
+    static ServerProcess meta(Map<String, String> environment, String... options) throws IOException {
         List<String> line = new ArrayList<>(List.of(command().toString(), "call", "meta"));
         line.addAll(List.of(options));
         if (!line.contains("--listen")) {
@@ -65,7 +65,7 @@ final class Served implements AutoCloseable {
     }
 
     /** Starts a process, which says where it listens. */
-    private static Served start(Map<String, String> environment, List<String> line, String greeting)
+    private static ServerProcess start(Map<String, String> environment, List<String> line, String greeting)
             throws IOException {
         ProcessBuilder builder = new ProcessBuilder(line).redirectErrorStream(true);
         builder.environment().putAll(environment);
@@ -80,7 +80,7 @@ final class Served implements AutoCloseable {
                 Thread rest = new Thread(() -> skip(said), "what the process says");
                 rest.setDaemon(true);
                 rest.start();
-                return new Served(process, text.substring(at + " at ".length()).split("\\s")[0]);
+                return new ServerProcess(process, text.substring(at + " at ".length()).split("\\s")[0]);
             }
         }
         throw new IOException("it did not start: " + all);

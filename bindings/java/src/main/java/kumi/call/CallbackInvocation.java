@@ -20,12 +20,12 @@ import kumi.call.wire.Values;
 import kumi.call.wire.Values.Value;
 
 /** A call of a function by a routine. */
-final class Called {
+final class CallbackInvocation {
     /** Why a function cannot be called. */
-    static final class Misfit extends Exception {
+    static final class ArgumentMismatch extends Exception {
         private static final long serialVersionUID = 1;
 
-        Misfit(String why) {
+        ArgumentMismatch(String why) {
             super(why);
         }
     }
@@ -37,14 +37,14 @@ final class Called {
      * @param body what the server is told
      * @param sends the arrays behind it
      */
-    record Ended(boolean well, byte[] body, List<Send> sends) {
-        static Ended failed(String why) {
-            return new Ended(false, Values.failed(why), List.of());
+    record CallbackOutcome(boolean well, byte[] body, List<Send> sends) {
+        static CallbackOutcome failed(String why) {
+            return new CallbackOutcome(false, Values.failed(why), List.of());
         }
     }
 
     /** An array of which parts travel: those, and the array. */
-    private record Unpack(Argument argument, ByteBuffer packed, Numbers numbers) {}
+    private record PackedResult(Argument argument, ByteBuffer packed, Numbers numbers) {}
 
     private final Functions functions;
     private final Functions.Function function;
@@ -53,9 +53,9 @@ final class Called {
     private final String[] texts;
     private final Numbers[] arrays;
     private final List<Target> targets = new ArrayList<>();
-    private final List<Unpack> unpacks = new ArrayList<>();
+    private final List<PackedResult> unpacks = new ArrayList<>();
 
-    private Called(Functions functions, Functions.Function function, Plan plan, Scalar[] scalars, String[] texts) {
+    private CallbackInvocation(Functions functions, Functions.Function function, Plan plan, Scalar[] scalars, String[] texts) {
         this.functions = functions;
         this.function = function;
         this.plan = plan;
@@ -65,7 +65,7 @@ final class Called {
     }
 
     /** What a function is called with; room for its arrays is made when the plan is within the limit. */
-    static Called of(Functions functions, Functions.Function function, List<Value> values, long limit) throws Misfit {
+    static CallbackInvocation of(Functions functions, Functions.Function function, List<Value> values, long limit) throws ArgumentMismatch {
         List<Param> params = function.declared().params();
         String name = "`" + function.declared().name() + "`: ";
         Scalar[] scalars = new Scalar[params.size()];
@@ -77,41 +77,41 @@ final class Called {
             Param param = params.get(index);
             boolean given = param.isText() ? texts[index] != null : !(param.type() instanceof Type.File);
             if (param.mode().isSent() && !given) {
-                throw new Misfit(name + "`" + param.name() + "` has no value and no default");
+                throw new ArgumentMismatch(name + "`" + param.name() + "` has no value and no default");
             }
         }
         try {
             Plan plan = function.declared().plan(scalars, texts, limit);
-            Called called = new Called(functions, function, plan, scalars, texts);
+            CallbackInvocation called = new CallbackInvocation(functions, function, plan, scalars, texts);
             for (int index = 0; index < texts.length; index++) {
                 called.receive(index);
             }
             return called;
         } catch (PlanException misfit) {
-            throw new Misfit(name + misfit.getMessage());
+            throw new ArgumentMismatch(name + misfit.getMessage());
         } catch (ArithmeticException beyond) {
-            throw new Misfit(name + "it has more elements than an array of Java can");
+            throw new ArgumentMismatch(name + "it has more elements than an array of Java can");
         } catch (OutOfMemoryError none) {
-            throw new Misfit(name + "Java has no memory for its arrays (" + none.getMessage()
+            throw new ArgumentMismatch(name + "Java has no memory for its arrays (" + none.getMessage()
                     + "); ClientOptions.callbackBytes bounds them");
         }
     }
 
-    private static void take(List<Param> params, Value value, Scalar[] scalars, String[] texts, String name) throws Misfit {
+    private static void take(List<Param> params, Value value, Scalar[] scalars, String[] texts, String name) throws ArgumentMismatch {
         String argument = name + "argument " + value.param() + ": ";
         if (value.param() >= params.size()) {
-            throw new Misfit(argument + "the routine has fewer parameters");
+            throw new ArgumentMismatch(argument + "the routine has fewer parameters");
         }
         Param param = params.get(value.param());
         if (value.file() != null) {
-            throw new Misfit(argument + "it takes no file");
+            throw new ArgumentMismatch(argument + "it takes no file");
         }
         if (value.text() != null) {
             if (!param.isText() || !param.mode().isSent()) {
-                throw new Misfit(argument + "it takes no text");
+                throw new ArgumentMismatch(argument + "it takes no text");
             }
             if (value.text().indexOf('\0') >= 0) {
-                throw new Misfit(argument + "a text with a zero byte");
+                throw new ArgumentMismatch(argument + "a text with a zero byte");
             }
         }
         // A scalar that is none of the function's the plan finds.
@@ -140,7 +140,7 @@ final class Called {
         } else {
             ByteBuffer packed = room(argument.sent());
             targets.add(Target.of(index, packed));
-            unpacks.add(new Unpack(argument, packed, numbers));
+            unpacks.add(new PackedResult(argument, packed, numbers));
         }
     }
 
@@ -156,7 +156,7 @@ final class Called {
     }
 
     /** Calls the function, now that all has come. */
-    Ended run() {
+    CallbackOutcome run() {
         try {
             CallbackArguments arguments = ready();
             try {
@@ -171,12 +171,12 @@ final class Called {
             if (thrown instanceof InterruptedException) {
                 Thread.currentThread().interrupt();
             }
-            return Ended.failed(thrown.getMessage() == null ? thrown.toString() : thrown.getMessage());
+            return CallbackOutcome.failed(thrown.getMessage() == null ? thrown.toString() : thrown.getMessage());
         }
     }
 
     private CallbackArguments ready() {
-        for (Unpack unpack : unpacks) {
+        for (PackedResult unpack : unpacks) {
             Copies copies = new Copies(unpack.argument(), unpack.argument().param().order());
             unpack.numbers().unpack(copies, unpack.argument().element(), unpack.packed());
         }
@@ -197,7 +197,7 @@ final class Called {
         return new CallbackArguments(function.declared(), plan, shown, effective, texts.clone());
     }
 
-    private Ended ended(CallbackArguments arguments) {
+    private CallbackOutcome ended(CallbackArguments arguments) {
         byte[] body = Values.returned(arguments.back());
         if (body.length > Protocol.MOST_REQUEST) {
             throw new IllegalStateException("it gave texts of " + body.length + " bytes, which is too much");
@@ -216,6 +216,6 @@ final class Called {
                 sends.add(Send.of(index, packed));
             }
         }
-        return new Ended(true, body, sends);
+        return new CallbackOutcome(true, body, sends);
     }
 }

@@ -3,14 +3,14 @@ package kumi.call;
 import java.nio.charset.StandardCharsets;
 import java.util.function.Consumer;
 import kumi.call.Exchange.Answer;
-import kumi.call.wire.Meta.Ended;
-import kumi.call.wire.Meta.Over;
-import kumi.call.wire.Meta.Ticket;
+import kumi.call.wire.MetaserverMessages.AttemptOutcome;
+import kumi.call.wire.MetaserverMessages.AttemptReport;
+import kumi.call.wire.MetaserverMessages.Ticket;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values;
 
 /** What an errand is for: what is sent to the server that it was placed at, and what is had then. */
-interface Aim<T> {
+interface RoutedOperation<T> {
     /** What is sent, to be done in so many milliseconds; 0: as long as it takes. */
     Exchange exchange(int left);
 
@@ -22,10 +22,10 @@ interface Aim<T> {
     T take(Connection connection, Exchange exchange, Answer answer);
 
     /** What the metaserver learns of it. */
-    Over measured(Ticket ticket, Exchange exchange, Answer answer);
+    AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer);
 
     /** The result of a call. */
-    record Run(KumiClient.Known of, Prepared prepared, long callbackBytes, Consumer<Runnable> turns) implements Aim<Result> {
+    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns) implements RoutedOperation<Result> {
         @Override
         public Exchange exchange(int left) {
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
@@ -38,17 +38,17 @@ interface Aim<T> {
         }
 
         @Override
-        public Over measured(Ticket ticket, Exchange exchange, Answer answer) {
+        public AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer) {
             long ran = Math.max(0, answer.result().ran());
             long waited = Math.max(0, answer.result().waited());
             long sending = exchange.headAt - exchange.begun - ran - waited;
-            return new Over(ticket, Ended.DONE, prepared.sent(), Math.max(1, sending), prepared.returned(),
+            return new AttemptReport(ticket, AttemptOutcome.DONE, prepared.sent(), Math.max(1, sending), prepared.returned(),
                     Math.max(1, exchange.endAt - exchange.headAt), ran, waited);
         }
     }
 
     /** An object of a class. */
-    record Make(String name, ClientOptions options) implements Aim<RemoteObject> {
+    record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
         public Exchange exchange(int left) {
             return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
@@ -60,8 +60,8 @@ interface Aim<T> {
         }
 
         @Override
-        public Over measured(Ticket ticket, Exchange exchange, Answer answer) {
-            return new Over(ticket, Ended.DONE, 0, 0, 0, 0, Math.max(0, exchange.endAt - exchange.begun), 0);
+        public AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer) {
+            return new AttemptReport(ticket, AttemptOutcome.DONE, 0, 0, 0, 0, Math.max(0, exchange.endAt - exchange.begun), 0);
         }
     }
 }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .._native import NativeFunction
 
 
-class Called:
+class ClientFunction:
     """A function of the client, until the routine returns.
 
     It may be called from any thread, one call after the other. If it fails, so does the call of the routine: this does not

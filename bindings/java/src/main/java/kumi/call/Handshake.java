@@ -9,14 +9,14 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 
 /** A connection, and what the other side has said first. */
-record Greeted(Connection connection, ServerHello hello) {
+record Handshake(Connection connection, ServerHello hello) {
     /** What a metaserver that does not lead says, with the address of the one that does. */
     static final int NOT_LEADING = 23;
     /** Longest name of a site, in bytes. */
     private static final int MOST_SITE = 64;
 
     /** Connects to a server or a metaserver. */
-    static Greeted open(String address, ClientOptions options) {
+    static Handshake open(String address, ClientOptions options) {
         String site = Objects.requireNonNullElse(System.getenv("KUMI_CALL_SITE"), "");
         if (site.getBytes(StandardCharsets.UTF_8).length > MOST_SITE) {
             throw new CallException.Argument("KUMI_CALL_SITE has more than " + MOST_SITE + " bytes");
@@ -28,7 +28,7 @@ record Greeted(Connection connection, ServerHello hello) {
             ServerHello hello = connection.hello().get(
                     Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
             connected = true;
-            return new Greeted(connection, hello);
+            return new Handshake(connection, hello);
         } catch (ExecutionException failed) {
             throw KumiClient.again(failed.getCause());
         } catch (TimeoutException late) {
@@ -44,7 +44,7 @@ record Greeted(Connection connection, ServerHello hello) {
     }
 
     /** Connects, and if it is a metaserver that does not lead to the one that it says does. */
-    static Greeted leading(String address, ClientOptions options) {
+    static Handshake leading(String address, ClientOptions options) {
         try {
             return open(address, options);
         } catch (CallException.Server other) {

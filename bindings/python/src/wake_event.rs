@@ -14,29 +14,29 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for several calls.
 #[pyclass(frozen)]
-pub struct NativeBell {
-    bell: Arc<WakeEvent>,
+pub struct NativeWakeEvent {
+    wake_event: Arc<WakeEvent>,
     calls: Vec<CallWatch>,
 }
 
 #[pymethods]
-impl NativeBell {
+impl NativeWakeEvent {
     /// For these calls.
     #[new]
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
-    fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeBell> {
-        let bell = WakeEvent::new().map_err(|error| {
+    fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeWakeEvent> {
+        let wake_event = WakeEvent::new().map_err(|error| {
             let text = format!("several calls cannot be waited for: {error}");
             Failure::of_call("CallError", text)
         })?;
-        Ok(NativeBell { bell, calls: calls.iter().map(|call| call.watch()).collect() })
+        Ok(NativeWakeEvent { wake_event, calls: calls.iter().map(|call| call.watch()).collect() })
     }
 
     /// Waits until there may be something to be done for one of them, at most so many seconds, and not long in any case.
     fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let slice = SLICE.as_secs_f64();
         let time = duration(seconds.map_or(slice, |seconds| seconds.clamp(0.0, slice)))?;
-        let waited = py.detach(|| self.bell.wait(&self.calls, time));
+        let waited = py.detach(|| self.wake_event.wait(&self.calls, time));
         waited.map_err(|error| failure(&error))?;
         py.check_signals()
     }

@@ -5,7 +5,7 @@ import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
 
 /** Signs of life that were asked for on a connection, by either side. With the connection's lock. */
-final class Signs {
+final class PingState {
     /** Answers that wait to be sent; a server that asks without end is not answered without end. */
     private static final int MOST_ANSWERS = 16;
 

@@ -5,11 +5,11 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /** What clients and metaservers tell each other of a call. */
-public final class Meta {
+public final class MetaserverMessages {
     /** Longest address, name or pass, in bytes. */
     private static final int MOST_TEXT = 512;
 
-    private Meta() {}
+    private MetaserverMessages() {}
 
     /**
      * An attempt of a call.
@@ -40,7 +40,7 @@ public final class Meta {
      * @param idempotent two runs have the effect of one
      * @param routine the routine
      */
-    public record Placing(long client, long number, long hash, long sent, long returned, double operations,
+    public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
             int milliseconds, int attempts, int priority, boolean idempotent, String routine) {
         /** The body of a PLACE. */
         public byte[] encode() {
@@ -60,11 +60,11 @@ public final class Meta {
      * @param server its name
      * @param pass what the server is shown; empty: nothing
      */
-    public record Placed(Ticket ticket, String address, String server, String pass) {
-        static Placed decode(ByteBuffer bytes) throws ProtocolException {
+    public record Placement(Ticket ticket, String address, String server, String pass) {
+        static Placement decode(ByteBuffer bytes) throws ProtocolException {
             Cursor cursor = new Cursor(bytes);
             Ticket ticket = new Ticket(cursor.i64(), cursor.i32());
-            Placed placed = new Placed(ticket, text(cursor), text(cursor), cursor.isEmpty() ? "" : text(cursor));
+            Placement placed = new Placement(ticket, text(cursor), text(cursor), cursor.isEmpty() ? "" : text(cursor));
             if (!cursor.isEmpty()) {
                 throw new ProtocolException("it is longer than what it says");
             }
@@ -89,7 +89,7 @@ public final class Meta {
         }
 
         /** Whether this is the same attempt at the same place: metaservers that know nothing of each other may use the same numbers. */
-        public boolean isSame(Placed other) {
+        public boolean isSame(Placement other) {
             return other != null && ticket.equals(other.ticket) && address.equals(other.address);
         }
 
@@ -100,7 +100,7 @@ public final class Meta {
     }
 
     /** How an attempt ended, in the order of the protocol's numbers. */
-    public enum Ended {
+    public enum AttemptOutcome {
         /** It has run. */
         DONE,
         /** It has certainly not begun. */
@@ -123,11 +123,11 @@ public final class Meta {
      * @param ran nanoseconds that the routine ran
      * @param waited nanoseconds that it waited at the server
      */
-    public record Over(
-            Ticket ticket, Ended ended, long sent, long sending, long returned, long receiving, long ran, long waited) {
+    public record AttemptReport(
+            Ticket ticket, AttemptOutcome ended, long sent, long sending, long returned, long receiving, long ran, long waited) {
         /** One of which nothing was measured. */
-        public static Over of(Ticket ticket, Ended ended) {
-            return new Over(ticket, ended, 0, 0, 0, 0, 0, 0);
+        public static AttemptReport of(Ticket ticket, AttemptOutcome ended) {
+            return new AttemptReport(ticket, ended, 0, 0, 0, 0, 0, 0);
         }
 
         /** The body of an OVER. */

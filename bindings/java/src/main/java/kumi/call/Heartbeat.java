@@ -4,13 +4,13 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 
 /** Whether a metaserver is alive, though it has nothing to say. */
-final class Heart {
+final class Heartbeat {
     /** How often it is asked, as long as anything is waited for. */
     private static final Duration OFTEN = Duration.ofSeconds(2);
     /** How often it may have missed to answer: counted, since a program that was stopped itself has heard nothing meanwhile. */
     private static final int MOST_MISSED = 4;
 
-    private Heart() {}
+    private Heartbeat() {}
 
     /** Gives a connection up when it is silent, until it is broken. */
     static void watch(Connection connection) {

@@ -10,10 +10,10 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 
 /** How tests wait: for a condition, and never for a time that should do. */
-final class Waiting {
+final class WaitFor {
     private static final long MOST_SECONDS = 60;
 
-    private Waiting() {}
+    private WaitFor() {}
 
     /** Waits until this is so. */
     static void eventually(String what, Callable<Boolean> condition) throws Exception {
@@ -34,7 +34,7 @@ final class Waiting {
     }
 
     /** Waits until a metaserver sends calls to this server; {@code more} says how the metaserver is reached. */
-    static void listed(Served meta, Served server, String... more) throws Exception {
+    static void listed(ServerProcess meta, ServerProcess server, String... more) throws Exception {
         eventually("the server " + server.address, () -> meta.status(more).contains(server.address));
     }
 }

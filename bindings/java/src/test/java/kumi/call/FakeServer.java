@@ -11,7 +11,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
 /** A server that does what a test says. */
-final class Fake implements AutoCloseable {
+final class FakeServer implements AutoCloseable {
     /** What is done with a connection. */
     interface Script {
         void run(Peer peer) throws IOException;
@@ -20,7 +20,7 @@ final class Fake implements AutoCloseable {
     private final ServerSocket socket;
     private final Thread thread;
 
-    Fake(Script script) throws IOException {
+    FakeServer(Script script) throws IOException {
         socket = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         thread = new Thread(() -> {
             while (!socket.isClosed()) {

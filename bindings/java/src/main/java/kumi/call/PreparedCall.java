@@ -22,17 +22,17 @@ import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
 /** A call that fits its description: what is sent, and where its results go. To be closed when the call is over. */
-final class Prepared implements AutoCloseable {
+final class PreparedCall implements AutoCloseable {
     /** An array of numbers that the caller gave. */
-    private record Given(Numbers numbers, long[] dims, Order order) {}
+    private record GivenArray(Numbers numbers, long[] dims, Order order) {}
 
     /** A result that comes packed: the memory into which it comes. */
-    private record Unpack(Argument argument, ByteBuffer packed, Given place) {}
+    private record PackedResult(Argument argument, ByteBuffer packed, GivenArray place) {}
 
     private final Routine routine;
     private final Scalar[] scalars;
     private final String[] texts;
-    private final Given[] arrays;
+    private final GivenArray[] arrays;
     /** Files that are sent: where they are, or their content. */
     private final Object[] sources;
     private final Long[] lengths;
@@ -41,16 +41,16 @@ final class Prepared implements AutoCloseable {
     private final Result.Array[] results;
     private final List<Exchange.Send> sends = new ArrayList<>();
     private final List<Exchange.Target> targets = new ArrayList<>();
-    private final List<Unpack> unpacks = new ArrayList<>();
+    private final List<PackedResult> unpacks = new ArrayList<>();
     private Plan plan;
     private boolean overwrites;
 
-    private Prepared(Routine routine) {
+    private PreparedCall(Routine routine) {
         int count = routine.params().size();
         this.routine = routine;
         scalars = new Scalar[count];
         texts = new String[count];
-        arrays = new Given[count];
+        arrays = new GivenArray[count];
         sources = new Object[count];
         lengths = new Long[count];
         files = new CallFiles(count);
@@ -66,8 +66,8 @@ final class Prepared implements AutoCloseable {
      * @throws CallException.TooLarge it needs more memory
      * @throws CallException.File a file that cannot be read or written
      */
-    static Prepared of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
-        Prepared prepared = new Prepared(routine);
+    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
+        PreparedCall prepared = new PreparedCall(routine);
         boolean done = false;
         try {
             Object[] places = prepared.check(arguments, limit);
@@ -92,7 +92,7 @@ final class Prepared implements AutoCloseable {
             take(index, sent[index]);
         }
         plan = plan(limit);
-        Given[] targets = new Given[places.length];
+        GivenArray[] targets = new GivenArray[places.length];
         for (int index = 0; index < places.length; index++) {
             boolean array = places[index] != null && routine.params().get(index).isArray();
             targets[index] = array ? given(index, places[index]) : null;
@@ -263,7 +263,7 @@ final class Prepared implements AutoCloseable {
         }
     }
 
-    private Given given(int index, Object value) {
+    private GivenArray given(int index, Object value) {
         Param param = routine.params().get(index);
         try {
             Object shaped = value instanceof double[][] rows ? Shaped.matrix(rows) : value;
@@ -277,7 +277,7 @@ final class Prepared implements AutoCloseable {
                 throw wrong(index, "has elements of " + numbers.kind() + ", the routine wants " + element(index));
             }
             long[] dims = known == null ? flat(param, numbers) : known.shape().dims();
-            return new Given(numbers, dims, known == null ? param.order() : known.order());
+            return new GivenArray(numbers, dims, known == null ? param.order() : known.order());
         } catch (IllegalArgumentException | ArithmeticException uneven) {
             throw wrong(index, "is no matrix: " + uneven.getMessage());
         }
@@ -310,7 +310,7 @@ final class Prepared implements AutoCloseable {
     }
 
     /** Checks an array against the plan. */
-    private void check(int index, Argument argument, Given given) {
+    private void check(int index, Argument argument, GivenArray given) {
         long[] dims = argument.sizes();
         long[] shape = given.dims();
         if (shape != null && shape.length == dims.length - 1) {
@@ -331,13 +331,13 @@ final class Prepared implements AutoCloseable {
     }
 
     /** Whether an array lies as the routine wants it, so that its one run goes straight there and back. */
-    private static boolean isStraight(Argument argument, Given given) {
+    private static boolean isStraight(Argument argument, GivenArray given) {
         long thick = argument.axes().stream().map(Axis::size).filter(size -> size > 1).count();
         return argument.section().isSingle() && (given.order() == argument.param().order() || thick < 2);
     }
 
     private void send(int index, Argument argument) {
-        Given given = arrays[index];
+        GivenArray given = arrays[index];
         check(index, argument, given);
         if (argument.sent() == 0) {
             return;
@@ -372,8 +372,8 @@ final class Prepared implements AutoCloseable {
                 + "` has more elements than an array of Java can", 0);
     }
 
-    private void receive(int index, Argument argument, Given place) {
-        Given target = place == null ? fresh(index, argument) : place;
+    private void receive(int index, Argument argument, GivenArray place) {
+        GivenArray target = place == null ? fresh(index, argument) : place;
         check(index, argument, target);
         if (target.numbers().isReadOnly()) {
             throw wrong(index, "is to be written to, and is read-only");
@@ -390,13 +390,13 @@ final class Prepared implements AutoCloseable {
             copies(index, argument, target.order());
             ByteBuffer packed = room(index, argument.returned());
             targets.add(Exchange.Target.of(index, packed));
-            unpacks.add(new Unpack(argument, packed, target));
+            unpacks.add(new PackedResult(argument, packed, target));
         }
     }
 
     /** Whether an array that is sent is this one, or may share its memory. */
     private boolean isSent(Object owner) {
-        for (Given given : arrays) {
+        for (GivenArray given : arrays) {
             Object sent = given == null ? null : given.numbers().owner();
             if (sent != null && (sent == owner || sent instanceof java.nio.Buffer || owner instanceof java.nio.Buffer)) {
                 return true;
@@ -406,15 +406,15 @@ final class Prepared implements AutoCloseable {
     }
 
     /** A new array; where only a part comes back the rest is what was sent. */
-    private Given fresh(int index, Argument argument) {
-        Given sent = arrays[index];
+    private GivenArray fresh(int index, Argument argument) {
+        GivenArray sent = arrays[index];
         boolean partial = argument.returned() < argument.bytes();
         try {
             if (sent != null && partial) {
-                return new Given(sent.numbers().copy(argument.element()), argument.sizes(), sent.order());
+                return new GivenArray(sent.numbers().copy(argument.element()), argument.sizes(), sent.order());
             }
             Numbers numbers = Numbers.allocate(argument.element(), argument.elements());
-            return new Given(numbers, argument.sizes(), sent == null ? argument.param().order() : sent.order());
+            return new GivenArray(numbers, argument.sizes(), sent == null ? argument.param().order() : sent.order());
         } catch (ArithmeticException beyond) {
             throw tooLong(index);
         }
@@ -425,7 +425,7 @@ final class Prepared implements AutoCloseable {
         if (head.values().stream().filter(value -> value.file() != null).count() != files.expected()) {
             throw new CallException.Server("the result of `" + routine.name() + "` lacks a file", 0);
         }
-        for (Unpack unpack : unpacks) {
+        for (PackedResult unpack : unpacks) {
             Copies copies = new Copies(unpack.argument(), unpack.place().order());
             unpack.place().numbers().unpack(copies, unpack.argument().element(), unpack.packed());
         }

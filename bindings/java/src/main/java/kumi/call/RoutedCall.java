@@ -8,17 +8,17 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import kumi.call.Exchange.Answer;
-import kumi.call.wire.Meta.Ended;
-import kumi.call.wire.Meta.Over;
-import kumi.call.wire.Meta.Placed;
-import kumi.call.wire.Meta.Placing;
+import kumi.call.wire.MetaserverMessages.AttemptOutcome;
+import kumi.call.wire.MetaserverMessages.AttemptReport;
+import kumi.call.wire.MetaserverMessages.Placement;
+import kumi.call.wire.MetaserverMessages.PlacementRequest;
 import kumi.call.wire.Protocol;
 
 /**
  * A call through a metaserver, or the making of an object, from server to server until one has done it. What happens to it comes as
  * events, which are taken one after the other, in a thread that is there as long as there are any; nothing is waited for there.
  */
-final class Errand<T> {
+final class RoutedCall<T> {
     /** How much longer than a call may take is waited for those who say so. */
     private static final Duration GRACE = Duration.ofSeconds(2);
     /** How soon a metaserver is looked for again, for a call that runs. */
@@ -30,15 +30,15 @@ final class Errand<T> {
     private static final int SERVER_GONE = 22;
 
     /** What is to be called, or of what class an object is to be made, and what for. */
-    record Task<T>(KumiClient.Known of, Prepared prepared, int priority, Duration time, Aim<T> aim) {}
+    record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, RoutedOperation<T> aim) {}
 
     /** An attempt: where it is, and when it has begun, over which connection. */
     private static final class Attempt {
-        private final Placed placed;
+        private final Placement placed;
         private Connection connection;
         private Exchange exchange;
 
-        Attempt(Placed placed) {
+        Attempt(Placement placed) {
             this.placed = placed;
         }
     }
@@ -55,9 +55,9 @@ final class Errand<T> {
     private final Deque<Runnable> events = new ArrayDeque<>();
     private boolean taking;
     /** Held while the caller's arrays are read or written otherwise than by a connection, and while an attempt begins. */
-    private final Object lent = new Object();
+    private final Object argumentsLock = new Object();
     private boolean cancelled;
-    /** With {@link #lent}: the attempt that has begun. */
+    /** With {@link #argumentsLock}: the attempt that has begun. */
     private Attempt current;
 
     /** From here on: for the thread that takes events alone. */
@@ -65,21 +65,21 @@ final class Errand<T> {
     private boolean over;
     private Attempt attempt;
     /** The stream at the metaserver, if there is one, and its connection. */
-    private Exchange seeking;
+    private Exchange placeRequest;
     private Connection meta;
     /** That stream is for a call that runs or has run, and the metaserver has not said yet whether it knows it. */
-    private boolean returning;
+    private boolean isReattaching;
     /** The present metaserver knows nothing of the call that runs. */
-    private boolean stranger;
+    private boolean unknownToMetaserver;
     /** The last attempt, and how it ended, if no metaserver has answered since. */
-    private Placed at;
-    private Over unheard;
+    private Placement at;
+    private AttemptReport unreported;
     private final List<String> tried = new ArrayList<>();
     private CallException last;
     private boolean hasRun;
     private long pause;
 
-    Errand(Grid grid, Task<T> task) {
+    RoutedCall(Grid grid, Task<T> task) {
         this.grid = grid;
         this.task = task;
         name = task.of().routine().name();
@@ -95,14 +95,14 @@ final class Errand<T> {
             if (task.time() != null) {
                 limit = Timer.after(task.time().plus(GRACE), () -> post(this::late));
             }
-            seek();
+            requestPlace();
         });
         return future;
     }
 
     /** Ends it: nothing is read from or written to the caller's arrays any more. */
     void cancel() {
-        synchronized (lent) {
+        synchronized (argumentsLock) {
             cancelled = true;
             if (current != null) {
                 current.connection.abandon(current.exchange);
@@ -128,7 +128,7 @@ final class Errand<T> {
             taking = true;
         }
         try {
-            Pool.run(this::take);
+            BackgroundThreads.run(this::take);
         } catch (RuntimeException | OutOfMemoryError none) {
             // Rather in this thread than never.
             take();
@@ -184,7 +184,7 @@ final class Errand<T> {
         Attempt left = attempt;
         leave();
         if (left != null) {
-            tell(Over.of(left.placed.ticket(), Ended.FAILED));
+            tell(AttemptReport.of(left.placed.ticket(), AttemptOutcome.FAILED));
         } else {
             leaveStream();
         }
@@ -206,14 +206,14 @@ final class Errand<T> {
     }
 
     /** Asks where to go. */
-    private void seek() {
+    private void requestPlace() {
         if (hasRun && !idempotent) {
             // A metaserver that has forgotten the attempt would have it run twice.
             giveUp(new CallException.NoServer("no metaserver knows of it any more", SERVER_GONE, false, null));
             return;
         }
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
-            if (seeking == null && attempt == null) {
+            if (placeRequest == null && attempt == null) {
                 if (error != null) {
                     giveUp(KumiClient.again(error));
                 } else {
@@ -229,19 +229,19 @@ final class Errand<T> {
             drop(tooLate());
             return;
         }
-        Prepared prepared = task.prepared();
-        Placing placing = new Placing(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
+        PreparedCall prepared = task.prepared();
+        PlacementRequest placing = new PlacementRequest(grid.client(), number, task.of().hash(), prepared.sent(), prepared.returned(),
                 prepared.operations(), left, at == null ? 0 : at.ticket().attempt(), task.priority(), idempotent, name);
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.placed = () -> post(() -> placed(asked));
         // What the connection before was told is lost with it, perhaps.
-        asked.behind = attempt == null ? unheard : null;
-        seeking = asked;
+        asked.behind = attempt == null ? unreported : null;
+        placeRequest = asked;
         meta = connection;
-        stranger = false;
-        returning = attempt != null || unheard != null;
+        unknownToMetaserver = false;
+        isReattaching = attempt != null || unreported != null;
         asked.answer.whenComplete((answer, error) -> post(() -> {
-            if (asked == seeking) {
+            if (asked == placeRequest) {
                 metaEnded(error == null ? null : KumiClient.again(error));
             }
         }));
@@ -254,50 +254,50 @@ final class Errand<T> {
 
     /** The metaserver says where to go. */
     private void placed(Exchange asked) {
-        Placed placed = asked.place.getAndSet(null);
-        if (asked != seeking || placed == null) {
+        Placement placed = asked.place.getAndSet(null);
+        if (asked != placeRequest || placed == null) {
             return;
         }
         pause = 0;
-        boolean known = returning && placed.isSame(at);
+        boolean known = isReattaching && placed.isSame(at);
         if (attempt == null) {
             // What is known of an attempt that is over may have been said before that was.
-            returning = false;
+            isReattaching = false;
             if (!known) {
-                unheard = null;
+                unreported = null;
                 go(placed);
             }
         } else if (known) {
-            returning = false;
-        } else if (returning) {
+            isReattaching = false;
+        } else if (isReattaching) {
             // It does not know the call, which goes on all the same; a place for one more is not wanted.
             leaveStream();
-            stranger = true;
-        } else if (overtaken()) {
+            unknownToMetaserver = true;
+        } else if (isSuperseded()) {
             go(placed);
         }
     }
 
     /** The metaserver says no more of the call. */
     private void metaEnded(CallException error) {
-        boolean gone = error instanceof CallException.ConnectionLost || error != null && error.code() == Greeted.NOT_LEADING;
-        boolean unknown = returning;
+        boolean gone = error instanceof CallException.ConnectionLost || error != null && error.code() == Handshake.NOT_LEADING;
+        boolean unknown = isReattaching;
         Connection connection = meta;
-        seeking = null;
-        returning = false;
+        placeRequest = null;
+        isReattaching = false;
         if (gone) {
             grid.lost(connection);
             again();
         } else if (attempt != null && unknown) {
-            stranger = true;
-        } else if (attempt == null || overtaken()) {
+            unknownToMetaserver = true;
+        } else if (attempt == null || isSuperseded()) {
             if (error != null && error.code() == 2) {
                 task.of().forget();
             }
             giveUp(error != null ? error
                     : new CallException.NoServer("the metaserver ended the call", NO_SERVER, !hasRun, null));
         } else {
-            stranger = true;
+            unknownToMetaserver = true;
         }
     }
 
@@ -313,25 +313,25 @@ final class Errand<T> {
     }
 
     private void askAgain() {
-        if (seeking == null && attempt == null) {
-            seek();
-        } else if (seeking == null) {
-            comeBack();
+        if (placeRequest == null && attempt == null) {
+            requestPlace();
+        } else if (placeRequest == null) {
+            reattach();
         }
     }
 
     /** Tells the next metaserver of a call that runs, which would take it for given up otherwise. */
-    private void comeBack() {
+    private void reattach() {
         Attempt mine = attempt;
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
-            if (mine != attempt || seeking != null || stranger) {
+            if (mine != attempt || placeRequest != null || unknownToMetaserver) {
                 return;
             } else if (error == null) {
                 ask(connection);
             } else {
                 Timer.after(AGAIN, () -> post(() -> {
-                    if (mine == attempt && seeking == null) {
-                        comeBack();
+                    if (mine == attempt && placeRequest == null) {
+                        reattach();
                     }
                 }));
             }
@@ -340,11 +340,11 @@ final class Errand<T> {
 
     /** The stream at the metaserver is of no use any more. */
     private void leaveStream() {
-        if (seeking != null) {
-            meta.abandon(seeking);
+        if (placeRequest != null) {
+            meta.abandon(placeRequest);
         }
-        seeking = null;
-        returning = false;
+        placeRequest = null;
+        isReattaching = false;
     }
 
     /** Whether an attempt may be left for another: nothing is written over what is sent, and nothing has run here that may not run twice. */
@@ -358,7 +358,7 @@ final class Errand<T> {
     }
 
     /** The metaserver has given the attempt up; whether it is left here, too. */
-    private boolean overtaken() {
+    private boolean isSuperseded() {
         Attempt left = attempt;
         if (left.exchange != null && !left.connection.abandonIf(left.exchange, () -> mayLeave(left.exchange))) {
             return false;
@@ -372,7 +372,7 @@ final class Errand<T> {
 
     /** There is no attempt any more. */
     private void leave() {
-        synchronized (lent) {
+        synchronized (argumentsLock) {
             current = null;
         }
         if (attempt != null && attempt.exchange != null) {
@@ -381,13 +381,13 @@ final class Errand<T> {
         attempt = null;
     }
 
-    private void go(Placed placed) {
+    private void go(Placement placed) {
         Attempt mine = new Attempt(placed);
         at = placed;
         attempt = mine;
         grid.server(placed).whenComplete((connection, error) -> post(() -> {
             if (mine == attempt && error != null) {
-                failed(KumiClient.again(error), Ended.NOT_BEGUN);
+                failed(KumiClient.again(error), AttemptOutcome.NOT_BEGUN);
             } else if (mine == attempt) {
                 send(mine, connection);
             }
@@ -403,7 +403,7 @@ final class Errand<T> {
         Exchange exchange = task.aim().exchange(left);
         exchange.ticket = mine.placed.shown();
         try {
-            synchronized (lent) {
+            synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
                 }
@@ -414,10 +414,10 @@ final class Errand<T> {
             }
         } catch (CallException.ConnectionLost lost) {
             grid.forget(mine.placed, connection);
-            failed(lost, Ended.NOT_BEGUN);
+            failed(lost, AttemptOutcome.NOT_BEGUN);
             return;
         } catch (CallException.Busy full) {
-            failed(full, Ended.NOT_BEGUN);
+            failed(full, AttemptOutcome.NOT_BEGUN);
             return;
         }
         exchange.answer.whenComplete((answer, error) -> post(() -> {
@@ -432,7 +432,7 @@ final class Errand<T> {
     private void ran(Attempt mine, Answer answer) {
         T result;
         try {
-            synchronized (lent) {
+            synchronized (argumentsLock) {
                 if (cancelled) {
                     return;
                 }
@@ -459,14 +459,14 @@ final class Errand<T> {
     }
 
     /** What a failed attempt means for the next. */
-    private static Ended ended(CallException error) {
+    private static AttemptOutcome ended(CallException error) {
         if (error instanceof CallException.ConnectionLost || error instanceof CallException.Crashed
                 || error instanceof CallException.NoServer) {
-            return error.hasNotRun() ? Ended.NOT_BEGUN : Ended.BROKEN;
+            return error.hasNotRun() ? AttemptOutcome.NOT_BEGUN : AttemptOutcome.BROKEN;
         } else if (error instanceof CallException.Argument) {
-            return Ended.FAILED;
+            return AttemptOutcome.FAILED;
         }
-        return error.hasNotRun() ? Ended.NOT_BEGUN : Ended.FAILED;
+        return error.hasNotRun() ? AttemptOutcome.NOT_BEGUN : AttemptOutcome.FAILED;
     }
 
     /** An attempt has failed after it was sent. */
@@ -475,8 +475,8 @@ final class Errand<T> {
         if (error instanceof CallException.ConnectionLost || error.code() == 20 || mine.connection.isBroken()) {
             grid.forget(mine.placed, mine.connection);
         }
-        Ended how = ended(error);
-        if (how == Ended.FAILED || !mayLeave(mine.exchange)) {
+        AttemptOutcome how = ended(error);
+        if (how == AttemptOutcome.FAILED || !mayLeave(mine.exchange)) {
             // A server that calls a function has begun, whatever it says.
             boolean lies = error.hasNotRun() && !mayRepeat(mine.exchange);
             drop(lies ? new CallException.Server(error.getMessage() + ", after it had called a function", 0) : error);
@@ -486,21 +486,21 @@ final class Errand<T> {
     }
 
     /** An attempt came to nothing. */
-    private void failed(CallException error, Ended how) {
-        Placed placed = attempt.placed;
+    private void failed(CallException error, AttemptOutcome how) {
+        Placement placed = attempt.placed;
         leave();
         tried.add(placed + ": " + error.getMessage());
-        hasRun |= how == Ended.BROKEN;
+        hasRun |= how == AttemptOutcome.BROKEN;
         last = error;
-        unheard = Over.of(placed.ticket(), how);
-        report(unheard);
+        unreported = AttemptReport.of(placed.ticket(), how);
+        report(unreported);
         // What was lost may not be placed again by a metaserver that does not know it.
-        boolean unknown = seeking == null || returning;
-        if (unknown && how == Ended.BROKEN && !idempotent) {
+        boolean unknown = placeRequest == null || isReattaching;
+        if (unknown && how == AttemptOutcome.BROKEN && !idempotent) {
             leaveStream();
             giveUp(new CallException.NoServer("no metaserver knows of it", SERVER_GONE, false, null));
-        } else if (seeking == null) {
-            seek();
+        } else if (placeRequest == null) {
+            requestPlace();
         }
     }
 
@@ -521,23 +521,23 @@ final class Errand<T> {
     }
 
     /** Tells the metaserver of the call's end. */
-    private void tell(Over how) {
+    private void tell(AttemptReport how) {
         report(how);
-        if (returning) {
+        if (isReattaching) {
             // If it knows the call it has ended it, and if not it is to.
             leaveStream();
-        } else if (seeking != null) {
-            meta.forget(seeking);
-            seeking = null;
+        } else if (placeRequest != null) {
+            meta.forget(placeRequest);
+            placeRequest = null;
         }
     }
 
-    private void report(Over how) {
-        if (seeking != null && !meta.over(seeking, how)) {
+    private void report(AttemptReport how) {
+        if (placeRequest != null && !meta.over(placeRequest, how)) {
             grid.lost(meta);
-            seeking = null;
-            returning = false;
-        } else if (seeking != null) {
+            placeRequest = null;
+            isReattaching = false;
+        } else if (placeRequest != null) {
             return;
         }
         grid.report(how);
