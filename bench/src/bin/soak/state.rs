@@ -124,7 +124,7 @@ impl<'c> State<'c> {
                 Step::Put { offset, data, how } => {
                     let at = self.own_slot() + offset;
                     let after = match how {
-                        0 => After::default(),
+                        0 => OnPlacement::default(),
                         1 => OnPlacement { notify: Some(PUT_NOTIFY), completion: None },
                         _ => OnPlacement { notify: None, completion: Some(&completion) },
                     };
@@ -164,7 +164,7 @@ impl<'c> State<'c> {
             Step::Strided { offset, stride, block, ref data } => {
                 let count = data.len() / block;
                 let shape = Strided { offset: self.own_slot() + offset, stride, block, count };
-                self.window.put_strided(to, shape, data, After::default())?;
+                self.window.put_strided(to, shape, data, OnPlacement::default())?;
                 scatter(&mut self.elsewhere[to as usize], (offset, stride, block), data);
             }
             Step::Atomic { counter, operand } => {
@@ -197,7 +197,7 @@ impl<'c> State<'c> {
             Step::Send(ref data) => self.context.send(to, tag(round), data)?,
             Step::List { ref pieces, ref data } => {
                 let there = self.there(pieces);
-                self.window.put_list(to, &there, data, After::default())?;
+                self.window.put_list(to, &there, data, OnPlacement::default())?;
                 scatter_list(&mut self.elsewhere[to as usize], 0, pieces, data);
             }
             Step::AppendMany { ref record, .. } => {
