@@ -68,7 +68,7 @@ def routine(
             arguments.
     """
 
-    def new_instance(function: Any) -> Any:
+    def decorate(function: Any) -> Any:
         options = [f"CalcOrder {order}"] if order is not None else []
         if inspect.isclass(function):
             if options or idempotent or results is not None:
@@ -90,7 +90,7 @@ def routine(
             setattr(function, ATTRIBUTE, ServedFunction(function, name, results, options))
         return function
 
-    return made if function is None else made(function)
+    return decorate if function is None else decorate(function)
 
 
 def served(value: Any) -> ServedFunction | ServedClass | None:
