@@ -1,4 +1,4 @@
-//! Who waits for an answer.
+//! Handles of requests that wait for an answer.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kumi_rpc::Failure;
 use super::CallError;
 use super::link::{Answer, Link, goes_on};
 
-/// A stream that is waited for; when this goes before the answer has come, nothing is put into its arrays any more.
+/// A stream that waits for its answer. After this is dropped, nothing more is written to its arrays.
 #[derive(Debug)]
 pub struct AnswerHandle<L: Deref<Target = Link>> {
     pub link: L,
@@ -18,12 +18,12 @@ pub struct AnswerHandle<L: Deref<Target = Link>> {
 }
 
 impl<L: Deref<Target = Link>> AnswerHandle<L> {
-    /// For a stream that has begun.
+    /// The handle of a stream that has begun.
     pub fn of(link: L, stream: u32) -> AnswerHandle<L> {
         AnswerHandle { link, stream, over: false }
     }
 
-    /// Waits for the answer; after an error that is not the answer it may be waited for again.
+    /// Waits for the answer. After an error that is not the answer, it may be waited for again.
     pub fn wait(
         &mut self,
         deadline: Option<Instant>,
@@ -38,13 +38,13 @@ impl<L: Deref<Target = Link>> AnswerHandle<L> {
         Ok(answer)
     }
 
-    /// Nobody waits for it any more, and the other side ends it without being asked.
+    /// Gives up the stream without telling the other side, which ends it by itself.
     pub fn leave(mut self) {
         self.over = true;
         self.link.forget(self.stream);
     }
 
-    /// Whether there is an answer, or none will come; does not wait.
+    /// Whether the answer has arrived, or never will. Does not wait.
     pub fn is_answered(&self) -> bool {
         self.over || self.link.answered(self.stream)
     }
@@ -52,11 +52,11 @@ impl<L: Deref<Target = Link>> AnswerHandle<L> {
 
 impl<L: Deref<Target = Link>> Drop for AnswerHandle<L> {
     fn drop(&mut self) {
-        // The calls of a process are not those of its forks, in which their locks may be held for ever.
+        // A forked process must not touch its parent's calls: their locks may be held for ever.
         if !self.link.is_ours() {
             return;
         }
-        // If this cannot be sent the connection is gone, and the call with it.
+        // If this cannot be sent, the connection is gone, and the call with it.
         let _lost = if !self.over && self.link.forget(self.stream) {
             self.link.cancel(self.stream)
         } else {
@@ -65,7 +65,7 @@ impl<L: Deref<Target = Link>> Drop for AnswerHandle<L> {
     }
 }
 
-/// Ends a call from wherever; it may outlive the call.
+/// Cancels a call from any thread. It may outlive the call.
 #[derive(Debug, Clone)]
 pub struct Canceller {
     pub(super) link: Arc<Link>,
@@ -73,7 +73,7 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Asks the server to end the call; its end is waited for as ever. Does nothing after its end.
+    /// Asks the server to end the call. The caller still waits for it. Does nothing after the end.
     ///
     /// # Errors
     /// The connection is lost.

@@ -1,5 +1,5 @@
-//! Where the thread that runs a call meets those that wait for it: they hear of its end, and call the functions of the
-//! program that its routine calls.
+//! End and pending callback of a call that runs in a thread of its own, shared with the threads that wait for
+//! it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::link::{CallbackInvocation, Link};
 use super::wake_event::WakeEvents;
 use super::{CallError, Callback, Outcome, WakeEvent};
 
-/// A function that a routine waits for.
+/// A function that the routine called and that a waiting thread is to run.
 #[derive(Debug)]
 pub struct PendingCallback {
     pub link: Arc<Link>,
@@ -21,32 +21,32 @@ pub struct PendingCallback {
 #[derive(Debug, Default)]
 struct State {
     result: Option<Result<Outcome, CallError>>,
-    /// The end was told.
+    /// The end was reported.
     taken: bool,
     asked: Option<PendingCallback>,
     /// A function was called in this attempt.
     called: bool,
 }
 
-/// What both sides share.
+/// State that the running thread and the waiting threads share.
 #[derive(Debug, Default)]
 pub struct Completion {
     state: Mutex<State>,
     news: Condvar,
-    /// Of threads that wait for several calls.
+    /// Wake events of threads that wait for several calls.
     wake_events: WakeEvents,
-    /// Who calls one of them holds the lock.
+    /// The thread that runs one of these functions holds the lock.
     functions: Mutex<Vec<(u16, Callback<'static>)>>,
 }
 
-/// What who waits has to do next.
+/// What a waiting thread has to do next.
 #[derive(Debug)]
 pub enum Next {
-    /// This is the end, which is told once.
+    /// The end of the call; reported once.
     Over(Result<Outcome, CallError>),
-    /// The end was told before.
+    /// The end was reported before.
     Told,
-    /// This function is to be called: [`Completion::serve`].
+    /// Run this function: [`Completion::serve`].
     Called(PendingCallback),
     /// Nothing yet.
     Nothing,
@@ -57,7 +57,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Completion {
-    /// For a call with these functions.
+    /// The state of a call with these functions.
     pub fn new(functions: Vec<(u16, Callback<'static>)>) -> Completion {
         Completion { functions: Mutex::new(functions), ..Completion::default() }
     }
@@ -76,8 +76,8 @@ impl Completion {
         self.ring();
     }
 
-    /// The attempt is to be left for another. That may be if no function was called in it, or if the call may run `twice`:
-    /// then none is from now on.
+    /// Asks to leave this attempt for another. Returns false if a function was called in it, unless the call
+    /// may run `twice`. After true no function of this attempt runs.
     pub fn leave(&self, twice: bool) -> bool {
         let mut state = locked(&self.state);
         let may = twice || !state.called;
@@ -101,29 +101,29 @@ impl Completion {
         self.news.notify_all();
     }
 
-    /// Has a bell ring whenever there is something to be done.
+    /// Sets the wake event whenever a waiting thread has something to do.
     pub fn listen(&self, wake_event: &Arc<WakeEvent>) {
         self.wake_events.add(wake_event);
     }
 
-    /// It rings no more.
+    /// Removes the wake event.
     pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
         self.wake_events.remove(wake_event);
     }
 
-    /// Whether there is something to be done.
+    /// Whether a waiting thread has something to do.
     pub fn has_news(&self) -> bool {
         let state = locked(&self.state);
         state.result.is_some() || state.taken || state.asked.is_some()
     }
 
-    /// Whether the end has come.
+    /// Whether the call is over.
     pub fn is_over(&self) -> bool {
         let state = locked(&self.state);
         state.result.is_some() || state.taken
     }
 
-    /// Waits for at most so long for what is to be done next.
+    /// Waits at most this long for something to do.
     pub fn next(&self, time: Duration) -> Next {
         let mut state = locked(&self.state);
         if state.result.is_none() && state.asked.is_none() && !state.taken && !time.is_zero() {
@@ -148,18 +148,18 @@ impl Completion {
         }
     }
 
-    /// Calls a function, in this thread, and tells its server how it ended.
+    /// Runs a function in this thread, and sends its result to the server.
     pub fn serve(&self, asked: PendingCallback) {
         let PendingCallback { link, stream, called, deadline } = asked;
         let (called, ended) = answer(&mut locked(&self.functions), called);
-        // Where that cannot be told the thread that runs the call finds the connection lost, or its time over.
+        // If the result cannot be sent, the running thread finds the connection lost or the time over.
         let _lost = link.return_from(stream, called, ended, deadline);
     }
 
-    /// No function is called any more; one that runs is waited for.
+    /// No function runs from now on; waits for one that is running.
     pub fn forget_functions(&self) {
         let functions = std::mem::take(&mut *locked(&self.functions));
-        // Without the lock: what goes with them is the program's.
+        // Dropped without the lock: what the functions captured belongs to the program.
         drop(functions);
     }
 }

@@ -1,4 +1,4 @@
-//! A shorter way to a server that turned out to be on this machine.
+//! Switch from TCP to a Unix socket for a server on the same machine.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,12 @@ use kumi_rpc::{ClientHello, ServerHello};
 use super::link::Link;
 use super::wire::Wire;
 
-/// How long it may take; there is another way.
+/// Time limit; the TCP connection works anyway.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Connects to the server that has said to be found by this, if it is there and gives memory. `None`: the connection that
-/// there is will do. It may be the other end of a tunnel, or have reached its limit of connections.
+/// Connects to the local socket that the server named, if it exists and shares memory. `None`: the client
+/// stays on TCP. The socket may be missing because the address is a tunnel, or refuse because the server has
+/// too many connections.
 pub(super) fn connect(
     local: &[u8; 16],
     hello: &ClientHello,

@@ -1,4 +1,4 @@
-//! A call at the server that a metaserver has named.
+//! Calls at a server that a metaserver has chosen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use kumi_rpc::Placement;
 use super::{Arg, Call, CallError, CallRoute, Client, KnownRoutine, arguments};
 
 impl Client {
-    /// Begins a call that was placed here; otherwise as [`Client::call_async`].
+    /// Begins a call with this placement, otherwise like [`Client::call_async`].
     pub(crate) fn begin_placed(
         &self,
         known: &Arc<KnownRoutine>,
@@ -24,7 +24,8 @@ impl Client {
 }
 
 impl Call<'_> {
-    /// Leaves it: its end comes at once, nothing is written to its arrays any more, and the server is asked to end it.
+    /// Gives up the call: it ends at once, nothing more is written to its arrays, and the server is asked to
+    /// end it.
     pub(crate) fn give_up(&self) {
         self.ticket.link.give_up(self.ticket.stream);
     }

@@ -1,4 +1,4 @@
-//! What a client asks of a server or a metaserver beside calls.
+//! Questions of a client to a server or a metaserver: names, descriptions, state.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +11,10 @@ use super::answer_handle::AnswerHandle;
 use super::link::Answer;
 use super::{CallError, Client, KnownRoutine};
 
-/// How long a metaserver may take to answer; what it is asked of a routine may wait until its server is there again.
+/// How long a metaserver may take to answer. It may hold a question about a routine until the routine's
+/// server is back.
 pub const ASK: Duration = Duration::from_secs(60);
-/// How often is looked whether a metaserver that has not answered is alive.
+/// How often the client checks whether a silent metaserver is alive.
 const LOOK: Duration = Duration::from_millis(250);
 
 fn something_else() -> CallError {
@@ -21,12 +22,12 @@ fn something_else() -> CallError {
 }
 
 impl Client {
-    /// Until when an answer is waited for: that of a server comes behind arrays, however long these take.
+    /// Deadline of an answer. A server has none: its answer may come behind arrays of any length.
     fn ask_until(&self) -> Option<Instant> {
         self.is_metaserver().then(|| Instant::now() + ASK)
     }
 
-    /// Waits for an answer. A metaserver that is silent meanwhile is lost.
+    /// Waits for an answer. A metaserver that gives no sign of life meanwhile is lost.
     fn answer(
         &self,
         stream: u32,
@@ -50,7 +51,7 @@ impl Client {
         self.names_until(part, self.ask_until())
     }
 
-    /// [`Client::names`], until then.
+    /// [`Client::names`] with a deadline.
     pub(super) fn names_until(
         &self,
         part: &str,
@@ -64,15 +65,15 @@ impl Client {
         }
     }
 
-    /// The state of a metaserver, as JSON.
+    /// The state of a metaserver as JSON.
     ///
     /// # Errors
-    /// [`CallError`]; a server has none.
+    /// [`CallError`]; a server has no such state.
     pub fn status_json(&self) -> Result<String, CallError> {
         self.status_until(self.ask_until())
     }
 
-    /// [`Client::status_json`], until then.
+    /// [`Client::status_json`] with a deadline.
     pub(super) fn status_until(&self, until: Option<Instant>) -> Result<String, CallError> {
         if !self.is_metaserver() {
             let text = "this is a server, not a metaserver: it has no state to show";
@@ -86,7 +87,7 @@ impl Client {
         }
     }
 
-    /// A routine's description; asked for once.
+    /// The description of a routine. The client asks for it once.
     ///
     /// # Errors
     /// [`CallError`].
@@ -94,7 +95,7 @@ impl Client {
         self.interface_until(name, self.ask_until())
     }
 
-    /// [`Client::interface`], until then.
+    /// [`Client::interface`] with a deadline.
     pub(super) fn interface_until(
         &self,
         name: &str,
@@ -122,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Forgets a description, which has changed.
+    /// Forgets a description that has changed.
     pub(super) fn forget(&self, name: &str) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

@@ -1,14 +1,14 @@
-//! What a client has read of its connection.
+//! Buffer of bytes that a client has read from its connection and not yet processed.
 
 use std::io;
 
 use super::wire::Wire;
 use crate::native::Target;
 
-/// Bytes that are read at once when it is not known where they belong.
+/// Bytes read at once when their destination is not known.
 const INPUT: usize = 64 << 10;
 
-/// What has been read and is not done with: `begin..end` of the buffer.
+/// The unprocessed bytes are `begin..end` of the buffer.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     pub buffer: Vec<u8>,
@@ -27,7 +27,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Reads what has come behind what is there; the number of bytes, 0 at the end.
+    /// Reads behind the unprocessed bytes. Returns the number of bytes, 0 at the end of the connection.
     pub fn fill(&mut self, wire: &Wire, wait: bool) -> io::Result<usize> {
         self.make_room();
         let count = wire.read(Target::None, &mut self.buffer[self.end..], wait)?;

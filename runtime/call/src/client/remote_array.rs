@@ -1,4 +1,4 @@
-//! Arguments that lie at servers, and results that stay there.
+//! Arguments that servers hold, and results that stay at servers.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,22 @@ use super::link::{Answer, Link};
 use super::{Array, ArrayMut, CallError, Client, Number};
 use crate::lent::{LentBytesMut, bytes_of_mut};
 
-/// An array of which servers have parts, or that is to stay at the server.
+/// An array of which servers hold parts, or whose result stays at the server.
 #[derive(Debug, Default)]
 pub struct RemoteArray<'a> {
-    /// What is sent: whose bytes no part has. Without it the parts must be the whole array.
+    /// The caller's array. Bytes that no part covers are sent from it. Without it, the parts must cover the
+    /// whole array.
     pub from: Option<Array<'a>>,
-    /// Parts that servers have, in ascending order; offsets count bytes of what travels.
+    /// Parts that servers hold, in ascending order. Offsets count bytes of the array as it travels.
     pub parts: Vec<HeldArrayPart>,
-    /// Where the result is to come to. Without it, it stays at the server alone.
+    /// The caller's array for the result. Without it, the result only stays at the server.
     pub to: Option<ArrayMut<'a>>,
-    /// How the result is to stay at the server.
+    /// How the result is kept at the server.
     pub keep: Option<HeldResult>,
 }
 
 impl<'a> RemoteArray<'a> {
-    /// An argument that a server holds: the one that is called, if `server` is empty.
+    /// An argument that a server holds. An empty `server` means the server that is called.
     #[must_use]
     pub fn held(name: HeldArrayName, bytes: u64, server: &str) -> RemoteArray<'a> {
         let part = HeldArrayPart {
@@ -37,7 +38,7 @@ impl<'a> RemoteArray<'a> {
         RemoteArray { parts: vec![part], ..RemoteArray::default() }
     }
 
-    /// A result that stays at the server for so long, and does not come back.
+    /// A result that stays at the server for this long and does not come back.
     #[must_use]
     pub fn stays(name: HeldArrayName, lifetime: Duration) -> RemoteArray<'a> {
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
@@ -47,10 +48,10 @@ impl<'a> RemoteArray<'a> {
 }
 
 impl Client {
-    /// Fetches numbers of an array that the server holds, from the byte `offset` on.
+    /// Fetches numbers of an array that the server holds, starting at byte `offset`.
     ///
     /// # Errors
-    /// [`CallError`]; the array is not held, or is shorter.
+    /// [`CallError`]: the server does not hold the array, or it is shorter.
     pub fn fetch<T: Number>(
         &self,
         name: HeldArrayName,
@@ -63,7 +64,7 @@ impl Client {
     /// Fetches bytes of an array that the server holds.
     ///
     /// # Errors
-    /// [`CallError`]; the array is not held, or is shorter, or does not come in time.
+    /// [`CallError`]: the server does not hold the array, it is shorter, or it does not arrive in time.
     pub fn fetch_bytes(
         &self,
         name: HeldArrayName,
@@ -81,11 +82,12 @@ impl Client {
         }
     }
 
-    /// Asks for a voucher for an array that the server holds: with that in a part of an argument ([`HeldArrayPart::voucher`]) another
-    /// server gets the array though this one wants to know who asks. It is good for so long at most, and for nothing else.
+    /// Asks for a voucher for an array that the server holds. A part of an argument can carry it
+    /// ([`HeldPart::voucher`]). Another server may then fetch the array although this one checks identities.
+    /// The voucher expires after the given time and permits nothing else.
     ///
     /// # Errors
-    /// [`CallError`]; the array is not held, or the server has not heard of vouchers.
+    /// [`CallError`]: the server does not hold the array, or does not know vouchers.
     pub fn vouch(
         &self,
         name: HeldArrayName,
@@ -106,18 +108,18 @@ impl Client {
         }
     }
 
-    /// What the server has to do with vouchers.
+    /// Whether the server gives or needs vouchers.
     pub(crate) fn vouchers(&self) -> VoucherSupport {
         self.server.vouchers
     }
 
-    /// Ends the connection, for all who share it: their calls fail, and the server ends those that are not to survive
-    /// it.
+    /// Ends the connection for everybody who shares it. Their calls fail, and the server ends the calls that
+    /// may not survive the connection.
     pub fn disconnect(&self) {
         self.link.end("it was ended here");
     }
 
-    /// Has the server hold these arrays no longer. It does not answer.
+    /// Tells the server to drop these arrays. The server does not answer.
     ///
     /// # Errors
     /// The connection is lost.

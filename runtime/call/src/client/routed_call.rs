@@ -1,4 +1,4 @@
-//! A call through a metaserver, from server to server until one has run it.
+//! Call through a metaserver that moves from server to server until one has run it.
 
 mod reports;
 
@@ -18,24 +18,24 @@ use super::{Call, CallError, CallRoute, Callback, Client, KnownRoutine, Outcome}
 pub(super) use reports::nanoseconds;
 pub(crate) use reports::over;
 
-/// How often a call that runs looks whether it is to end, or to go elsewhere.
+/// How often a running call checks whether it was cancelled or moved.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// What the one who waits for a call and the one who runs it share.
+/// State that the waiting thread and the running thread of a call share.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// The call is not wanted any more.
+    /// The call was cancelled.
     cancelled: AtomicBool,
-    /// Held while memory of the caller is read or written otherwise than by the connection.
+    /// Held while something other than the connection reads or writes the caller's memory.
     pub lent: Mutex<()>,
     /// The stream at the server, while there is one.
     current: Mutex<Option<(Arc<Link>, u32)>>,
-    /// Where they meet, if they are two threads.
+    /// Set if the running and the waiting thread differ.
     completion: Option<Arc<Completion>>,
 }
 
 impl Control {
-    /// For a call that runs in a thread of its own: who waits calls its functions.
+    /// For a call that runs in its own thread; the waiting thread runs its callbacks.
     pub fn apart(completion: Arc<Completion>) -> Control {
         Control { completion: Some(completion), ..Control::default() }
     }
@@ -58,47 +58,47 @@ impl Control {
     }
 }
 
-/// A call that is to be run somewhere.
+/// A call that is to run on some server.
 #[derive(Debug)]
 pub struct RoutedCall<'a> {
     pub inner: Arc<Inner>,
     pub known: Arc<KnownRoutine>,
     pub placing: PlacementRequest,
-    /// What is sent and where results go; `None` while an attempt has it.
+    /// The arguments and the buffers for results. `None` while an attempt has them.
     pub checked: Option<CheckedCall>,
-    /// The functions that are called by this thread.
+    /// The callbacks that this thread runs.
     pub functions: Vec<(u16, Callback<'a>)>,
-    /// One of them was called in this attempt.
+    /// A callback has run in this attempt.
     pub called: bool,
     pub deadline: Option<Instant>,
     /// The stream at the metaserver, if there is one.
     pub place_request: Option<(Client, AnswerHandle<Arc<Link>>)>,
-    /// That stream is for a call that runs already, and the metaserver has not said yet whether it knows it.
+    /// The call already runs, and a new metaserver has not yet said whether it knows it.
     pub is_reattaching: bool,
     /// The last attempt.
     pub at: Option<(kumi_rpc::Ticket, String)>,
-    /// How the last attempt ended, if no metaserver has answered since.
+    /// The report of the last attempt, if no metaserver has answered since.
     pub unreported: Option<AttemptReport>,
-    /// The present metaserver knows nothing of the call that runs.
+    /// The present metaserver does not know the running call.
     pub unknown_to_metaserver: bool,
-    /// What became of the attempts.
+    /// The errors of all attempts.
     pub tried: Vec<String>,
     /// The last error of a server.
     pub last: Option<CallError>,
     pub has_run: bool,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum Attempt {
     /// The call is over.
     Over(Result<Outcome, CallError>),
-    /// It came to nothing.
+    /// The attempt failed.
     Failed(CallError, AttemptOutcome),
-    /// The metaserver has placed it elsewhere, or ended it, meanwhile.
+    /// The metaserver has meanwhile moved or ended the call.
     Overtaken,
 }
 
-/// What a failed attempt means for the next.
+/// What the error of an attempt means for the next attempt.
 pub(super) fn ended(error: &CallError) -> AttemptOutcome {
     match error {
         CallError::Lost(_)
@@ -115,7 +115,7 @@ pub(super) fn ended(error: &CallError) -> AttemptOutcome {
 }
 
 impl<'a> RoutedCall<'a> {
-    /// One that has asked nobody yet.
+    /// A call that has asked no metaserver yet.
     pub fn new(
         inner: Arc<Inner>,
         known: Arc<KnownRoutine>,
@@ -142,7 +142,7 @@ impl<'a> RoutedCall<'a> {
 }
 
 impl RoutedCall<'_> {
-    /// The time that is left, if it is bounded.
+    /// The time that is left. `None`: no limit.
     pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -159,7 +159,8 @@ impl RoutedCall<'_> {
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))
     }
 
-    /// What an error means for a call that its client has not cancelled: one that was stopped all the same is broken.
+    /// The error of a call that its client did not cancel. A call that was stopped all the same is a server's
+    /// fault.
     fn unasked(&self, error: CallError) -> CallError {
         match error {
             CallError::Cancelled(_) if self.left().is_err() => self.too_late(),
@@ -175,14 +176,15 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// Asks where to go, if that was not asked yet.
+    /// Asks the metaserver for a place, unless that was done.
     fn request_place(&mut self) -> Result<(), CallError> {
         while self.place_request.is_none() {
             let meta = self.inner.metaserver(self.left()?)?;
             if self.request_place_on(&meta, false)?
                 && let (Some((_, ticket)), Some(over)) = (&self.place_request, &self.unreported)
             {
-                // What the connection before was told is lost with it, perhaps. That this one is lost, too, shows below.
+                // A report on the old connection may be lost with it. Below shows whether this connection is
+                // lost too.
                 let _lost = meta.link.over(ticket.stream, over);
                 self.is_reattaching = true;
             }
@@ -190,8 +192,8 @@ impl RoutedCall<'_> {
         Ok(())
     }
 
-    /// Asks where to go; false: this connection is lost. With `soon` it is sent by [`Link::send_soon`], and nobody is waited for:
-    /// then the caller says that the connection is lost.
+    /// Asks for a place on this connection; false: the connection is lost. With `soon`, [`Link::send_soon`]
+    /// sends the request and nothing waits; then the caller reports a lost connection.
     pub fn request_place_on(&mut self, meta: &Client, soon: bool) -> Result<bool, CallError> {
         let left = self.left()?;
         (self.is_reattaching, self.unknown_to_metaserver) = (false, false);
@@ -218,7 +220,7 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// Waits until there is a place.
+    /// Waits for a place.
     pub(super) fn place(
         &mut self,
         control: &Control,
@@ -226,7 +228,7 @@ impl RoutedCall<'_> {
     ) -> Result<Placement, CallError> {
         loop {
             if self.place_request.is_none() && self.has_run && !self.placing.idempotent {
-                // A metaserver that has forgotten the attempt would have it run twice.
+                // A metaserver that has forgotten the attempt would run the call twice.
                 return Err(CallError::NoServer { text: String::new(), has_not_run: false });
             }
             self.request_place()?;
@@ -236,7 +238,7 @@ impl RoutedCall<'_> {
             let Some((meta, ticket)) = &mut self.place_request else { continue };
             match ticket.wait(Some(Instant::now() + SLICE), interrupted) {
                 Ok(Ok(Answer::Placed(placed))) => {
-                    // What is known of an attempt that is over may have been said before that was.
+                    // The metaserver may have sent this before the attempt was over.
                     if std::mem::take(&mut self.is_reattaching)
                         && self.at.as_ref() == Some(&attempt(&placed))
                     {
@@ -260,7 +262,7 @@ impl RoutedCall<'_> {
                     return Err(CallError::of(failure, &self.known.interface.name));
                 }
                 Err(CallError::TimedOut(_)) => {
-                    // The metaserver says it too; but it may be gone.
+                    // The metaserver enforces this limit too, but it may be gone.
                     meta.link.beat();
                     self.left()?;
                 }
@@ -273,7 +275,7 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// Runs it, wherever that is possible.
+    /// Runs the call on any server that can.
     pub fn run(
         &mut self,
         control: &Control,
@@ -300,10 +302,10 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// An attempt has come to nothing.
+    /// An attempt has failed.
     ///
     /// # Errors
-    /// There is not to be another.
+    /// No further attempt is allowed.
     pub(super) fn failed(
         &mut self,
         placed: &Placement,
@@ -316,7 +318,7 @@ impl RoutedCall<'_> {
         let over = over(placed, ended);
         self.unreported = Some(over);
         self.report(&over);
-        // What was lost may not be placed again by a metaserver that does not know it.
+        // A metaserver that does not know a lost attempt must not place the call again.
         let unknown = self.place_request.is_none() || self.is_reattaching;
         if unknown && ended == AttemptOutcome::Broken && !self.placing.idempotent {
             self.leave_stream();
@@ -355,7 +357,7 @@ impl RoutedCall<'_> {
                 } else {
                     AttemptOutcome::Broken
                 };
-                // The connection was not there yet: nothing has been sent.
+                // The connection did not exist yet, so nothing was sent.
                 let ended = if matches!(error, CallError::Lost(_)) {
                     AttemptOutcome::NotBegun
                 } else {
@@ -380,8 +382,8 @@ impl RoutedCall<'_> {
             }
             let way = CallRoute { time: left, placed: Some(placed), ..CallRoute::default() };
             let begun = client.send(&self.known, checked, Vec::new(), way, interrupted);
-            // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
-            // for granted then that nothing is written there any more.
+            // Before the memory is given back. A thread that cancels now finds no stream and waits for the
+            // lock; after that nothing is written to the memory.
             if let Ok(call) = &begun {
                 control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
                 if control.is_cancelled() {
@@ -409,7 +411,7 @@ impl RoutedCall<'_> {
         attempt
     }
 
-    /// Waits for the end of an attempt, while the metaserver may have something else to say.
+    /// Waits for the end of an attempt, and listens to the metaserver meanwhile.
     fn await_end(
         &mut self,
         mut call: Call<'_>,
@@ -455,7 +457,7 @@ impl RoutedCall<'_> {
             return Attempt::Over(Err(error));
         }
         if !self.may_leave(control) {
-            // A server that calls a function has begun, whatever it says.
+            // A server that calls a function has begun to run the call.
             return Attempt::Over(Err(match error.has_not_run() {
                 true => CallError::Server(format!("{error}, after it had called a function")),
                 false => error,
@@ -465,7 +467,7 @@ impl RoutedCall<'_> {
         Attempt::Failed(error, how)
     }
 
-    /// A function that the routine calls: this thread calls it, or the one that waits.
+    /// Runs a callback in this thread, or hands it to the waiting thread.
     fn serve(
         &mut self,
         call: &Call<'_>,
@@ -482,16 +484,16 @@ impl RoutedCall<'_> {
         Ok(())
     }
 
-    /// Whether an attempt may be left for another: not if functions of the program were called in it, unless the routine may
-    /// run twice.
+    /// Whether the call may leave this attempt for another. It may not after a callback has run, unless the
+    /// routine may run twice.
     fn may_leave(&self, control: &Control) -> bool {
         let twice = self.placing.idempotent;
         let apart = control.completion.as_ref().is_none_or(|completion| completion.leave(twice));
         apart && (twice || !self.called)
     }
 
-    /// Whether the metaserver has something else to say of a call that runs. One that is gone says nothing: then the next is
-    /// told of the call, which would take it for given up otherwise.
+    /// Whether the metaserver has moved or ended the running call. If the metaserver is gone, the client
+    /// tells the next one of the call, which would otherwise count as abandoned.
     fn is_superseded(&mut self, placed: &Placement) -> bool {
         let answered = self.place_request.as_ref().map(|(_, ticket)| ticket.is_answered());
         match &mut self.place_request {
@@ -511,12 +513,12 @@ impl RoutedCall<'_> {
                         self.inner.lost(meta);
                         self.leave_stream();
                     }
-                    // It does not know the call, which goes on all the same; a place for one more is not wanted.
+                    // The new metaserver does not know the call. The call goes on and needs no other place.
                     Ok(_) => {
                         self.leave_stream();
                         self.unknown_to_metaserver = true;
                     }
-                    // The connection is lost: the next is asked.
+                    // The connection is lost; the client asks the next metaserver.
                     Err(_) => self.leave_stream(),
                 }
                 false
@@ -528,7 +530,7 @@ impl RoutedCall<'_> {
         }
     }
 
-    /// Asks the next metaserver for a call that runs.
+    /// Tells the next metaserver of the running call.
     fn reattach(&mut self) {
         if let Some((meta, _)) = self.place_request.take() {
             self.inner.lost(&meta);
@@ -537,24 +539,24 @@ impl RoutedCall<'_> {
             return;
         }
         if let Some(meta) = Inner::at_hand(&self.inner) {
-            // What is wrong otherwise the call's end shows.
+            // Any other error shows when the call ends.
             self.is_reattaching = self.request_place_on(&meta, false).unwrap_or(false);
         }
     }
 
-    /// The stream at the metaserver is of no use any more.
+    /// Gives up the stream at the metaserver.
     fn leave_stream(&mut self) {
         self.place_request = None;
         self.is_reattaching = false;
     }
 
-    /// Whether results may have been written over arguments: then the call cannot be sent again.
+    /// Whether results may have overwritten arguments. Then the call cannot be sent again.
     fn arguments_overwritten(&self, call: &Call<'_>) -> bool {
         call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream)
     }
 }
 
-/// An attempt and where it is: metaservers that know nothing of each other may use the same numbers.
+/// Ticket and server of an attempt. Both are needed: two unrelated metaservers may use the same ticket.
 pub(super) fn attempt(placed: &Placement) -> (kumi_rpc::Ticket, String) {
     (placed.ticket, placed.address.clone())
 }

@@ -1,4 +1,4 @@
-//! Waiting for news of several calls, wherever they come from.
+//! Wait for events of several calls on any connections, with a wake-up from other threads.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,28 +13,28 @@ use super::CallError;
 use super::completion::Completion;
 use super::link::{Link, Reader};
 
-/// What wakes a thread that waits for several calls. It may be rung from any thread, before the wait too.
+/// Wakes a thread that waits for several calls. Any thread may set it, also before the wait begins.
 #[derive(Debug)]
 pub struct WakeEvent {
     rung: UnixStream,
     ringing: UnixStream,
 }
 
-/// Bells that ring together.
+/// Wake events that are set together.
 #[derive(Debug, Default)]
 pub struct WakeEvents {
     all: Mutex<Vec<Arc<WakeEvent>>>,
 }
 
-/// Tells whether there is something to be done by who waits for a call. It may outlive the call.
+/// Tells whether the thread that waits for a call has something to do. It may outlive the call.
 #[derive(Debug, Clone)]
 pub struct CallWatch(Source);
 
 #[derive(Debug, Clone)]
 enum Source {
-    /// A stream of a connection that is read by who waits.
+    /// A stream of a connection that the waiting thread reads itself.
     Stream(Arc<Link>, u32),
-    /// A thread that runs the call.
+    /// A thread of its own runs the call.
     Meeting(Arc<Completion>),
 }
 
@@ -43,17 +43,17 @@ impl WakeEvents {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings them.
+    /// Sets all of them.
     pub fn ring(&self) {
         self.lock().iter().for_each(|wake_event| wake_event.ring());
     }
 
-    /// This one rings with them from now on.
+    /// Adds one.
     pub fn add(&self, wake_event: &Arc<WakeEvent>) {
         self.lock().push(Arc::clone(wake_event));
     }
 
-    /// It rings with them no more.
+    /// Removes one.
     pub fn remove(&self, wake_event: &Arc<WakeEvent>) {
         self.lock().retain(|other| !Arc::ptr_eq(other, wake_event));
     }
@@ -68,7 +68,7 @@ impl CallWatch {
         CallWatch(Source::Meeting(Arc::clone(completion)))
     }
 
-    /// Whether the call is over; does not wait.
+    /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.0 {
@@ -77,7 +77,7 @@ impl CallWatch {
         }
     }
 
-    /// Whether the call is over, or its routine calls a function; does not wait.
+    /// Whether the call is over or its routine calls a function. Does not wait.
     #[must_use]
     pub fn has_news(&self) -> bool {
         match &self.0 {
@@ -87,7 +87,7 @@ impl CallWatch {
     }
 }
 
-/// A bell that rings when there is news of calls, until this goes.
+/// Registers a wake event with several calls; dropping this removes it.
 struct Subscription<'b> {
     wake_event: &'b Arc<WakeEvent>,
     links: Vec<&'b Arc<Link>>,
@@ -123,7 +123,7 @@ impl Drop for Subscription<'_> {
 }
 
 impl WakeEvent {
-    /// A silent one.
+    /// An event that is not set.
     ///
     /// # Errors
     /// The process has too many files open.
@@ -134,17 +134,18 @@ impl WakeEvent {
         Ok(Arc::new(WakeEvent { rung, ringing }))
     }
 
-    /// Wakes who waits.
+    /// Wakes the waiting thread.
     pub fn ring(&self) {
-        // If there is no room for it, it rings already; the other end is here.
+        // A full socket means that the event is set already.
         let _rings = (&self.ringing).write(&[1]);
     }
 
-    /// Waits until there is news of one of the calls (it is over, or its routine calls a function, which a wait for the call then
-    /// calls) or it may be so, until it rings, or a signal comes. At most for so long; who waits looks at the calls and comes again.
+    /// Waits until a call may have news, the event is set, a signal arrives, or `time` is over. A call has
+    /// news when it is over or when its routine calls a function, which a wait for that call then runs. The
+    /// caller looks at its calls and waits again.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn wait(
         self: &Arc<WakeEvent>,
         calls: &[CallWatch],
@@ -162,13 +163,13 @@ impl WakeEvent {
         Ok(())
     }
 
-    /// Sleeps until something comes over one of the connections; true: it has rung, or a signal came.
+    /// Sleeps until one of the connections has input. True: the event was set, or a signal came.
     fn sleep(&self, links: &[&Arc<Link>], time: Duration) -> Result<bool, CallError> {
         let mut sockets: Vec<BorrowedFd<'_>> = Vec::new();
         for link in links {
             match link.reader() {
                 Reader::Nobody(socket) => sockets.push(socket),
-                // It rings when it has read something, and when it reads no more.
+                // The reading thread sets the event when it has read something, and when it stops reading.
                 Reader::Another => {}
                 Reader::NotNeeded => return Ok(false),
             }
@@ -176,7 +177,7 @@ impl WakeEvent {
         let all = [self.rung.as_fd()].into_iter().chain(sockets);
         let mut polled: Vec<PollFd<'_>> =
             all.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
-        // Not less than was asked for, or it would be asked again and again.
+        // Rounded up, or the thread would wake too early again and again.
         let time =
             PollTimeout::try_from(time.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
         match poll(&mut polled, time) {
@@ -187,7 +188,7 @@ impl WakeEvent {
         Ok(self.drain())
     }
 
-    /// Whether it has rung; from then on it is silent.
+    /// Whether the event is set; clears it.
     fn drain(&self) -> bool {
         let (mut rang, mut heard) = (false, [0; 64]);
         while let Ok(count) = (&self.rung).read(&mut heard) {

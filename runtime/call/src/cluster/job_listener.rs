@@ -1,4 +1,4 @@
-//! Where rank 0 of a job comes back: a port that the cluster's nodes reach.
+//! Listener to which rank 0 of a job connects, on a port that the cluster's nodes reach.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use nix::unistd::geteuid;
 
 use super::Jobs;
 
-/// The command for this cluster. Tokens of the server's user are not for jobs.
+/// The command `kumi` for this cluster, without the call tokens of the server's user.
 pub fn kumi(jobs: &Jobs) -> Command {
     let mut command = Command::new(&jobs.kumi);
     command.env("KUMI_CLUSTER", &jobs.cluster).env("KUMI_DIR", &jobs.folder);
     command.env_remove("KUMI_CALL_TOKEN").stdin(Stdio::null());
-    // Another user's slot may be in a folder that is not for it.
+    // The current folder may be closed to the slot's user.
     let own = std::env::current_dir().and_then(|folder| folder.metadata());
     if own.is_err() {
         command.current_dir("/");
@@ -24,15 +24,15 @@ pub fn kumi(jobs: &Jobs) -> Command {
     command
 }
 
-/// What a command of ours says of itself.
+/// The text of a line that the command wrote for its own part.
 pub fn own(line: &str) -> Option<&str> {
     line.strip_prefix("kumi: ")
 }
 
-/// A port of this machine that the cluster's nodes reach, at the address from which packets to the first of them would go.
+/// Opens a port on the address from which packets to the first node would go, so that the nodes reach it.
 ///
 /// # Errors
-/// A sentence that says what to do.
+/// A message that says what to do.
 pub fn open(jobs: &Jobs) -> Result<TcpListener, String> {
     let output = kumi(jobs).args(["cluster", "status", "--json"]).output();
     let output = output.map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
@@ -62,7 +62,7 @@ pub fn open(jobs: &Jobs) -> Result<TcpListener, String> {
     })
 }
 
-/// The network of the nodes, when they are namespaces of this machine, which reach each other only.
+/// The network namespace of the nodes, if they are namespaces of this machine that reach only each other.
 fn inside(jobs: &Jobs) -> Result<Option<File>, String> {
     let inside = Path::new("/run/netns").join(format!("kumi-{}-0", jobs.cluster));
     if !inside.exists() {

@@ -1,4 +1,4 @@
-//! The command `kumi run` that follows a job, and the wait for its rank 0.
+//! Start of a job with `kumi run`, and the wait for its rank 0.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,27 +19,27 @@ use super::rank_connection::{Key, RankConnection, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
 
-/// Connections at once that have not shown that they are rank 0.
+/// Most connections at a time that have not proved to be rank 0.
 const STRANGERS: usize = 16;
-/// Bytes of a line that is passed on at a time.
+/// Bytes of a line passed on at once.
 const MOST_LINE: u64 = 16 << 10;
-/// How often is looked whether somebody has come.
+/// How often to check for a new connection.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a job has to end by itself, when it is asked to.
+/// How long a job may take to end by itself.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// What is known of the command.
+/// State of the command.
 #[derive(Debug, Default)]
 struct State {
-    /// How it has ended.
+    /// Its exit status.
     ended: Option<ExitStatus>,
-    /// The last that it has said for itself.
+    /// Its last message.
     said: String,
-    /// The connection to rank 0, which is shut when the command has ended.
+    /// The connection to rank 0, shut down when the command has ended.
     stream: Option<TcpStream>,
 }
 
-/// A job that runs, or is about to.
+/// A job that is starting or running.
 #[derive(Debug)]
 pub struct LaunchedJob {
     pid: Pid,
@@ -51,10 +51,10 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 }
 
 impl LaunchedJob {
-    /// Has a job started, and waits for its rank 0 at this port.
+    /// Starts a job and waits for its rank 0 on this port.
     ///
     /// # Errors
-    /// A sentence that says what to do.
+    /// A message that says what to do.
     pub fn start(
         jobs: &Jobs,
         listener: &TcpListener,
@@ -66,12 +66,12 @@ impl LaunchedJob {
         let key = random().map_err(failed)?;
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = kumi(jobs);
-        // Ranks that take no notice of signals end too.
+        // Ranks that ignore signals end too.
         command.args(["run", "--kill", "-n", &ranks.to_string(), "--name", name, "--"]);
         command.arg(program);
         command.env(VARIABLE, format!("{address} {}", blake3::Hash::from_bytes(key)));
         command.stderr(Stdio::piped());
-        // Who kills this process and its group leaves the command the time to end the job.
+        // If this process and its group are killed, the command still has the time to end the job.
         command.process_group(0);
         end_with_parent(&mut command, Signal::SIGTERM);
         let child = command.spawn().map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
@@ -81,7 +81,7 @@ impl LaunchedJob {
         Ok((launched, link))
     }
 
-    /// Follows the command to its end, on a thread.
+    /// Follows the command to its end, in a thread.
     pub(super) fn attended(mut child: Child) -> Result<LaunchedJob, String> {
         let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
         let pid = Pid::from_raw(pid);
@@ -91,12 +91,12 @@ impl LaunchedJob {
             if let Some(stderr) = stderr {
                 pass_on(stderr, &of);
             }
-            // It is waited for first, so that its number is nobody else's as long as no end is known.
+            // The end is waited for first, so that the process number is not reused before the end is known.
             let _ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let mut state = lock(&of);
             state.ended = Some(child.wait().unwrap_or(ExitStatus::from_raw(1 << 8)));
             if let Some(stream) = &state.stream {
-                // It may be shut already.
+                // It may be shut down already.
                 let _shut = stream.shutdown(Shutdown::Both);
             }
         });
@@ -108,7 +108,7 @@ impl LaunchedJob {
         let (known, come) = sync_channel(1);
         let mut strangers = VecDeque::new();
         loop {
-            // Nobody has come, or has gone already.
+            // No connection waits, or it is gone already.
             if let Ok((stream, _)) = listener.accept()
                 && let Ok(stranger) = PendingConnection::greet(stream, *key, known.clone())
             {
@@ -143,20 +143,20 @@ impl LaunchedJob {
         }
     }
 
-    /// Why it has ended, when the connection to rank 0 has: as the protocol's details of crashes, and a sentence.
+    /// Why the job ended after its connection closed: the protocol's crash detail, and a message.
     pub fn verdict(&self) -> (i64, String) {
         self.give_time(LEAVE);
         let code = lock(&self.state).ended.and_then(|status| status.code()).unwrap_or(1);
-        // `kumi run` tells of signals as shells do.
+        // `kumi run` reports signals as shells do.
         let detail = if code > 128 { code - 128 } else { -1 - code };
         (i64::from(detail), self.said())
     }
 
-    /// Ends the job, unless it has ended.
+    /// Kills the job unless it has ended.
     pub fn kill(&self) {
         let state = lock(&self.state);
         if state.ended.is_none() {
-            // Not waited for yet, so it is still there.
+            // Not reaped yet, so the process number is still valid.
             let _sent = kill(self.pid, Signal::SIGTERM);
         }
     }
@@ -170,7 +170,7 @@ impl LaunchedJob {
 }
 
 impl Drop for LaunchedJob {
-    /// Ends the job, unless it does so by itself.
+    /// Ends the job unless it ends by itself in time.
     fn drop(&mut self) {
         if let Some(stream) = &lock(&self.state).stream {
             // Rank 0 may have closed it.
@@ -183,18 +183,18 @@ impl Drop for LaunchedJob {
     }
 }
 
-/// What the command and the ranks say goes where our own errors go; the command's last word is kept.
+/// Passes the output of command and ranks on to standard error, and keeps the command's last message.
 fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // Ranks may write lines without an end.
+        // Ranks may write lines of any length.
         match (&mut reader).take(MOST_LINE).read_until(b'\n', &mut line) {
             Ok(1..) => {}
             Ok(0) | Err(_) => return,
         }
-        // Nobody may read it.
+        // Standard error may be closed.
         let _written = io::stderr().write_all(&line);
         if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
             said.clone_into(&mut lock(state).said);
@@ -202,15 +202,16 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
     }
 }
 
-/// Who has come and not shown yet that it is rank 0.
+/// A connection that has not proved to be rank 0.
 struct PendingConnection {
     stream: TcpStream,
-    /// Whether it has shown that it is, or has gone.
+    /// Whether the proof has succeeded or failed.
     done: Arc<AtomicBool>,
 }
 
 impl PendingConnection {
-    /// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds, and less if many come.
+    /// Checks in a thread whether a connection is from rank 0. A connection has some seconds, or less if many
+    /// come.
     fn greet(
         stream: TcpStream,
         key: Key,
@@ -222,7 +223,7 @@ impl PendingConnection {
             let accepted = RankConnection::accept(stream, &key);
             done.store(true, Ordering::SeqCst);
             if let Ok(link) = accepted {
-                // A second rank 0 is none of this job.
+                // A second rank 0 does not belong to this job.
                 let _second = known.try_send(link);
             }
         });
@@ -233,9 +234,10 @@ impl PendingConnection {
         !self.done.load(Ordering::SeqCst)
     }
 
-    /// A newcomer is listened to instead: rank 0 says who it is at once, and tries again if it could not.
+    /// Evicts this connection for a newer one. Rank 0 identifies itself at once, and tries again if it was
+    /// evicted.
     fn evict(&self) {
-        // It may have gone just now.
+        // It may be closed already.
         let _shut = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -268,7 +270,7 @@ mod tests {
             link.stream().and_then(|it| it.peer_addr()).ok(),
             other.stream().and_then(|it| it.local_addr()).ok()
         );
-        // Those who came first were shown out.
+        // The first connections were evicted.
         let mut first = &silent[0];
         assert_eq!(first.read(&mut [0]).expect("the end"), 0);
         job.kill();

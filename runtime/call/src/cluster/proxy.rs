@@ -1,4 +1,4 @@
-//! The slot of a parallel routine, as its server sees it: it has a job do the work.
+//! Proxy slot of a parallel routine: to its server a slot, it lets a job do the work.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,10 +18,10 @@ pub(crate) struct Proxy {
     interface: Interface,
     jobs: Jobs,
     setup: Vec<u8>,
-    /// Opened by the user that this process was before, for one job: by the next the cluster may have gone and come again,
-    /// and with it the network in which this is a port.
+    /// The port opened by the process's former user, good for one job. Before the next job the cluster may
+    /// restart, and with it the network namespace of this port.
     job_listener: Option<TcpListener>,
-    /// Whether a job has come back through that.
+    /// Whether a job has already connected to that port.
     outdated: bool,
     running: Option<RunningJob>,
 }
@@ -30,16 +30,16 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct RunningJob {
     ranks: u64,
-    /// Before the job, which ends when this is closed.
+    /// Dropped before the job, which ends when this closes.
     link: RankConnection,
     job: LaunchedJob,
 }
 
 impl Proxy {
-    /// A proxy without a job: that is started for the first call.
+    /// A proxy without a job; the first call starts one.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     pub fn new(
         interface: &Interface,
         json: &str,
@@ -62,7 +62,7 @@ impl Proxy {
         })
     }
 
-    /// Has the job call the routine with what lies in the arena.
+    /// Lets the job run the routine on the arguments in the arena.
     pub fn call(&mut self, arena: &Arena, slots: &[Slot]) -> Reply {
         let ranks = match self.ranks(arena, slots) {
             Ok(ranks) => ranks,
@@ -73,7 +73,7 @@ impl Proxy {
         };
         let running = match self.running.take().filter(fits) {
             Some(running) => Ok(running),
-            // As this user it cannot be opened again.
+            // This user cannot open it again.
             None if self.outdated => return Reply::Outdated,
             None => self.start(ranks),
         };
@@ -99,7 +99,7 @@ impl Proxy {
         }
     }
 
-    /// The ranks of a call, by its scalars in the arena.
+    /// The number of ranks for a call, from its scalars in the arena.
     fn ranks(&self, arena: &Arena, slots: &[Slot]) -> Result<u64, String> {
         let scalar = |(index, slot): (usize, &Slot)| {
             let param = self.interface.params.get(index)?;
@@ -141,7 +141,7 @@ impl RunningJob {
             }
         }
         let reply = self.link.receive(MOST)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // A rank has nothing else to say; what its routine makes of it is not passed on to the server.
+        // A rank says nothing else. Other bytes may come from the routine and must not reach the server.
         let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
         };
@@ -159,7 +159,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A job whose rank 0 answers the first call with this, and goes.
+    /// A job whose rank 0 answers the first call with these bytes and leaves.
     fn job(interface: &Interface, answer: Vec<u8>) -> (RunningJob, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -199,7 +199,7 @@ mod tests {
             rank.join().expect("rank 0");
             let begin = Instant::now();
             while running.link.is_open() {
-                // A busy machine may take its time to tell.
+                // A busy machine may take its time.
                 assert!(begin.elapsed() < Duration::from_secs(60), "it has gone");
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,4 +1,4 @@
-//! A rank of a job: rank 0 gets orders from the proxy, all ranks carry them out.
+//! Rank of a parallel routine's job: rank 0 gets orders from the proxy, and all ranks carry them out.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,13 +18,13 @@ use crate::layout::Slot;
 use crate::native::{Arena, Linked, LinkedRoutine, end_now};
 use crate::slot_protocol::{MOST, Order, Reply};
 
-/// Milliseconds between looks at the connection to the proxy.
+/// Milliseconds between checks of the connection to the proxy.
 const LOOK: u16 = 200;
 
-/// Serves calls until the proxy has no more.
+/// Serves calls until the proxy closes the connection.
 ///
 /// # Errors
-/// A sentence; the process is to end then, and with it the job.
+/// An error message. The process must end then, and with it the job.
 pub(crate) fn run(routines: &[Linked], ranks: &dyn RankLibrary) -> Result<(), String> {
     let rank = ranks.join()?;
     let busy = Arc::new(AtomicBool::new(true));
@@ -79,7 +79,7 @@ fn lost(error: io::Error) -> String {
     format!("the connection to the server is lost: {error}")
 }
 
-/// Connects to the proxy. Its first message shows that it knows this rank.
+/// Connects to the proxy, whose first message proves that it knows the key.
 fn connect() -> Result<(RankConnection, Vec<u8>), String> {
     let said = std::env::var(VARIABLE).unwrap_or_default();
     let parsed = said.split_once(' ').and_then(|(address, digits)| {
@@ -91,9 +91,11 @@ fn connect() -> Result<(RankConnection, Vec<u8>), String> {
     })
 }
 
-/// Ends this process when the proxy has gone: at once during a call, else when it has had time to end by itself.
+/// Ends this process after the proxy has gone: at once during a call, otherwise after a time to end by
+/// itself.
 fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
-    // Not waited for without an end: a routine that closes this descriptor closes the connection only when nobody waits at it.
+    // With a time limit: a routine may close this descriptor, and the connection closes only if no thread
+    // waits on it.
     while is_open(stream) {}
     for _ in 0..50 {
         if busy.load(Ordering::SeqCst) {
@@ -104,7 +106,7 @@ fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
     end_now();
 }
 
-/// Waits a little; whether the connection is still there.
+/// Waits a little. Returns whether the connection is still open.
 fn is_open(stream: &std::net::TcpStream) -> bool {
     let mut watched = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     if !matches!(poll(&mut watched, LOOK), Ok(_) | Err(Errno::EINTR)) {
@@ -112,18 +114,18 @@ fn is_open(stream: &std::net::TcpStream) -> bool {
     }
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     match recv(stream.as_raw_fd(), &mut [0], flags) {
-        // It is the other thread's to read.
+        // The other thread reads the input.
         Ok(1..) => {
             std::thread::sleep(Duration::from_millis(20));
             true
         }
-        // A signal of the routine's, or there is nothing.
+        // A signal of the routine, or no event.
         Err(Errno::EINTR | Errno::EAGAIN) => true,
         Ok(0) | Err(_) => false,
     }
 }
 
-/// What the proxy says next, at rank 0; nothing at its end.
+/// The proxy's next message, at rank 0. Empty at the end.
 fn next(link: &mut Option<RankConnection>, most: usize) -> Result<Vec<u8>, String> {
     match link {
         Some(link) => Ok(link.receive(most).map_err(lost)?.unwrap_or_default()),
@@ -131,7 +133,7 @@ fn next(link: &mut Option<RankConnection>, most: usize) -> Result<Vec<u8>, Strin
     }
 }
 
-/// What rank 0 has, at all ranks.
+/// Copies bytes of rank 0 to all ranks.
 fn shared(ranks: &dyn RankLibrary, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut length = (bytes.len() as u64).to_le_bytes();
     ranks.broadcast(&mut length)?;
@@ -143,7 +145,7 @@ fn shared(ranks: &dyn RankLibrary, mut bytes: Vec<u8>) -> Result<Vec<u8>, String
     Ok(bytes)
 }
 
-/// An order to run: the bytes of memory, and the places in it, which are inside.
+/// Decodes an order to run: the bytes of memory, and the places inside it.
 fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
     let (bytes, order) = order.split_first_chunk()?;
     let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
@@ -152,7 +154,7 @@ fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
     slots.iter().all(inside).then_some((bytes, slots))
 }
 
-/// Puts the arguments to their places: small ones at all ranks, arrays where the description has them.
+/// Copies the arguments to their places: small ones at all ranks, arrays as the description says.
 fn arguments(
     interface: &Interface,
     slots: &[Slot],
@@ -179,10 +181,10 @@ fn arguments(
     Ok(())
 }
 
-/// Sets the limits of the server. What the library has mapped for the ranks is no concern of the routine's.
+/// Sets the server's limits. The memory that the ranks' library has mapped does not count.
 fn limit(setup: &Setup) -> Result<(), String> {
     let failed = |what: &str, why: String| format!("the limit of {what} cannot be set: {why}");
-    // What a crash would leave has the caller's data in it.
+    // A core file would contain the caller's data.
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|errno| failed("cores", errno.to_string()))?;
     let files = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(soft), hard));

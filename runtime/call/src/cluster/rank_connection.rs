@@ -1,7 +1,8 @@
-//! The connection between a proxy and rank 0 of its job: who is at the other end, messages, and bytes of arguments.
+//! Authenticated connection between a proxy and rank 0 of its job.
 //!
-//! Each end proves that it knows the key without sending it: both have chosen 32 bytes, and show a keyed hash of their role and
-//! these. Behind that a message is its length in 4 bytes and itself. Bytes of arguments have no lengths: both ends know them.
+//! Each end proves that it knows the key without sending it. Both choose 32 random bytes, and send a keyed
+//! hash of their role and all these bytes. Afterwards a message is its length in 4 bytes and its content.
+//! Bytes of arguments have no length, because both ends know it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,30 +12,30 @@ use std::time::{Duration, Instant};
 use crate::layout::Slot;
 use crate::native::Arena;
 
-/// What both ends know.
+/// The shared key.
 pub type Key = [u8; 32];
 
-/// Longest message, in bytes: a description of the greatest length, as text in JSON.
+/// Longest message in bytes: the longest description, as a JSON string.
 const MOST: usize = 8 << 20;
-/// Bytes that are copied at a time.
+/// Bytes copied at once.
 const PIECE: usize = 256 << 10;
-/// How long a peer has to say who it is. A rank may wait for its turn meanwhile.
+/// How long a peer may take to identify itself. A rank may wait for its turn meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often rank 0 tries again when it was turned away, and after how long.
+/// How often rank 0 tries again after a refusal, and the pause before.
 const AGAIN: u32 = 60;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes that nobody can guess.
+/// Random bytes that nobody can guess.
 ///
 /// # Errors
-/// The system has none.
+/// The system has no random bytes.
 pub fn random() -> io::Result<Key> {
     let mut bytes = Key::default();
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What shows that `role` knows the key. Hashes are compared in constant time.
+/// The proof that `role` knows the key. Hashes compare in constant time.
 fn proof(key: &Key, role: &[u8], rank: &Key, proxy: &Key) -> blake3::Hash {
     blake3::keyed_hash(key, &[role, rank, proxy].concat())
 }
@@ -43,7 +44,7 @@ fn refuse<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know the key"))
 }
 
-/// An end of the connection.
+/// One end of the connection.
 #[derive(Debug)]
 pub struct RankConnection(TcpStream);
 
@@ -62,7 +63,7 @@ impl RankConnection {
         Ok(self)
     }
 
-    /// What the other end shows, all of it until then: one that says a little now and then is as silent as any.
+    /// Receives the peer's 32 bytes before the deadline. Slow peers count as silent ones.
     fn key(&mut self, until: Instant) -> io::Result<Key> {
         let mut bytes = Key::default();
         let mut come = 0;
@@ -82,10 +83,10 @@ impl RankConnection {
         Ok(bytes)
     }
 
-    /// The proxy's end of a connection that has come.
+    /// The proxy's end of an accepted connection.
     ///
     /// # Errors
-    /// It is not from rank 0 of the job, or has gone.
+    /// The peer is not rank 0 of the job, or has gone.
     pub fn accept(stream: TcpStream, key: &Key) -> io::Result<RankConnection> {
         let (mut link, until) = (RankConnection::prepared(stream)?, Instant::now() + PATIENCE);
         let (rank, proxy) = (link.key(until)?, random()?);
@@ -96,10 +97,11 @@ impl RankConnection {
         link.known()
     }
 
-    /// Rank 0's end, and the proxy's first message. Where strangers have taken all places it tries again.
+    /// Connects rank 0, and receives the proxy's first message. It tries again if too many other connections
+    /// crowd it out.
     ///
     /// # Errors
-    /// Nobody is there, or somebody else.
+    /// No proxy answers, or the peer does not know the key.
     pub fn connect(address: &str, key: &Key) -> io::Result<(RankConnection, Vec<u8>)> {
         let address = address.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
         let closed = [
@@ -127,22 +129,22 @@ impl RankConnection {
         }
         link.0.write_all(proof(key, b"rank", &rank, &proxy).as_bytes())?;
         let mut link = link.known()?;
-        // Newcomers may have taken its place before it had shown what it knows.
+        // Newer connections may have evicted this one before its proof.
         let first = link.receive(usize::MAX)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok((link, first))
     }
 
-    /// Whether the other end is there still, and says nothing, which is not its turn.
+    /// Whether the other end is still there and silent, as it should be now.
     pub fn is_open(&self) -> bool {
         let peeked = self.0.set_nonblocking(true).and_then(|()| self.0.peek(&mut [0]));
         let waits = peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         self.0.set_nonblocking(false).is_ok() && waits
     }
 
-    /// The stream, to be watched or shut.
+    /// A second handle of the stream, to watch it or shut it down.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn stream(&self) -> io::Result<TcpStream> {
         self.0.try_clone()
     }
@@ -158,15 +160,15 @@ impl RankConnection {
         self.0.write_all(message)
     }
 
-    /// Waits for a message of at most `most` bytes; `None`: the other end has closed.
+    /// Waits for a message of at most `most` bytes. `None`: the other end has closed.
     ///
     /// # Errors
-    /// The other end has gone, or says what is none.
+    /// The other end has gone, or its message is malformed.
     pub fn receive(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
         let mut length = [0; 4];
         let begun = loop {
             match self.0.read(&mut length[..1]) {
-                // A signal of the routine's.
+                // A signal of the routine.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => break result?,
             }
@@ -184,7 +186,7 @@ impl RankConnection {
         Ok(Some(message))
     }
 
-    /// Sends what lies in an argument's place.
+    /// Sends the content of an argument's place.
     ///
     /// # Errors
     /// The other end has gone.
@@ -209,7 +211,7 @@ impl RankConnection {
     }
 }
 
-/// An argument's place in pieces: offsets and lengths in bytes.
+/// Splits an argument's place into pieces: offsets and lengths in bytes.
 pub fn pieces(slot: &Slot) -> impl Iterator<Item = (usize, usize)> {
     let (begin, end) = (slot.offset, slot.offset + slot.bytes);
     (begin..end).step_by(PIECE).map(move |offset| (offset, PIECE.min(end - offset)))

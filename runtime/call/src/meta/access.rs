@@ -1,4 +1,4 @@
-//! Who may ask and call, who may offer routines, and what clients show the servers they are sent to.
+//! Access checks of the metaserver, and the passes that clients show to servers.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::pass::Pass;
 use crate::server::refused;
 
 impl Member {
-    /// What a client shows this server for an attempt; empty: the server has no key for it.
+    /// The pass for an attempt at this server. Empty: the server has given no key.
     pub fn pass(&mut self, ticket: Ticket, routine: &str, user: &str) -> String {
         let Some(key) = &self.register.key else { return String::new() };
         self.passes += 1;
@@ -24,7 +24,7 @@ impl Member {
 }
 
 impl Dispatcher {
-    /// Whether somebody may come.
+    /// Whether this peer may connect.
     pub fn admit(&self, peer: &Peer, hello: &ClientHello, open: bool) -> Result<(), Failure> {
         if open {
             let text = "this metaserver wants TLS: give its address as tls://HOST:PORT";
@@ -37,7 +37,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whether a user still is one: the file may have changed since.
+    /// Whether a peer's user still exists. The user file may have changed.
     pub fn check(&self, peer: &Peer) -> Result<(), Failure> {
         let mut own = peer.user.borrow_mut();
         if let (Some(users), Some(user)) = (&self.config.users, own.as_mut()) {
@@ -46,7 +46,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The user whose call of a routine this is, if it may be called.
+    /// The user to whom a call of this routine is charged, if the user may call it.
     pub fn may_call(&mut self, peer: &Peer, routine: &str) -> Result<UserId, Failure> {
         self.check(peer)?;
         let user = self.users.number(&peer.user());
@@ -59,7 +59,7 @@ impl Dispatcher {
         }
         let weight = account.weight();
         drop(own);
-        // Number 0 is all those who are too many to be told apart: they would have each other's arrays and passes.
+        // Number 0 stands for all users beyond the limit, who would otherwise share arrays and passes.
         if user == 0 {
             let text = "this metaserver knows too many users; it is to be started anew";
             return Err(Failure::new(Code::Busy, 0, text));
@@ -70,7 +70,7 @@ impl Dispatcher {
         Ok(UserId(user))
     }
 
-    /// What is said of a name that no routine has now.
+    /// The failure for a routine that no server offers now.
     pub fn unknown(&self, peer: &Peer, routine: &str) -> Failure {
         if self.catalogue.had(routine) {
             let text = format!(
@@ -84,7 +84,7 @@ impl Dispatcher {
         Failure::new(Code::NoSuchRoutine, 0, format!("no server has a routine `{routine}`{near}"))
     }
 
-    /// Answers what a client asks for a routine.
+    /// Answers a client's request for a description.
     pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
         let allowed = self.may_call(peer, &name);
         if allowed.is_ok() && self.catalogue.find(&name).is_none() && self.waits_for_servers() {
@@ -111,7 +111,7 @@ impl Dispatcher {
         peer.tell(|rpc| rpc.names(stream, self.catalogue.names().filter(fits)));
     }
 
-    /// Whether somebody may offer routines, to whom data of others would go then.
+    /// Whether a peer may offer routines, and so receive other users' data.
     pub fn may_offer(&self, peer: &Peer) -> Result<(), Failure> {
         self.check(peer)?;
         if peer.user.borrow().as_ref().is_some_and(|user| !user.is_server()) {
@@ -125,7 +125,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whether a server may register as this one: its name and address may be those of another that is known.
+    /// Whether a server may register under this name and address. They may belong to another user's server.
     pub fn may_register(&self, peer: &Peer, register: &ServerRegistration) -> Result<(), Failure> {
         let identity = identity(&register.name, &reachable(&register.address, peer.from));
         match self.owners.get(&identity) {
@@ -137,7 +137,7 @@ impl Dispatcher {
         }
     }
 
-    /// Those whose tokens are not good any more: their calls do not wait longer, and their servers go.
+    /// Ends the waiting calls and the servers of users whose tokens are no longer valid.
     pub fn check_users(&mut self) {
         if self.config.users.is_none() {
             return;
@@ -154,7 +154,7 @@ impl Dispatcher {
                 out.push(*id);
             }
         }
-        // Its connection may last a while, but nothing goes there any more.
+        // The connection may stay open, but it gets no more calls.
         for id in out {
             self.counters.refused += 1;
             self.withdraw(id);

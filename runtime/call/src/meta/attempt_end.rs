@@ -1,4 +1,4 @@
-//! How attempts of calls end: what their clients say of it, and what their servers say.
+//! End of attempts, as clients and servers report it.
 
 use kumi_broker::{CallId, Event, Failure as Why, ServerId, Time};
 use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Ticket, Transfer};
@@ -6,13 +6,13 @@ use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Ticket, Transfer};
 use super::dispatcher::{Dispatcher, end_sending};
 use super::peer::Peer;
 
-/// How long a server may take to say how a call ended whose client has the results.
+/// How long a server may take to report the end of a call whose client has the results.
 const WORD: u64 = 30 * Time::SECOND;
-/// A client that kept a place for longer than this, of which its server heard nothing, has had a turn.
+/// A client that kept a place longer than this without coming to the server has used up its turn.
 const HELD: u64 = Time::SECOND;
 
 impl Dispatcher {
-    /// How an attempt went, as its client says.
+    /// A client reports the end of an attempt.
     pub fn over(&mut self, peer: &Peer, stream: u32, over: &AttemptReport) {
         let Ticket { call, attempt } = over.ticket;
         let now = self.now();
@@ -30,7 +30,7 @@ impl Dispatcher {
         let Some(running) =
             open.running.as_ref().filter(|running| running.ticket.attempt == attempt)
         else {
-            // Of an attempt that was given up already. If it has run all the same, that is enough.
+            // A report on an abandoned attempt. If the attempt ran anyway, no other is needed.
             if over.ended == AttemptOutcome::Done {
                 self.tell(Event::Cancel(CallId(call)));
             }
@@ -38,15 +38,15 @@ impl Dispatcher {
         };
         let server = running.server;
         if over.ended == AttemptOutcome::Done && !open.gone {
-            // Whether it has run, and how long, is the server's to say: a client could otherwise spoil the estimates for
-            // everybody, and have a slot given to others in which its routine runs.
+            // The server decides whether and how long the attempt ran. A client could otherwise spoil the
+            // estimates for everybody, or free a slot in which its routine still runs.
             open.said = Some((*over, now));
             return;
         }
         self.ended(call, over, server);
     }
 
-    /// The end of the present attempt of a call, by its client's word and, if it has run, its server's.
+    /// Ends the present attempt of a call, by the client's report and, if it ran, the server's.
     fn ended(&mut self, call: u64, over: &AttemptReport, server: ServerId) {
         let now = self.now();
         let Some(open) = self.calls.get_mut(&call) else { return };
@@ -55,7 +55,7 @@ impl Dispatcher {
         let sharers = running.sharers;
         let kept = running.awaited.is_some_and(|since| now.0.saturating_sub(since.0) > HELD);
         let from = open.request.site;
-        // A client that comes late with a ticket finds it spent: the server knows better what has run.
+        // A late client finds its ticket used up: the server knows better what has run.
         let has_run = matches!(open.fate, AttemptState::Completed(_) | AttemptState::Crashed);
         let ran = match open.fate {
             AttemptState::Completed(ns) => Some(ns as f64 / 1e9),
@@ -94,7 +94,7 @@ impl Dispatcher {
         }
     }
 
-    /// The server of a call of which the client has the results has spoken, or will not.
+    /// The server has reported the end of a call whose client has the results, or will not report it.
     pub fn end_said(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let said = open.said.take();
@@ -106,8 +106,8 @@ impl Dispatcher {
         }
     }
 
-    /// Asks servers once more for the ends of calls of which the clients have the results. One that does not answer for long is believed
-    /// not to run them.
+    /// Asks servers again for the ends of calls whose clients have the results. A server that stays silent
+    /// for long is believed not to run them.
     pub fn look_for_said(&mut self) {
         let now = self.now();
         let mut silent = Vec::new();
@@ -126,7 +126,7 @@ impl Dispatcher {
         silent.into_iter().for_each(|call| self.end_said(call));
     }
 
-    /// An attempt that is over for its client must not begin, or go on, at its server.
+    /// Tells the server that an attempt must not begin, or not go on.
     fn never(&mut self, ticket: Ticket, server: ServerId) {
         if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
             peer.tell(|rpc| rpc.stop(ticket));
@@ -134,7 +134,7 @@ impl Dispatcher {
     }
 }
 
-/// No more bytes than were announced: otherwise a client could make a path seem as fast as it likes.
+/// Limits a measurement to the announced bytes. A client could otherwise make a path look arbitrarily fast.
 fn most(moved: Transfer, bytes: u64) -> Transfer {
     Transfer { bytes: moved.bytes.min(bytes), ..moved }
 }

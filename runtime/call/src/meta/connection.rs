@@ -1,4 +1,4 @@
-//! A connection, from a client or from a server.
+//! Connection of a client or a server to the metaserver.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,18 +21,18 @@ use super::view;
 use crate::server::{HandshakePermit, evicted};
 use crate::socket::Socket;
 
-/// How long a stranger has to say who it is, and a peer to read what is its last.
+/// How long a peer has to identify itself, and to read the last message to it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are not written yet at which nothing more is read.
+/// Unwritten bytes at which nothing more is read.
 const BACKLOG: usize = 1 << 20;
-/// Bytes that are not written yet at which a connection is given up.
+/// Unwritten bytes at which the connection is closed.
 const MOST_BACKLOG: usize = 32 << 20;
-/// Most routines, and bytes of descriptions, of a server that registers.
+/// Most routines, and most bytes of descriptions, in a registration.
 const MOST_OFFERS: (usize, usize) = (4096, 64 << 20);
-/// Most tickets of a server that registers.
+/// Most tickets in a registration.
 const MOST_HOLDS: usize = 1 << 20;
 
-/// A server that has begun to register.
+/// A registration that is still arriving.
 struct PendingRegistration {
     register: ServerRegistration,
     offers: Vec<RoutineOffer>,
@@ -45,15 +45,15 @@ struct Connection {
     dispatcher: Rc<RefCell<Dispatcher>>,
     peer: Rc<Peer>,
     greeted: bool,
-    /// It should have begun with TLS and has not.
+    /// The peer should have begun with TLS and has not.
     open: bool,
-    /// It has not said who it is.
+    /// The peer has not identified itself.
     handshake_permit: Option<HandshakePermit>,
     coming: Option<PendingRegistration>,
     server: Option<ServerId>,
 }
 
-/// Serves a connection until it goes, or breaks the protocol.
+/// Serves a connection until the peer leaves or breaks the protocol.
 pub async fn run(
     dispatcher: Rc<RefCell<Dispatcher>>,
     (socket, open): (Socket, bool),
@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Looks at what has come.
+    /// Processes the input.
     fn look(&mut self, input: &mut Vec<u8>) {
         let mut begin = 0;
         while !self.peer.closing.get() {
@@ -150,13 +150,13 @@ impl Connection {
             }
         }
         input.drain(..begin);
-        // A long frame was read, and most are short.
+        // Releases the buffer after a long frame, since most are short.
         if input.is_empty() && input.capacity() > 4096 {
             *input = Vec::new();
         }
     }
 
-    /// The other side broke the protocol.
+    /// The peer broke the protocol.
     fn refuse(&mut self, why: &str) {
         tracing::debug!(why, "the protocol was broken");
         self.dispatcher.borrow_mut().counters.hostile += 1;
@@ -164,7 +164,7 @@ impl Connection {
         self.peer.close();
     }
 
-    /// The other side may not do what it asks for.
+    /// The peer may not do what it asks for.
     fn turn_away(&mut self, failure: Failure) {
         tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
         self.dispatcher.borrow_mut().counters.refused += 1;
@@ -227,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// What servers say.
+    /// Handles an event of a server.
     fn member(&mut self, event: MetaserverEvent) {
         let register = matches!(event, MetaserverEvent::Register(_));
         if register == (self.server.is_some() || self.coming.is_some()) {
@@ -282,7 +282,7 @@ impl Connection {
         coming.holds.extend_from_slice(tickets);
     }
 
-    /// All that was announced has come.
+    /// The registration is complete.
     fn complete(&mut self) {
         if let Some(PendingRegistration { register, offers, holds, .. }) =
             self.coming.take_if(|coming| coming.left == 0)

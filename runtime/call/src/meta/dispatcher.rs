@@ -1,5 +1,6 @@
-//! What a metaserver knows and decides: calls from their PLACE to their one end. Sockets are `connection`'s, servers
-//! `members`'.
+//! Central state of a metaserver, from the request of a place to the end of a call.
+//!
+//! The module `connection` has the sockets, and `members` the servers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -21,27 +22,28 @@ use super::peer::Peer;
 use super::startup_queue::{QueuedRequest, StartupQueue, StartupRequest};
 use super::store::Store;
 
-/// How long after its begin servers may be on their way that an earlier metaserver knew.
+/// How long after the start servers of an earlier metaserver may still register.
 const EARLY: u64 = 10 * Time::SECOND;
-/// Calls that are over and are shown.
+/// Number of finished calls that are shown.
 const MOST_RECENT: usize = 64;
 
-/// Where a call is.
+/// The present attempt of a call.
 #[derive(Debug)]
 pub struct CurrentAttempt {
     pub ticket: Ticket,
     pub server: ServerId,
     pub address: String,
     pub name: String,
-    /// Its path, and how many sent on it when it began; until its arguments have arrived.
+    /// Its path, and how many calls sent on it at the beginning. `None`: its arguments have arrived.
     pub sending: Option<(SiteId, SiteId, u32)>,
-    /// How many sent on the path while it did.
+    /// Mean number of calls that sent on the path meanwhile.
     pub sharers: f64,
-    /// Its client may know of it.
+    /// Whether its client may be told.
     pub granted: bool,
-    /// Since when its client may have come to the server, and has not as far as is known; `None`: it may not yet, or has.
+    /// Since when the client may have come to the server, if it has not. `None`: it may not come yet, or has
+    /// come.
     pub awaited: Option<Time>,
-    /// The connection of the server on which that was told to refuse a client that has not come.
+    /// The server's connection on which the metaserver withdrew the place of an absent client.
     pub expires: Option<u64>,
 }
 
@@ -49,39 +51,39 @@ pub struct CurrentAttempt {
 #[derive(Debug)]
 pub struct OpenCall {
     pub key: (u64, u64),
-    /// Its client's connection and stream; `None`: the client is away.
+    /// The client's connection and stream. `None`: the client is away.
     pub peer: Option<(Rc<Peer>, u32)>,
     pub routine: String,
     pub hash: u64,
     pub request: Request,
     pub submitted: Time,
     pub running: Option<CurrentAttempt>,
-    /// Its server says that the attempt is not there any more.
+    /// The server reports that the attempt is no longer there.
     pub gone: bool,
-    /// What became of that attempt, by its server's word.
+    /// The server's report on that attempt.
     pub fate: AttemptState,
-    /// Its client has its results, and since when that waits for its server's word.
+    /// The client's report of success, and since when it waits for the server's.
     pub said: Option<(AttemptReport, Time)>,
-    /// Since when its client is away.
+    /// Since when the client is away.
     pub orphan: Option<Time>,
-    /// Attempts before this metaserver knew of it.
+    /// Attempts before this metaserver knew of the call.
     pub attempts: u32,
-    /// Those since, that came to nothing.
+    /// Failed attempts since then.
     pub tried: u32,
-    /// It was placed in an earlier life, and the broker does not know it yet.
+    /// An earlier metaserver placed it, and the broker does not know it yet.
     pub restored: bool,
-    /// Its client asked where it is before its server was back.
+    /// The client asked for its place before its server was back.
     pub untold: bool,
 }
 
 impl OpenCall {
-    /// Attempts since this metaserver knows of it.
+    /// Attempts since this metaserver knows of the call.
     pub fn tried(&self) -> u32 {
         self.running.as_ref().map_or(self.tried, |running| running.ticket.attempt)
     }
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Debug)]
 pub struct RecentCall {
     pub routine: String,
@@ -89,13 +91,13 @@ pub struct RecentCall {
     pub server: String,
     pub attempts: u32,
     pub outcome: &'static str,
-    /// From its PLACE to its end, and on the processor.
+    /// Seconds from the request to the end, and of running.
     pub seconds: f64,
     pub ran: f64,
     pub at: Time,
 }
 
-/// What was done, in numbers.
+/// Totals.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counters {
     pub placed: u64,
@@ -103,26 +105,26 @@ pub struct Counters {
     pub failed: u64,
     pub rejected: u64,
     pub cancelled: u64,
-    /// Frames that broke the protocol, and registrations that were not taken.
+    /// Frames that broke the protocol, and refused registrations.
     pub hostile: u64,
-    /// Those who have no good token, or may not offer routines.
+    /// Peers without a valid token, or without the right to offer routines.
     pub refused: u64,
-    /// Decisions on calls that came, the time of all and of the longest.
+    /// Placement decisions, their total time, and the longest.
     pub decisions: u64,
     pub deciding: Duration,
     pub longest: Duration,
 }
 
-/// Everything.
+/// The whole state.
 pub struct Dispatcher {
     pub config: Config,
     pub broker: Broker,
     pub begin: Instant,
     pub catalogue: Catalogue,
     pub members: BTreeMap<ServerId, Member>,
-    /// Servers by name and address.
+    /// Numbers of servers by name and address.
     pub identities: HashMap<String, ServerId>,
-    /// Whose servers they are, where users are told apart.
+    /// Owners of servers, if users are distinguished.
     pub owners: HashMap<String, String>,
     pub sites: NameTable,
     pub users: NameTable,
@@ -130,32 +132,32 @@ pub struct Dispatcher {
     pub keys: HashMap<(u64, u64), u64>,
     /// Calls by connection and stream.
     pub streams: HashMap<(u64, u32), u64>,
-    /// Attempts that their servers were told to end, and have not.
+    /// Attempts that their servers must end and have not.
     pub stopping: HashMap<Ticket, ServerId>,
     pub paths: Paths,
     pub recent: VecDeque<RecentCall>,
     pub counters: Counters,
-    /// Number of the next call; the high bits are this process's alone.
+    /// Number of the next call. The high bits belong to this process alone.
     pub next: u64,
     pub connections: usize,
-    /// Servers that have been seen.
+    /// Servers seen so far.
     pub servers_seen: u32,
     peers: u64,
-    /// How long the routine of the call that is just over ran.
+    /// How long the routine of the latest finished call ran.
     pub ran: f64,
     pub store: Option<Box<dyn Store>>,
-    /// Which of several metaservers this is; `None`: there is no other.
+    /// Leadership among several metaservers. `None`: there is only one.
     pub leadership: Option<Rc<Leadership>>,
-    /// Attempts whose clients are told of them when the store has kept the note with the number.
+    /// Attempts whose clients are told when the store has kept the note with this number.
     pub grants: VecDeque<(u64, Ticket)>,
-    /// Calls and descriptions of routines that nobody offers, as long as servers may be on their way.
+    /// Requests for routines that nobody offers, while servers may still register.
     pub startup_queue: StartupQueue,
-    /// Shares of users that the broker was told.
+    /// Weights of users that the broker was told.
     pub weights: HashMap<u32, u32>,
 }
 
 impl Dispatcher {
-    /// Without servers and calls. Calls get numbers from `first` on.
+    /// A dispatcher without servers and calls. Calls are numbered from `first`.
     pub fn new(config: Config, broker: Broker, first: u64) -> Dispatcher {
         let startup_queue = StartupQueue::new(config.waiting, config.waiting_of_user());
         Dispatcher {
@@ -194,18 +196,18 @@ impl Dispatcher {
         self.peers
     }
 
-    /// Now.
+    /// The present time.
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// When something is to be done at the latest.
+    /// When the next timed action is due.
     pub fn due(&self) -> Option<Instant> {
         let Time(nanos) = self.broker.next_time()?;
         self.begin.checked_add(Duration::from_nanos(nanos))
     }
 
-    /// Tells the broker, and does what it says.
+    /// Gives an event to the broker and carries out its actions.
     pub fn tell(&mut self, event: Event) {
         let now = self.now();
         self.broker.handle(now, event);
@@ -224,7 +226,7 @@ impl Dispatcher {
         }
     }
 
-    /// A call that is to be placed.
+    /// A client asks for the place of a call.
     pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: PlacementRequest) {
         let user = match self.may_call(peer, &placing.routine) {
             Ok(user) => user,
@@ -276,7 +278,7 @@ impl Dispatcher {
         });
     }
 
-    /// What the broker is told of a call.
+    /// The request to the broker for a call.
     fn request(
         &mut self,
         peer: &Peer,
@@ -302,7 +304,7 @@ impl Dispatcher {
         }
     }
 
-    /// Gives a call a number, and the broker the call.
+    /// Numbers a call and gives it to the broker.
     pub fn submit(&mut self, open: OpenCall) {
         let call = self.next;
         self.next += 1;
@@ -320,18 +322,18 @@ impl Dispatcher {
         self.counters.longest = self.counters.longest.max(took);
     }
 
-    /// Whether servers that an earlier metaserver knew may still be on their way.
+    /// Whether servers of an earlier metaserver may still register.
     fn is_early(&self) -> bool {
-        // Some come only when they notice that the one that led before is silent.
+        // Some come only after they notice that the earlier leader is silent.
         self.now().0 < if self.leadership.is_some() { 2 * EARLY } else { EARLY }
     }
 
-    /// Whether servers that an earlier one of several metaservers knew may still be on their way.
+    /// Whether servers of an earlier leader may still register.
     pub fn waits_for_servers(&self) -> bool {
         self.leadership.is_some() && self.is_early()
     }
 
-    /// Keeps what is asked for until servers are there.
+    /// Queues a request until servers are there.
     pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, wish: StartupRequest) {
         let user = UserId(self.users.number(&peer.user()));
         if let Err(why) = self.startup_queue.add(peer, stream, user, wish) {
@@ -341,7 +343,7 @@ impl Dispatcher {
         }
     }
 
-    /// Does what was asked for of routines that nobody offered yet.
+    /// Repeats the queued requests for routines that nobody offered.
     pub fn replay_queued_requests(&mut self) {
         for QueuedRequest { peer, stream, wish, .. } in self.startup_queue.take() {
             match wish {
@@ -355,7 +357,7 @@ impl Dispatcher {
         calls.into_iter().for_each(|call| self.tell_place(call));
     }
 
-    /// A call that is known is asked for again, on another connection.
+    /// A client asks again for a known call, on another connection.
     fn again(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if self.users.name(open.request.user.0) != peer.user() {
@@ -372,7 +374,7 @@ impl Dispatcher {
         self.tell_place(call);
     }
 
-    /// Tells a call's client where it goes, if it goes anywhere.
+    /// Tells a call's client its place, if it has one.
     fn tell_place(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let (Some((peer, stream)), Some(running)) = (&open.peer, &open.running) else { return };
@@ -419,7 +421,7 @@ impl Dispatcher {
         self.grant();
     }
 
-    /// Tells clients of the places of their calls, as far as those are kept and this metaserver leads.
+    /// Tells clients their places, as far as the store has kept them and this metaserver leads.
     pub fn grant(&mut self) {
         let kept = self.store.as_ref().map_or(0, |store| store.kept());
         let leads = self.leadership.as_ref().is_none_or(|leadership| leadership.leads());
@@ -437,7 +439,7 @@ impl Dispatcher {
         }
     }
 
-    /// An attempt came to nothing, and the call waits for the next.
+    /// An attempt failed, and the call waits for the next.
     fn waits_again(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let Some(mut running) = open.running.take() else { return };
@@ -445,7 +447,7 @@ impl Dispatcher {
         open.tried = running.ticket.attempt;
         (open.gone, open.fate, open.untold) = (false, AttemptState::Unknown, false);
         open.said = None;
-        // It is as any that waits: its client asks the next metaserver for it.
+        // Like any waiting call: its client asks the next metaserver for it.
         if let Some(store) = &mut self.store {
             store.over(call);
         }
@@ -458,7 +460,7 @@ impl Dispatcher {
         }
     }
 
-    /// The one end of a call: its client is told.
+    /// Ends a call and tells its client.
     pub fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
         let Some(mut open) = self.calls.remove(&call) else { return };
         if let (Some(store), Some(_)) = (&mut self.store, &open.running) {
@@ -495,7 +497,7 @@ impl Dispatcher {
         });
     }
 
-    /// The call of a stream is not wanted any more.
+    /// A client cancels the call of a stream.
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
         if let Some(QueuedRequest { wish, .. }) = self.startup_queue.remove(peer, stream) {
             let text = match wish {
@@ -509,7 +511,7 @@ impl Dispatcher {
             return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
         }
         let Some(call) = self.streams.get(&(peer.id, stream)).copied() else { return };
-        // Who has the results has nothing to give up.
+        // A client that has the results has nothing to give up.
         if self.calls.get(&call).is_some_and(|open| open.said.is_none()) {
             self.tell(Event::Cancel(CallId(call)));
         }
@@ -520,7 +522,7 @@ fn known(operations: f64) -> Option<f64> {
     (operations.is_finite() && operations >= 0.0).then_some(operations)
 }
 
-/// The arguments of an attempt are not under way any more.
+/// The arguments of an attempt have arrived, or never will.
 pub fn end_sending(paths: &mut Paths, running: Option<&mut CurrentAttempt>) {
     let Some(running) = running else { return };
     if let Some((from, to, at_begin)) = running.sending.take() {

@@ -1,4 +1,4 @@
-//! Arguments of calls that lie at servers already, as clients say.
+//! Locations of arguments that servers hold already, as clients report them.
 
 use kumi_broker::HeldInput;
 use kumi_rpc::InputLocation;
@@ -7,8 +7,8 @@ use super::dispatcher::Dispatcher;
 use super::persistence::identity;
 
 impl Dispatcher {
-    /// What the broker is told of it. Names of servers that nobody has registered are left out; what is said of others changes
-    /// which of them is chosen, for this call, and nothing else.
+    /// The locations for the broker, without servers that are not registered. A wrong report only changes
+    /// which server this call goes to.
     pub fn held(&self, lying: &[InputLocation]) -> Vec<HeldInput> {
         let known = |one: &InputLocation| {
             let server = self.identities.get(&identity(&one.server, &one.address))?;

@@ -1,4 +1,4 @@
-//! Servers of routines: they come, report, are silent, and go.
+//! Registered servers: registration, reports, silence and loss.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -11,36 +11,36 @@ use super::dispatcher::{Dispatcher, OpenCall, end_sending};
 use super::peer::{Peer, network, reachable};
 use super::persistence::identity;
 
-/// How long a server that closed its connection may take to be back until its calls are taken for lost.
+/// How long a server that closed its connection may be away before its calls count as lost.
 const BACK: u64 = 2 * Time::SECOND;
-/// How long a server that has gone keeps its number and is shown.
+/// How long a lost server keeps its number and is shown.
 const FORGET: u64 = 600 * Time::SECOND;
 
 /// A server.
 #[derive(Debug)]
 pub struct Member {
-    /// Its connection; `None`: it has none now.
+    /// Its connection. `None`: it has none now.
     pub peer: Option<Rc<Peer>>,
     pub register: ServerRegistration,
     /// The address for clients.
     pub address: String,
     pub site: SiteId,
-    /// Most calls that it is given at a time.
+    /// Most calls that it gets at a time.
     pub limit: u32,
     pub report: Option<LoadReport>,
-    /// When it was last heard of.
+    /// When it last gave a sign of life.
     pub heard: Time,
     /// Since when it has no connection.
     pub away: Option<Time>,
-    /// It takes no new calls, and what ran there is lost.
+    /// It gets no new calls, and its running calls are lost.
     pub lost: bool,
     pub done: u64,
     pub failed: u64,
-    /// Passes that were given for it since it registered.
+    /// Number of passes for it since it registered.
     pub passes: u64,
 }
 
-/// What a server says when it registers.
+/// A complete registration of a server.
 #[derive(Debug)]
 pub struct CompleteRegistration {
     pub register: ServerRegistration,
@@ -49,7 +49,7 @@ pub struct CompleteRegistration {
 }
 
 impl Member {
-    /// A call that was there is over.
+    /// Counts the end of a call at this server.
     pub fn ended(&mut self, end: &Outcome) {
         match end {
             Outcome::Completed => self.done += 1,
@@ -60,7 +60,7 @@ impl Member {
 }
 
 impl Dispatcher {
-    /// A server is there, perhaps again.
+    /// A server registers, for the first time or again.
     pub fn register(&mut self, peer: &Rc<Peer>, registration: CompleteRegistration) -> ServerId {
         let CompleteRegistration { register, offers, holds } = registration;
         let address = reachable(&register.address, peer.from);
@@ -108,7 +108,7 @@ impl Dispatcher {
         self.members.insert(id, member);
         let report_ms = u32::try_from(self.config.report.as_millis()).unwrap_or(u32::MAX);
         peer.tell(|rpc| rpc.registered(report_ms));
-        // One that has begun anew holds nothing; then what is not there is told below.
+        // A server that has restarted runs nothing; below it is told which attempts are missing.
         self.tell(Event::Rejoined(id, offer));
         if fresh {
             self.recall(id, &identity);
@@ -118,7 +118,7 @@ impl Dispatcher {
         id
     }
 
-    /// What runs on a server that is there again, by its own word.
+    /// Compares the attempts that a returning server reports with those that are known.
     fn compare(&mut self, id: ServerId, holds: &[Ticket]) {
         let there: HashSet<Ticket> = holds.iter().copied().collect();
         let is_there = |ticket: &Ticket| there.contains(ticket);
@@ -136,7 +136,7 @@ impl Dispatcher {
                 self.told(id, ticket, AttemptState::Unknown);
             }
         }
-        // What became of what is not there any more the server knows.
+        // The server knows the outcome of attempts that it does not run any more.
         if let Some(peer) = self.members.get(&id).and_then(|member| member.peer.as_ref()) {
             let gone = open.iter().filter(|ticket| !is_there(ticket));
             gone.for_each(|ticket| peer.tell(|rpc| rpc.ask(*ticket)));
@@ -154,7 +154,7 @@ impl Dispatcher {
         }
     }
 
-    /// The broker does not take a server's offer.
+    /// The broker refuses a server's offer.
     pub fn declined(&mut self, id: ServerId) {
         self.counters.hostile += 1;
         tracing::warn!(server = id.0, "a server offers too much, or routines with too long names");
@@ -164,11 +164,11 @@ impl Dispatcher {
         }
     }
 
-    /// A server's load.
+    /// A server reports its load.
     pub fn report(&mut self, id: ServerId, report: LoadReport) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
-        // JSON has no number for others.
+        // JSON has no infinity and no NaN.
         let load = if report.load.is_finite() { report.load.max(0.0) } else { 0.0 };
         let report = LoadReport { load, ..report };
         member.heard = now;
@@ -177,7 +177,7 @@ impl Dispatcher {
         self.tell(Event::Load(id, report.load, speed));
     }
 
-    /// A server is alive.
+    /// A server gives a sign of life.
     pub fn heard(&mut self, id: ServerId) {
         let now = self.now();
         if let Some(member) = self.members.get_mut(&id) {
@@ -185,7 +185,7 @@ impl Dispatcher {
         }
     }
 
-    /// What is with a ticket at a server, as it says.
+    /// A server reports the state of a ticket.
     pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: AttemptState) {
         let Ticket { call, attempt } = ticket;
         let here = fate == AttemptState::Accepted;
@@ -203,7 +203,7 @@ impl Dispatcher {
             (running.awaited, running.expires) = (None, None);
             return self.tell(Event::Started(CallId(call), attempt));
         }
-        // Nobody has come for it, and nobody who comes later is taken.
+        // No client has come, and the server refuses one that comes later.
         let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
         if fate == AttemptState::Unknown
             && !open.gone
@@ -211,7 +211,7 @@ impl Dispatcher {
         {
             return self.tell(Event::Failed(CallId(call), attempt, Failure::Unclaimed));
         }
-        // Its client will say how it went, if it is there or comes back soon.
+        // The client reports the end, if it is there or comes back soon.
         open.gone = true;
         open.fate = fate;
         let now = Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -227,7 +227,7 @@ impl Dispatcher {
         self.tell(Event::Left(id));
     }
 
-    /// A server's connection is gone.
+    /// A server's connection is closed.
     pub fn away(&mut self, id: ServerId, peer: &Peer) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
@@ -238,8 +238,7 @@ impl Dispatcher {
         }
     }
 
-    /// Looks for servers that are silent or have not come back. How long ago the last sign of life may be is
-    /// the configuration's.
+    /// Looks for servers that are silent for longer than the configured time, or that have not come back.
     pub fn look_around(&mut self) {
         let now = self.now();
         let silence = u64::try_from(self.config.silence.as_nanos()).unwrap_or(u64::MAX);
@@ -278,7 +277,7 @@ impl Dispatcher {
         self.replay_queued_requests();
     }
 
-    /// Whose servers those were that have not been there for long, since before this metaserver perhaps.
+    /// Forgets the owners of servers that have been away for long, perhaps since before this metaserver.
     fn forget_owners(&mut self) {
         if self.now().0 <= FORGET {
             return;

@@ -1,5 +1,5 @@
-//! The metaserver: which server a call goes to. Clients ask it, servers register at it, and data goes straight
-//! between the two. The decisions are `kumi-broker`'s; here are connections, time, and what is kept.
+//! Metaserver: chooses the server of each call. Clients ask it, servers register at it, and data goes
+//! straight between the two. `kumi-broker` decides; this module has connections, time and stored state.
 
 mod access;
 mod attempt_end;
@@ -47,40 +47,40 @@ pub use view::{
     CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
 };
 
-/// What a metaserver does and allows.
+/// Configuration of a metaserver.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its name, for clients.
+    /// Its name, shown to clients.
     pub name: String,
-    /// How servers are chosen: `round-robin`, `least-load` or `min-completion`.
+    /// Policy for choosing servers: `round-robin`, `least-load` or `min-completion`.
     pub policy: String,
-    /// Most calls that a server is given at a time; `None`: as many as it has slots.
+    /// Most calls that a server gets at a time. `None`: its number of slots.
     pub limit: Option<u32>,
-    /// Calls that may wait.
+    /// Most waiting calls.
     pub waiting: usize,
-    /// Times that a call is started at most.
+    /// Most attempts of a call.
     pub attempts: u32,
-    /// Calls that one connection may have open.
+    /// Most open calls of one connection.
     pub streams: usize,
-    /// Connections.
+    /// Most connections.
     pub connections: usize,
     /// How often servers report.
     pub report: Duration,
-    /// How long a server may be silent until it is taken for lost.
+    /// How long a server may be silent before it counts as lost.
     pub silence: Duration,
-    /// How long a client may take to come to the server that it was sent to until its place is another's.
+    /// How long a client may take to come to its server before it loses the place.
     pub start: Duration,
-    /// Where calls that are placed, times and paths are kept for the next start.
+    /// File for placed calls, times and paths, read at the next start.
     pub state: Option<PathBuf>,
-    /// Where several metaservers keep that, of which one leads; then `state` is of no use.
+    /// Settings of several metaservers that share this state in etcd. `state` is unused then.
     pub etcd: Option<Etcd>,
-    /// Where the dashboard, the state and figures are shown.
+    /// The listener of the dashboard, the state and the metrics.
     pub http: Option<Arc<TcpListener>>,
-    /// Who may call and who may offer routines; `None`: everybody, without being told apart.
+    /// The users who may call and offer routines. `None`: everybody may, and users are not distinguished.
     pub users: Option<Arc<Users>>,
-    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    /// Certificate and key. `None`: connections are not encrypted. Unix sockets never are.
     pub tls: Option<Tls>,
-    /// Where there are users or TLS: connections that have not said who they are, at once; the oldest goes for one more.
+    /// With users or TLS: most connections that have not identified themselves. One more evicts the oldest.
     pub strangers: usize,
 }
 
@@ -108,24 +108,24 @@ impl Default for Config {
     }
 }
 
-/// Why a metaserver cannot be.
+/// Why a metaserver cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum MetaError {
-    /// No policy is called that.
+    /// The policy does not exist.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
-    /// The system fails.
+    /// An error of the system.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The state cannot be kept.
+    /// The state file cannot be used.
     #[error("the state in {} cannot be used: {source}", path.display())]
     State {
-        /// Its file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: StoreError,
     },
-    /// The state cannot be kept in etcd.
+    /// The state in etcd cannot be used.
     #[error("{0}")]
     Etcd(#[from] EtcdError),
 }
@@ -136,8 +136,7 @@ impl From<io::Error> for MetaError {
     }
 }
 
-/// The first number for calls of this process: no other process of the same state begins with it, as long as each
-/// lives for a second.
+/// The first call number of this process. It is unique for a state if each process lives at least a second.
 fn first_call() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs()) << 32
@@ -177,9 +176,9 @@ pub fn serve(
 }
 
 impl Config {
-    /// Calls of one user that may wait.
+    /// Most waiting calls of one user.
     fn waiting_of_user(&self) -> usize {
-        // Where users are not told apart all are one.
+        // If users are not distinguished, all are one.
         match &self.users {
             Some(_) => (self.waiting / 10).max(1),
             None => self.waiting,
@@ -187,7 +186,7 @@ impl Config {
     }
 }
 
-/// What decides.
+/// The broker that decides.
 fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
@@ -208,12 +207,12 @@ async fn attend(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io:
     }
 }
 
-/// Looks at the clock for the broker, and at servers.
+/// Drives the broker's clock, and checks the servers.
 async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
     let mut next = Instant::now();
     loop {
         let due = dispatcher.borrow().due().map(Instant::from_std);
-        // A call that comes may bring an earlier time; then that is a little late.
+        // A new call may have an earlier deadline, which is then noticed a little late.
         let soon = Instant::now() + Duration::from_millis(20);
         sleep_until(due.unwrap_or(next).min(next).min(soon)).await;
         let now = Instant::now();
@@ -274,7 +273,7 @@ async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io:
     }
 }
 
-/// Serves a connection, once it is known what is spoken on it.
+/// Serves a connection after the choice of TLS or not.
 fn take(
     dispatcher: &Rc<RefCell<Dispatcher>>,
     socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,

@@ -1,30 +1,30 @@
-//! Numbers for names.
+//! Table of numbers for names of sites and users.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Most names of a kind; all others share one number.
+/// Most names of a table; all others share one number.
 const MOST: usize = 65_536;
-/// Which part of the names is forgotten at once, at least one, so that what is in use is looked for seldom.
+/// Fraction of the names that is forgotten at once, at least one. So the search for unused names is rare.
 const PART: usize = 8;
 
-/// A name that has a number.
+/// A name with its number.
 #[derive(Debug)]
 struct NamedNumber {
     name: String,
-    /// When it was asked for last, in questions.
+    /// When it was last asked for, counted in requests.
     asked: u64,
 }
 
-/// Names with their numbers, which the broker uses.
+/// Numbers for names, as the broker uses them.
 #[derive(Debug)]
 pub struct NameTable {
     most: usize,
     numbers: HashMap<String, u32>,
     names: Vec<NamedNumber>,
-    /// Numbers whose names were forgotten.
+    /// Numbers of forgotten names, to be reused.
     free: Vec<u32>,
     questions: u64,
-    /// Names that may come before what is in use is looked for again.
+    /// New names until the next search for unused ones.
     patience: usize,
 }
 
@@ -35,9 +35,9 @@ impl Default for NameTable {
 }
 
 impl NameTable {
-    /// For so many names.
+    /// A table of this many names.
     pub fn with_most(most: usize) -> NameTable {
-        // Whoever is one too many is this, which is no name that anybody can have.
+        // All names beyond the limit share this entry, which nobody can have as a name.
         let others = "(others)".to_owned();
         NameTable {
             most,
@@ -73,8 +73,8 @@ impl NameTable {
         number
     }
 
-    /// The number of a name. If there is no room for one more, those are forgotten that were not asked for the longest time
-    /// and that `used` does not tell. It is asked for what is in use once for many names.
+    /// The number of a name. If the table is full, it forgets the oldest names that are not in `used`, which
+    /// it asks for once for many names.
     pub fn number_or_forget(&mut self, name: &str, used: impl FnOnce() -> BTreeSet<u32>) -> u32 {
         let full = self.free.is_empty() && self.names.len() >= self.most;
         if full && !self.numbers.contains_key(name) {
@@ -100,7 +100,8 @@ impl NameTable {
             let name = std::mem::take(&mut self.names[*number as usize].name);
             self.numbers.remove(&name);
         }
-        // Where little is forgotten nearly all is in use: then it is not worth looking at each name that comes.
+        // If little could be forgotten, nearly all names are in use. Then a search for each new name is not
+        // worth its cost.
         self.patience = part - idle.len();
         self.free.extend(idle.into_iter().rev().map(|(_, number)| number));
     }
@@ -145,10 +146,10 @@ mod tests {
                 used.clone()
             })
         };
-        // All are in use: one in nine is worth a look.
+        // All are in use, so only one new name in nine starts a search.
         (0..18).for_each(|_| assert_eq!(next(&mut names, &all), 0));
         let used: BTreeSet<u32> = (11..65).collect();
-        // Of the ten that are not in use eight are forgotten at once, the oldest first.
+        // Of the ten unused names, the eight oldest are forgotten at once.
         let numbers: Vec<u32> = (0..8).map(|_| next(&mut names, &used)).collect();
         assert_eq!(numbers, (1..9).collect::<Vec<u32>>());
         assert_eq!(looks, 3);

@@ -1,19 +1,19 @@
-//! What a client is told of the end of its call.
+//! Outcome of a call in words, and as the failure that its client gets.
 
 use kumi_broker::{Failure as Why, Outcome, RejectReason};
 use kumi_rpc::{Code, Failure};
 
 use super::dispatcher::{Counters, OpenCall};
 
-/// The end of a call, for its client and for whoever looks on.
+/// The outcome of a call.
 pub struct CallEnd {
-    /// A word for lists.
+    /// One word for lists.
     pub word: &'static str,
-    /// What the client is told; `None`: it knows.
+    /// The failure for the client. `None`: it knows already.
     pub failure: Option<Failure>,
 }
 
-/// Counts an end.
+/// Counts an outcome.
 pub fn count(counters: &mut Counters, end: &Outcome) {
     match end {
         Outcome::Completed => counters.done += 1,
@@ -23,7 +23,7 @@ pub fn count(counters: &mut Counters, end: &Outcome) {
     }
 }
 
-/// What is said of an end.
+/// Describes an outcome.
 pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
     let name = &open.routine;
     let running = open.running.as_ref();
@@ -35,7 +35,7 @@ pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
     };
     match end {
         Outcome::Completed => CallEnd { word: "done", failure: None },
-        // The client has seen why.
+        // The client has seen the reason.
         Outcome::Failed(_, Why::Routine) => CallEnd { word: "failed", failure: None },
         Outcome::Failed(_, Why::NotBegun | Why::Unclaimed) => fail(
             "failed",

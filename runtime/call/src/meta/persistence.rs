@@ -1,4 +1,4 @@
-//! What the desk has its store keep, and what it begins with.
+//! Stored state of the dispatcher: what it keeps and how it restores it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use super::dispatcher::{CurrentAttempt, Dispatcher, OpenCall};
 use super::paths::{Estimate, PathUpdate};
 use super::store::{PlacedCall, Store, StoreError};
 
-/// By what a server is known again.
+/// The stored identity of a server.
 pub fn identity(name: &str, address: &str) -> String {
     format!("{name} {address}")
 }
@@ -21,20 +21,20 @@ fn wall_ms() -> u64 {
 }
 
 impl Dispatcher {
-    /// Why a connection is not taken in: another metaserver leads, or none.
+    /// Why a peer is refused: another metaserver leads, or none.
     pub fn refusal(&self) -> Option<Failure> {
         let leadership = self.leadership.as_ref().filter(|leadership| !leadership.leads())?;
         Some(Failure::new(Code::NotLeading, 0, leadership.leader()))
     }
 
-    /// Why no call is taken: its place could not be kept.
+    /// Why a call is refused: its place could not be stored.
     pub fn is_stuck(&self) -> Option<Failure> {
         let why = self.store.as_ref()?.trouble()?;
         let text = format!("no calls can be placed now: {why}");
         Some(Failure::new(Code::Busy, 0, text))
     }
 
-    /// Begins with what was kept, and keeps.
+    /// Restores the stored state, and uses the store from now on.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -114,7 +114,7 @@ impl Dispatcher {
         })
     }
 
-    /// Whose server it is.
+    /// Stores the owner of a server.
     pub fn keep_owner(&mut self, identity: &str, user: &str) {
         if self.config.users.is_none() || self.owners.get(identity).is_some_and(|it| it == user) {
             return;
@@ -125,7 +125,7 @@ impl Dispatcher {
         }
     }
 
-    /// A server has not been there for so long that it may be another's.
+    /// Forgets the owner of a server that has been away for so long that another user may take its name.
     pub fn forget_owner(&mut self, identity: &str) {
         if self.owners.remove(identity).is_some()
             && let Some(store) = &mut self.store
@@ -134,7 +134,7 @@ impl Dispatcher {
         }
     }
 
-    /// A server has come, whose calls and times of an earlier life the broker does not know.
+    /// A server has registered. Tells the broker its restored calls and times.
     pub fn recall(&mut self, id: ServerId, identity: &str) {
         if let Some(store) = &self.store {
             match store.times(identity) {
@@ -158,7 +158,7 @@ impl Dispatcher {
             };
             open.restored = false;
             if open.peer.is_some() {
-                // Its client came before its server, and goes there now or says how it went.
+                // The client came before its server. It goes there now, or reports how the call went.
                 open.orphan = None;
             }
             let request = open.request.clone();
@@ -169,8 +169,8 @@ impl Dispatcher {
         }
     }
 
-    /// The end of an attempt of which the broker knows nothing, since its server has not come back. A call that may run
-    /// again is placed as a new one: by its old ticket its server, should it come, is told to stop it.
+    /// Ends an attempt that the broker does not know because its server has not come back. A call that may
+    /// run again is placed anew. If the server comes, it is told to stop the old ticket.
     pub fn over_restored(&mut self, call: u64, over: &AttemptReport) {
         let Some(open) = self.calls.get(&call) else { return };
         let Some(server) = open.running.as_ref().map(|running| running.server) else { return };
@@ -191,7 +191,7 @@ impl Dispatcher {
         self.done(call, &end);
     }
 
-    /// A call that was placed before this metaserver was there comes anew.
+    /// Places a restored call anew.
     fn place_again(&mut self, call: u64) {
         let Some(open) = self.calls.remove(&call) else { return };
         let Some((peer, stream)) = open.peer else { return };
@@ -220,7 +220,7 @@ impl Dispatcher {
         self.place(&peer, stream, placing);
     }
 
-    /// A call is placed.
+    /// Stores a placed call.
     pub fn keep_placed(&mut self, call: u64) {
         let now = self.now();
         let (Some(store), Some(open)) = (&mut self.store, self.calls.get(&call)) else { return };
@@ -248,7 +248,7 @@ impl Dispatcher {
         });
     }
 
-    /// A call took so many seconds.
+    /// Stores the time of a call.
     pub fn keep_time(&mut self, call: u64, seconds: f64) {
         let (Some(store), Some(open)) = (&mut self.store, self.calls.get(&call)) else { return };
         let Some(running) = &open.running else { return };
@@ -259,7 +259,7 @@ impl Dispatcher {
         store.took(&identity, &request.routine, size, seconds);
     }
 
-    /// A path was measured, for which another may have been forgotten.
+    /// Stores a measured path, and removes the path that was forgotten for it.
     pub fn measured(&mut self, from: SiteId, to: SiteId, measured: &PathUpdate) {
         if let Some((from, to)) = measured.forgotten {
             self.keep_path(from, to, None);

@@ -1,4 +1,4 @@
-//! Sites of clients and servers, of which those are forgotten that nothing depends on.
+//! Numbers of sites, which are reused when nothing depends on a site.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use kumi_broker::SiteId;
 use super::dispatcher::Dispatcher;
 
 impl Dispatcher {
-    /// The number of a site. Clients name their sites as they like: those without servers, calls and measured paths make room for
-    /// others, the oldest first.
+    /// The number of a site. Clients may invent site names, so unused sites make room for others, oldest
+    /// first. A site is in use if it has servers, calls or measured paths.
     pub fn site(&mut self, name: &str) -> SiteId {
         let Dispatcher { sites, broker, calls, members, paths, .. } = self;
         let used = || -> BTreeSet<u32> {
@@ -70,7 +70,7 @@ mod tests {
             waited_ns: 0,
         };
         assert!(dispatcher.paths.observe(home, hall, &over, 1.0).is_some());
-        // More than there is room for, none of which does anything.
+        // More sites than there is room for, all of them unused.
         let strangers: Vec<SiteId> =
             (0..100).map(|n| dispatcher.site(&format!("stranger {n}"))).collect();
         assert!(strangers.iter().all(|site| ![SiteId(0), hall, home].contains(site)));

@@ -1,4 +1,4 @@
-//! What is asked for before the servers are there that an earlier metaserver knew.
+//! Queue of requests that arrive before the servers of an earlier metaserver are back.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -8,16 +8,16 @@ use kumi_rpc::PlacementRequest;
 
 use super::peer::Peer;
 
-/// What a client asked for.
+/// A request of a client.
 #[derive(Debug)]
 pub enum StartupRequest {
-    /// A place.
+    /// A request for a place.
     Place(PlacementRequest),
-    /// The description of the routine with this name.
+    /// A request for the description of the routine with this name.
     Describe(String),
 }
 
-/// Somebody who waits.
+/// A queued request and its client.
 #[derive(Debug)]
 pub struct QueuedRequest {
     pub peer: Rc<Peer>,
@@ -26,9 +26,9 @@ pub struct QueuedRequest {
     user: UserId,
 }
 
-/// All who wait, in their order.
+/// All queued requests, in order.
 ///
-/// Invariant: nobody has more wishes than one user may, all together no more than there may be.
+/// Invariant: no user has more requests than one user may have, and the total is within its limit.
 #[derive(Debug)]
 pub struct StartupQueue {
     most: usize,
@@ -38,15 +38,15 @@ pub struct StartupQueue {
 }
 
 impl StartupQueue {
-    /// For so many wishes, of which so many may be one user's.
+    /// A queue with a limit for all, and for one user.
     pub fn new(most: usize, most_of_user: usize) -> StartupQueue {
         StartupQueue { most, most_of_user, waiters: Vec::new(), of_user: HashMap::new() }
     }
 
-    /// Adds a wish.
+    /// Adds a request.
     ///
     /// # Errors
-    /// There are too many; what to say of it.
+    /// The queue is full; the text for the client.
     pub fn add(
         &mut self,
         peer: &Rc<Peer>,
@@ -66,13 +66,13 @@ impl StartupQueue {
         Ok(())
     }
 
-    /// All of them, who do not wait here any more.
+    /// Takes all requests out.
     pub fn take(&mut self) -> Vec<QueuedRequest> {
         self.of_user.clear();
         std::mem::take(&mut self.waiters)
     }
 
-    /// The one of a connection's stream, who does not wait any more.
+    /// Takes the request of a connection's stream out.
     pub fn remove(&mut self, peer: &Peer, stream: u32) -> Option<QueuedRequest> {
         let its = |waiter: &QueuedRequest| waiter.peer.id == peer.id && waiter.stream == stream;
         let waiter = self.waiters.remove(self.waiters.iter().position(its)?);
@@ -80,7 +80,7 @@ impl StartupQueue {
         Some(waiter)
     }
 
-    /// A connection is gone.
+    /// Removes the requests of a closed connection.
     pub fn leave(&mut self, peer: &Peer) {
         let gone: Vec<QueuedRequest> =
             self.waiters.extract_if(.., |waiter| waiter.peer.id == peer.id).collect();
@@ -114,13 +114,13 @@ mod tests {
             )
         };
         assert_eq!(add(&mut startup_queue, 0, 1, 7), Ok(()));
-        // It is the user who counts, not the connection.
+        // The user counts, not the connection.
         assert_eq!(add(&mut startup_queue, 1, 2, 7), Ok(()));
         assert!(add(&mut startup_queue, 1, 3, 7).is_err_and(|why| why.contains("of this user")));
         assert_eq!(add(&mut startup_queue, 2, 4, 8), Ok(()));
         assert_eq!(add(&mut startup_queue, 2, 5, 9), Ok(()));
         assert!(add(&mut startup_queue, 2, 6, 10).is_err());
-        // Who goes makes room for others of the same user.
+        // A request that is removed makes room for others of its user.
         assert!(startup_queue.remove(&peers[0], 2).is_none());
         assert_eq!(startup_queue.remove(&peers[0], 1).map(|waiter| waiter.stream), Some(1));
         assert_eq!(add(&mut startup_queue, 0, 7, 7), Ok(()));

@@ -1,4 +1,4 @@
-//! One of several metaservers: it follows, leads, and follows again.
+//! Life of one of several metaservers: it follows, leads, and follows again.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,23 +15,23 @@ use super::etcd::{Candidate, Etcd, EtcdError, EtcdStore, Session, WriteWatch, Wr
 use super::{Config, MetaError, StoreError, attend, broker};
 use crate::server::Listener;
 
-/// How long the last of the state may take to be written, and a lease to be ended.
+/// Time limit for the last writes, and for ending a lease.
 const LAST: Duration = Duration::from_secs(3);
-/// How soon the state is tried to be read again.
+/// Pause before the next attempt to read the state.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often is looked whether a lease that was not sure is so again.
+/// How often a leader with a doubtful lease checks it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long one that could not read the state lets others lead, the first time and at most.
+/// How long a leader that could not read the state leaves leadership to others: the first time, and at most.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// How a time as leader ended.
+/// How a term as leader ended.
 enum TermEnd {
-    /// The state cannot be read: perhaps another can.
+    /// The state cannot be read. Another metaserver may be able to.
     Unread(EtcdError),
     /// Another leads.
     Deposed,
-    /// All is over.
+    /// The metaserver stops.
     Stopped,
 }
 
@@ -66,12 +66,12 @@ pub fn serve(
     }
 }
 
-/// Connections and what belongs to them go with the set of tasks.
+/// Runs a future with a set of tasks that end with it.
 fn within<T>(runtime: &Runtime, part: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(runtime, part)
 }
 
-/// Tells everybody who leads, until this one does; `None`: all is over.
+/// Tells all peers who leads, until this one does. `None`: the metaserver stops.
 fn follow(
     runtime: &Runtime,
     config: &Config,
@@ -107,7 +107,7 @@ fn lead(
             () = session.hold() => return Ok(TermEnd::Deposed),
             opened = open(&session) => opened,
             () = stop.as_mut() => {
-                // If that takes longer, the lease ends by itself.
+                // If this takes longer, the lease ends by itself.
                 let _late = tokio::time::timeout(LAST, session.release()).await;
                 return Ok(TermEnd::Stopped);
             }
@@ -115,10 +115,10 @@ fn lead(
         let (kept, writer) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // If that takes longer, the lease ends by itself.
+                // If this takes longer, the lease ends by itself.
                 let _late = tokio::time::timeout(LAST, session.release()).await;
                 return match error {
-                    // A call that is not understood might be run twice.
+                    // A call whose record is not understood might run twice.
                     EtcdError::Content(_) => Err(error.into()),
                     other => Ok(TermEnd::Unread(other)),
                 };
@@ -140,14 +140,14 @@ fn lead(
         };
         if let Ok(TermEnd::Stopped) = end {
             watch.drain(LAST).await;
-            // If that takes longer, the lease ends by itself.
+            // If this takes longer, the lease ends by itself.
             let _late = tokio::time::timeout(LAST, session.release()).await;
         }
         Ok(end?)
     })
 }
 
-/// Reads the state, as soon as etcd lets it; if it does not for two leases another may try.
+/// Reads the state as soon as etcd allows it. After two leases without success another may try.
 async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
     let until = session.given_up();
     loop {
@@ -161,7 +161,7 @@ async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
     }
 }
 
-/// Tells clients of their places, for ever.
+/// Tells clients their places. Never ends.
 async fn grant(dispatcher: &Rc<RefCell<Dispatcher>>, watch: &WriteWatch) {
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! The state as JSON: for `kumi call status`, the dashboard, and whoever else looks on.
+//! State of a metaserver as JSON, for `kumi call status`, the dashboard and other readers.
 
 use std::collections::BTreeMap;
 
@@ -20,51 +20,51 @@ pub struct State {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// How it chooses servers.
+    /// Its policy for choosing servers.
     pub policy: String,
-    /// Seconds since it began.
+    /// Seconds since its start.
     pub uptime: f64,
-    /// Connections, of clients and servers.
+    /// Connections of clients and servers.
     pub connections: usize,
-    /// Servers, in the order in which they came.
+    /// Servers in the order of their registration.
     pub servers: Vec<ServerState>,
     /// Users with calls that are not over.
     pub users: Vec<UserState>,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: usize,
     /// Calls that have a server.
     pub running: usize,
     /// Routines.
     pub routines: Vec<RoutineState>,
-    /// Paths between sites that were measured.
+    /// Measured paths between sites.
     pub paths: Vec<PathState>,
-    /// The last calls, the latest first.
+    /// The last finished calls, latest first.
     pub recent: Vec<CallState>,
-    /// What was done.
+    /// Totals.
     pub counters: CounterState,
-    /// Who leads; `None`: there is one metaserver.
+    /// Leadership. `None`: there is only one metaserver.
     #[serde(default)]
     pub leader: Option<LeaderState>,
 }
 
-/// Which of several metaservers leads, and how etcd does.
+/// Leadership among several metaservers, and the state of etcd.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeaderState {
-    /// This one does.
+    /// This one leads.
     pub leading: bool,
-    /// The address of the one that does; empty: none is known.
+    /// The leader's address; empty: none is known.
     pub address: String,
-    /// Requests to etcd, and those that failed.
+    /// Requests to etcd, and failed ones.
     pub requests: u64,
     /// See `requests`.
     pub errors: u64,
-    /// Mean seconds of a request, and the most.
+    /// Mean and longest time of a request in seconds.
     pub mean: f64,
     /// See `mean`.
     pub longest: f64,
-    /// Calls that have a place of which their clients are told when it is kept.
+    /// Placed calls whose clients are told when the place is stored.
     pub unkept: usize,
-    /// Why nothing can be written now; empty: it can.
+    /// Why nothing can be written now; empty: writes succeed.
     pub trouble: String,
 }
 
@@ -73,31 +73,31 @@ pub struct LeaderState {
 pub struct ServerState {
     /// Its name.
     pub name: String,
-    /// Where clients reach it.
+    /// Its address for clients.
     pub address: String,
     /// Its site.
     pub site: String,
     /// Its version.
     pub version: String,
-    /// `up`, `away` (its connection was lost a moment ago) or `lost`.
+    /// `up`, `away` (its connection was just lost) or `lost`.
     pub state: String,
-    /// Calls that it runs at the same time.
+    /// Most calls that it runs at the same time.
     pub slots: u32,
-    /// Calls that it is given at a time.
+    /// Most calls that it gets at a time.
     pub limit: u32,
-    /// Calls that it has from here.
+    /// Calls that it has from this metaserver.
     pub in_flight: u32,
-    /// Calls that run and wait there, by its last report, and of both those from elsewhere.
+    /// Running and waiting calls in its last report, and how many of both came from elsewhere.
     pub running: u32,
     /// See `running`.
     pub waiting: u32,
     /// See `running`.
     pub elsewhere: u32,
-    /// Processors that others keep busy.
+    /// Processors that other programs keep busy.
     pub load: f64,
     /// Its processors.
     pub processors: u32,
-    /// Calls that have run there.
+    /// Calls that succeeded there.
     pub done: u64,
     /// Calls that failed there.
     pub failed: u64,
@@ -106,9 +106,9 @@ pub struct ServerState {
 /// A user.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UserState {
-    /// The name; empty: nobody in particular.
+    /// The name; empty: anonymous.
     pub name: String,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: usize,
     /// Calls that have a server.
     pub running: usize,
@@ -119,11 +119,11 @@ pub struct UserState {
 pub struct RoutineState {
     /// Its name.
     pub name: String,
-    /// The first line of what it says of itself.
+    /// The first line of its documentation.
     pub about: String,
     /// Servers that offer it with this description.
     pub servers: usize,
-    /// Two runs have the effect of one.
+    /// Whether it is idempotent.
     pub idempotent: bool,
 }
 
@@ -144,7 +144,7 @@ pub struct PathState {
     pub calls: u64,
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallState {
     /// The routine.
@@ -157,7 +157,7 @@ pub struct CallState {
     pub attempts: u32,
     /// How it ended.
     pub outcome: String,
-    /// Seconds from its coming to its end.
+    /// Seconds from its request to its end.
     pub seconds: f64,
     /// Seconds that the routine ran.
     pub ran: f64,
@@ -165,35 +165,35 @@ pub struct CallState {
     pub ago: f64,
 }
 
-/// What was done.
+/// Totals.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CounterState {
     /// Attempts that were placed.
     pub placed: u64,
-    /// Attempts of calls that had one before.
+    /// Attempts after the first of a call.
     pub retried: u64,
-    /// Calls that have run.
+    /// Calls that succeeded.
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Calls that were not taken.
+    /// Calls that were rejected.
     pub rejected: u64,
     /// Calls that were cancelled or took too long.
     pub cancelled: u64,
     /// Connections that broke the protocol.
     pub hostile: u64,
-    /// Those who had no good token, or may not offer routines.
+    /// Peers without a valid token, or without the right to offer routines.
     #[serde(default)]
     pub refused: u64,
-    /// Calls that came and were decided on.
+    /// Placement decisions.
     pub decisions: u64,
-    /// Seconds that a decision took on average.
+    /// Mean seconds of a decision.
     pub decision_mean: f64,
-    /// And at most.
+    /// Longest seconds of a decision.
     pub decision_longest: f64,
 }
 
-/// The state as it is now.
+/// The present state.
 pub fn state(dispatcher: &Dispatcher) -> State {
     let now = dispatcher.now();
     let recent = dispatcher.recent.iter().rev().map(|recent| call(recent, now)).collect();
@@ -250,11 +250,11 @@ fn leader(dispatcher: &Dispatcher, leadership: &Leadership) -> LeaderState {
 
 /// The state as JSON.
 pub fn json(dispatcher: &Dispatcher) -> String {
-    // Numbers and texts can always be written.
+    // Numbers and texts always serialise.
     serde_json::to_string(&state(dispatcher)).unwrap_or_default()
 }
 
-/// The state as JSON, as a user may see it: only the user's own calls, and routines that the user may call.
+/// The state as JSON for a user: only the user's own calls, and routines that the user may call.
 pub fn json_for(dispatcher: &Dispatcher, user: Option<&User>) -> String {
     let Some(user) = user else { return json(dispatcher) };
     let mut state = state(dispatcher);

@@ -1,11 +1,11 @@
-//! Descriptors that go over a stream socket with bytes, and what the system says of who is at its other end.
+//! File descriptors as ancillary data of messages on Unix sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Most descriptors that come with one message.
+/// Most descriptors in one message.
 const MOST: usize = 16;
-/// Words that have room, and are aligned, for the control data of so many descriptors.
+/// Aligned words with room for the control data of that many descriptors.
 const ROOM: usize = 16;
 
 /// Control data of a message.
@@ -20,7 +20,7 @@ impl AncillaryData {
         AncillaryData { words: [0; ROOM] }
     }
 
-    /// Has a descriptor go with a message. It stays open until the message is sent, since it is borrowed that long.
+    /// Sends a descriptor with a message. The borrow keeps it open until then.
     pub(super) fn send<'a>(&'a mut self, header: &mut libc::msghdr, descriptor: BorrowedFd<'a>) {
         header.msg_control = self.words.as_mut_ptr().cast();
         // SAFETY: a computation of numbers.
@@ -36,7 +36,7 @@ impl AncillaryData {
         }
     }
 
-    /// Makes room for what comes with a message.
+    /// Makes room for the descriptors of a message.
     pub(super) fn receive(&mut self, header: &mut libc::msghdr) {
         header.msg_control = self.words.as_mut_ptr().cast();
         // SAFETY: a computation of numbers.
@@ -44,10 +44,10 @@ impl AncillaryData {
         header.msg_controllen = most.min(size_of_val(&self.words));
     }
 
-    /// Takes the descriptors that have come with a message. Those are closed whom nobody takes.
+    /// Takes the descriptors of a received message. Descriptors that are not taken are closed.
     ///
     /// # Errors
-    /// More have come than there is room for, or than this process may have open.
+    /// More arrived than there is room for, or than this process may have open.
     pub(super) fn take(header: &libc::msghdr, to: &mut Vec<OwnedFd>) -> io::Result<()> {
         // SAFETY: the kernel has written the control data to which the header points, and their length.
         let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };

@@ -1,4 +1,4 @@
-//! Functions of the client as the routines of an interpreter call them: with values and bytes instead of addresses.
+//! Functions of the client for routines of an interpreter, called with values and bytes instead of addresses.
 
 use kumi_idl::{Argument, ArgumentForm, Interface, Mode, Param, Scalar};
 use kumi_rpc::Value;
@@ -7,17 +7,17 @@ use super::closure::{call_in, this_run};
 use crate::callback::{Function, functions};
 use crate::values::{self, GivenValues};
 
-/// A function of the client, as long as the call runs to which it was given.
+/// A function of the client. It can be called during the call that passed it.
 #[derive(Debug, Clone)]
 pub struct ClientFunction {
     function: Function,
     run: u64,
 }
 
-/// An array of a function: its sizes, and its bytes in the order that the declaration says.
+/// An array argument: its sizes, and its bytes in the order of the declaration.
 pub type SizedArray = (Vec<u64>, Vec<u8>);
 
-/// What comes back for a parameter of a function.
+/// A result of a function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallbackResult {
     /// A number or text.
@@ -27,7 +27,7 @@ pub enum CallbackResult {
 }
 
 impl ClientFunction {
-    /// The functions of the call that runs now, each with its parameter of the routine.
+    /// The functions of the present call, each with its parameter of the routine.
     #[must_use]
     pub fn of_this_call(interface: &Interface) -> Vec<(usize, ClientFunction)> {
         let run = this_run();
@@ -36,17 +36,17 @@ impl ClientFunction {
             .collect()
     }
 
-    /// What it takes and gives.
+    /// The declaration of the function.
     #[must_use]
     pub fn declared(&self) -> &Interface {
         &self.function.declared
     }
 
-    /// Calls it with these values and arrays by parameter, and waits: what comes back, each with its parameter. When the
-    /// function fails this never returns: the server ends the process.
+    /// Calls the function with values and arrays by parameter, and waits. Returns the results, each with its
+    /// parameter. If the function fails, this never returns, because the server ends the process.
     ///
     /// # Errors
-    /// They do not fit, or the call is over that it belongs to; then the function was not called. Or the server is gone.
+    /// The arguments do not fit or the call is over, so the function was not called; or the server is gone.
     pub fn call(
         &self,
         values: &[(u16, Value)],
@@ -76,7 +76,7 @@ impl ClientFunction {
     }
 }
 
-/// Memory for an argument, with what is sent of it.
+/// Memory for an argument, with the bytes that are sent.
 fn place(
     param: &Param,
     argument: &Argument,
@@ -118,7 +118,7 @@ fn place(
     }
 }
 
-/// What is in the memory of an argument that comes back.
+/// The result in the memory of an argument.
 fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<CallbackResult> {
     Some(match argument.form {
         ArgumentForm::Array(..) => {

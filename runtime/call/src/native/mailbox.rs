@@ -1,10 +1,12 @@
-//! A page that a server and the process of a slot both look at, so that neither has to wake the other for a short call.
+//! Mailbox in shared memory between server and slot, so that neither needs to wake the other for a short
+//! call.
 //!
-//! Two words say whether an end looks at the page now. Who has something for the other writes it there and says so in the
-//! other's word; if the other does not look it goes through the socket, which wakes. What the page says is believed no
-//! more than what comes through the socket: lengths are bounded, and anything may change at any time. One thing is the slot's
-//! word alone: whether it has taken its last order. A routine that writes over the page may have an order run again that it
-//! has begun, which is its own; what went through the socket is never run again.
+//! - Two words say whether each end polls the page. A sender writes its message there if the other end polls.
+//!   Otherwise it uses the socket, which wakes the other end.
+//! - Nothing on the page is trusted more than messages of the socket: lengths are bounded, and values may
+//!   change at any time.
+//! - Only the slot can say whether it has taken its last order. A routine that overwrites the page may cause
+//!   its own order to run again. Orders through the socket never run twice.
 
 use std::io;
 use std::sync::Arc;
@@ -14,51 +16,51 @@ use std::time::{Duration, Instant};
 use super::Arena;
 use crate::slot_protocol::Reply;
 
-/// Nobody looks: the socket wakes.
+/// Nobody polls: use the socket.
 const BLOCKED: u32 = 0;
-/// Somebody looks.
+/// The receiver polls.
 const LOOKS: u32 = 1;
-/// What is looked for is there.
+/// A message is there.
 const GIVEN: u32 = 2;
 
 /// Bytes of the page.
 const PAGE: usize = 4096;
-/// The slot's word, and behind it the length and the bytes of its order; the two ends' words are of different lines of the cache.
+/// The slot's word, then length and bytes of its order. The two ends' words lie in different cache lines.
 const ORDER: usize = 0;
 const LENGTH: usize = 8;
 const BYTES: usize = 16;
-/// The server's word, and behind it the nanoseconds that the routine ran.
+/// The server's word, then the nanoseconds that the routine ran.
 const REPLY: usize = PAGE - 128;
 const RAN: usize = REPLY + 8;
-/// Behind that: whether the slot may look for its next order.
+/// Then a word that says whether the slot may poll for its next order.
 const ROOM: usize = REPLY + 16;
 /// Longest order.
 const MOST: usize = REPLY - 64 - BYTES;
 
-/// How long a slot that had its last order soon looks for the next one.
+/// How long a slot polls for the next order, if the last one came soon.
 const NEXT: Duration = Duration::from_micros(100);
-/// Looks between two glances at the clock.
+/// Polls between two readings of the clock.
 const LOOKS_AT_ONCE: u32 = 16;
 
-/// The page.
+/// The mailbox.
 #[derive(Debug)]
 pub struct Mailbox(Arc<Arena>);
 
 impl Mailbox {
-    /// A new one.
+    /// A new mailbox.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn new() -> io::Result<Mailbox> {
         Arena::named("kumi-board", PAGE).map(Arc::new).map(Mailbox)
     }
 
-    /// Memory that the server has made for one; `None`: it has another length.
+    /// A mailbox in memory that the server has made. `None`: the length is wrong.
     pub fn of(arena: Arc<Arena>) -> Option<Mailbox> {
         (arena.length() == PAGE).then_some(Mailbox(arena))
     }
 
-    /// What the other end is to map.
+    /// The memory for the other end to map.
     pub fn arena(&self) -> &Arena {
         &self.0
     }
@@ -81,7 +83,8 @@ impl Mailbox {
         bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Server: gives an order to a slot that looks. False: it does not, or the order is too long; the socket has to do.
+    /// Server: gives an order to a polling slot. False: the slot does not poll or the order is too long, so
+    /// the socket must be used.
     pub fn give(&self, order: &[u8]) -> bool {
         if order.len() > MOST || self.word(ORDER).load(Ordering::Acquire) != LOOKS {
             return false;
@@ -91,28 +94,28 @@ impl Mailbox {
         self.change(ORDER, LOOKS, GIVEN)
     }
 
-    /// Server: whether what was given has not been taken, by what the page says: a slot that has ended has not begun with it, if
-    /// nothing but these functions wrote to its page.
+    /// Server: whether the page says that the order was not taken. If only these functions wrote to the page,
+    /// a slot that has ended has then not begun the order.
     pub fn is_untaken(&self) -> bool {
         self.word(ORDER).load(Ordering::Acquire) == GIVEN
     }
 
-    /// Server: has the slot look at its socket, into which something has gone.
+    /// Server: makes the slot look at its socket.
     pub fn rouse(&self) {
         self.change(ORDER, LOOKS, BLOCKED);
     }
 
-    /// Server: says whether the slot may look for its next order.
+    /// Server: says whether the slot may poll for its next order.
     pub fn let_look(&self, may: bool) {
         self.word(ROOM).store(u32::from(may), Ordering::Relaxed);
     }
 
-    /// Slot: whether it may.
+    /// Slot: whether it may poll.
     pub fn may_look(&self) -> bool {
         self.word(ROOM).load(Ordering::Relaxed) == 1
     }
 
-    /// Server: says that it looks for the reply to what it gives next.
+    /// Server: announces that it polls for the reply to its next order.
     pub fn await_reply(&self) {
         self.word(REPLY).store(LOOKS, Ordering::Release);
     }
@@ -126,17 +129,17 @@ impl Mailbox {
         })
     }
 
-    /// Server: looks no longer. The reply comes through the socket, unless this is it.
+    /// Server: stops polling. The reply will come through the socket, unless it is returned here.
     pub fn leave(&self) -> Option<Reply> {
         if self.change(REPLY, LOOKS, BLOCKED) { None } else { self.reply() }
     }
 
-    /// Slot: says that it looks for an order.
+    /// Slot: announces that it polls for an order.
     pub fn await_order(&self) {
         self.word(ORDER).store(LOOKS, Ordering::Release);
     }
 
-    /// Slot: answers a server that looks. False: it does not; the socket has to do.
+    /// Slot: answers a polling server. False: the server does not poll, so the socket must be used.
     pub fn answer(&self, ran: u64) -> bool {
         if self.word(REPLY).load(Ordering::Acquire) != LOOKS {
             return false;
@@ -145,7 +148,7 @@ impl Mailbox {
         self.change(REPLY, LOOKS, GIVEN)
     }
 
-    /// Slot: looks for an order, and lets others have the processor; `None`: it comes through the socket.
+    /// Slot: polls for an order and yields the processor between polls. `None`: it comes through the socket.
     pub fn order(&self) -> Option<Vec<u8>> {
         let until = Instant::now() + NEXT;
         loop {
@@ -173,7 +176,7 @@ impl Mailbox {
     }
 }
 
-/// Whether it pays to look: whether that would have been enough the last time.
+/// Decides whether polling pays: it does if it would have sufficed the last time.
 #[derive(Debug)]
 pub struct SpinPolicy {
     within: Duration,
@@ -181,24 +184,25 @@ pub struct SpinPolicy {
 }
 
 impl SpinPolicy {
-    /// Of waits that are looked for so long at most.
+    /// A policy for polls of at most this time.
     pub const fn new(within: Duration) -> SpinPolicy {
         SpinPolicy { within, last: Duration::MAX }
     }
 
-    /// Of a slot's waits for its next order. With one processor, who looks keeps the server from giving it.
+    /// The policy of a slot for its next order. With one processor, polling would keep the server from giving
+    /// it.
     pub fn of_orders() -> SpinPolicy {
         let alone =
             std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
         SpinPolicy::new(if alone { Duration::ZERO } else { NEXT })
     }
 
-    /// Whether to look.
+    /// Whether to poll.
     pub fn looks(&self) -> bool {
         self.last <= self.within
     }
 
-    /// A wait took so long.
+    /// Notes how long the last wait took.
     pub fn waited(&mut self, time: Duration) {
         self.last = time;
     }

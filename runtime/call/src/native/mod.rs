@@ -1,5 +1,5 @@
-//! What the compiler cannot check: memory that two processes map, system calls on it, and calls of routines that are
-//! known by their description only. Everything else of this crate is safe code on top of it.
+//! Unsafe foundation of the crate: memory shared between processes, system calls on it, and calls of routines
+//! that are known only by description. Everything else in this crate is safe code on top.
 
 mod arena;
 mod c_function;

@@ -1,11 +1,11 @@
-//! Copies that go past this processor's cache: what is copied is read next by another process, on another processor.
+//! Non-temporal copies, for bytes that another process reads next on another processor.
 //!
-//! An ordinary copy first fetches each line that it is about to overwrite from the cache of who used it last, which takes
-//! longer than the copy.
+//! An ordinary copy first fetches each cache line that it overwrites from the cache of its last user. That
+//! takes longer than the copy.
 
-/// From how many bytes on that is done. What is shorter may well stay in a cache that both have in common.
+/// Smallest copy done in this way. Shorter ones may stay in a cache that both processors share.
 const LEAST: usize = 256 << 10;
-/// Bytes that are written together: a line of a cache.
+/// Bytes written together: a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
@@ -36,7 +36,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Copies so many lines, and has them written before anything that is written afterwards.
+/// Copies whole lines, and orders them before all later writes.
 ///
 /// # Safety
 /// As [`copy`]; `to` is aligned as a line is.

@@ -1,4 +1,4 @@
-//! What a routine asks for while it runs: that a function of the client be called.
+//! Requests of running routines to call a function of their client, checked before use.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::callback::{Function, Places, functions};
 use crate::native::{Arena, KEPT};
 use crate::values::GivenValues;
 
-/// Memory that a slot's process has made for calls of functions.
+/// Memory that a slot's process made for calls of functions.
 #[derive(Debug)]
 pub struct Exchange {
     /// The memory.
@@ -18,7 +18,7 @@ pub struct Exchange {
     _counted: Reservation,
 }
 
-/// A function of the client is to be called.
+/// A checked request to call a function of the client.
 #[derive(Debug)]
 pub struct CallbackRequest {
     /// The call's number.
@@ -27,56 +27,56 @@ pub struct CallbackRequest {
     pub stream: u32,
     /// The function.
     pub function: Function,
-    /// What the client is told.
+    /// The head of the message to the client.
     pub head: CallbackHead,
-    /// Where everything lies.
+    /// The places of the values and arrays.
     pub places: Places,
     /// The memory.
     pub exchange: Rc<Exchange>,
 }
 
-/// What a process has said.
+/// A request as the process of the slot sent it, not yet checked.
 #[derive(Debug, Clone, Copy)]
 pub struct UncheckedCallback {
     /// The routine's parameter.
     pub parameter: u16,
-    /// Bytes of values at the exchange's begin.
+    /// Bytes of values at the beginning of the exchange.
     pub head: u64,
     /// Bytes of the exchange.
     pub bytes: u64,
 }
 
-/// A failure of a call in which a function of the client was called.
+/// The failure of a call whose callback cannot be made.
 pub fn failed(parameter: u16, text: impl Into<String>) -> Failure {
     Failure::new(Code::Callback, i64::from(parameter), text.into())
 }
 
-/// What a worker knows of the functions that its routine calls.
+/// Callback state of a worker: the functions of its routine, and the exchange memory.
 #[derive(Debug)]
 pub struct CallbackTracker {
     functions: Vec<Function>,
     exchange: Option<Rc<Exchange>>,
-    /// Whether one of them is called.
+    /// Whether a callback is in progress.
     pub open: bool,
 }
 
 impl CallbackTracker {
-    /// Nothing has been called.
+    /// The state before any callback.
     pub fn new(interface: &kumi_idl::Interface) -> CallbackTracker {
         CallbackTracker { functions: functions(interface), exchange: None, open: false }
     }
 
-    /// A call of another routine comes.
+    /// Prepares for a call of another routine.
     pub fn are_of(&mut self, interface: &kumi_idl::Interface) {
         self.functions = functions(interface);
     }
 
-    /// The call is over: an idle process keeps no memory that others would miss.
+    /// The call is over. An idle process keeps no memory that others could use.
     pub fn rest(&mut self) {
         self.exchange.take_if(|exchange| exchange.arena.length() > KEPT);
     }
 
-    /// Takes a wish of the process, in which nothing is believed.
+    /// Checks a request of the process. Nothing in it is trusted.
     ///
     /// # Errors
     /// Why the call cannot go on.
@@ -97,7 +97,7 @@ impl CallbackTracker {
         let length = usize::try_from(wish.bytes).map_err(|_| wrong("wants too much memory"))?;
         if let Some(file) = descriptor {
             self.exchange = None;
-            // Memory comes in pages, with a page at most beyond what is needed.
+            // Memory is made in pages, so at most one page more than needed is accepted.
             if wish.bytes > most.saturating_add(4096) {
                 return Err(wrong("sends more to a function than a call may have"));
             }

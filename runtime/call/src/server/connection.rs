@@ -1,4 +1,4 @@
-//! A client's connection.
+//! Connection of a client to the server.
 
 mod admission;
 mod callbacks;
@@ -40,60 +40,60 @@ use files::{FilesByStream, coming, file_of};
 use objects::Objects;
 use shared_memory::SharedMemory;
 
-/// Bytes that are read at once when it is not known where they belong.
+/// Bytes read at once when their destination is not known.
 const INPUT: usize = 64 << 10;
 /// Most connections to other servers at a time for one client.
 const FETCHES: usize = 8;
-/// How long a client has to read why nothing more is read.
+/// How long a client has to read the reason before the connection closes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// With what a client begins that does not speak TLS.
+/// First byte of a client that does not speak TLS.
 const FIRST: u8 = b'k';
 
-/// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
-/// the protocol allows at most.
+/// Unread answers in bytes beyond which the server takes no more requests of the client. One more answer
+/// still fits the protocol's limit.
 const UNREAD: usize = MOST_UNREAD / 2;
 
-/// Where a call is.
+/// Stage of a call.
 enum CallStage {
-    /// Its arguments come.
+    /// Its arguments are arriving.
     Coming(Box<ReadyCall>, GivenValues),
     /// It waits or runs.
     Runs(u64),
-    /// Its results go, so many bytes of arrays.
+    /// Its results are being written, with this many bytes of arrays.
     Going(Layout, Rc<Block>, u64),
-    /// A held array goes: its memory, where it begins there, and how many bytes of it.
+    /// A held array is being written: its memory, offset and length.
     Fetched(Rc<Block>, usize, u64),
 }
 
-/// What a call's arguments wait for beside its client.
+/// What the arguments of a call still wait for besides the client's frames.
 struct IncomingArguments {
     gaps: BTreeMap<u16, Gaps>,
-    /// What servers hold is being brought.
+    /// Arrays that servers hold are being gathered.
     gathering: Option<AbortHandle>,
     /// The client has sent its part.
     ready: bool,
 }
 
-/// What servers hold of a call's arguments is there, or cannot be had.
+/// End of a gathering: the stream, the call's number and the result.
 type GatherResult = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
-    /// What goes over the socket, if not the protocol's bytes themselves.
+    /// The TLS session, if the connection is encrypted.
     secured: Option<Box<TlsSession>>,
     /// The client should have begun with TLS and has not.
     open: bool,
     rpc: Server,
-    /// What has come and is not done with: `begin..end` of it.
+    /// The unprocessed input is `begin..end` of the buffer.
     input: Vec<u8>,
     begin: usize,
     end: usize,
-    /// Bytes of input that are needed before there is anything to do.
+    /// Bytes of input that are needed before anything can be done.
     needed: usize,
     calls: HashMap<u32, CallStage>,
     /// Functions that routines have called.
     callbacks: Callbacks,
-    /// Files that go back, and what is read of them.
+    /// Files that go back, and the buffer for reading them.
     outgoing: FilesByStream,
     read: Vec<u8>,
     incoming: HashMap<u32, IncomingArguments>,
@@ -102,31 +102,31 @@ struct Connection {
     /// Memory that the client maps.
     sharing: SharedMemory,
     gathered: UnboundedSender<GatherResult>,
-    /// Turns of its calls to fetch from other servers.
+    /// Permits of this client to fetch from other servers.
     fetches: Rc<Semaphore>,
-    /// Its number, by which it knows memory that its own calls have used, and by which arrays are held for it.
+    /// Number of this connection. Memory and held arrays record it.
     number: u64,
-    /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
+    /// The earliest deadline of calls whose arguments are arriving; too early if that call has gone.
     coming: Option<Instant>,
-    /// There is input that is not looked at before the client has read more.
+    /// Input is waiting until the client has read more answers.
     stalled: bool,
     told: UnboundedSender<FinishedCall>,
     callback_requests: UnboundedSender<CallbackRequest>,
-    /// Its objects, and where it is told what becomes of them.
+    /// The client's objects, and the receiver of their events.
     objects: Objects,
     news: UnboundedSender<ObjectEvent>,
     caller: Caller,
-    /// It has not said who it is.
+    /// The client has not identified itself yet.
     handshake_permit: Option<HandshakePermit>,
-    /// It counts as one of the server's connections.
+    /// Counts this as one of the server's connections.
     counted: bool,
-    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    /// The stream of the next call, with its ticket and pass from a metaserver.
     ticket: Option<(u32, Ticket, String)>,
-    /// The client is told why, and then nothing more is read.
+    /// The client is being told why, and nothing more is read.
     closing: bool,
 }
 
-/// What a connection hears from the rest of the server.
+/// Receivers of a connection for events from the rest of the server.
 struct ConnectionInputs<'a> {
     ends: &'a mut UnboundedReceiver<FinishedCall>,
     asked: &'a mut UnboundedReceiver<CallbackRequest>,
@@ -134,7 +134,7 @@ struct ConnectionInputs<'a> {
     news: &'a mut UnboundedReceiver<ObjectEvent>,
 }
 
-/// Serves a client until it goes, or breaks the protocol. Its calls end with it.
+/// Serves a client until it leaves or breaks the protocol. Its calls end with it.
 pub async fn run(
     shared: &Rc<Shared>,
     socket: OwnedFd,
@@ -218,7 +218,7 @@ impl Connection {
                 return Ok(());
             }
             tokio::select! {
-                // What has come counts before the time is looked at.
+                // Input that has arrived counts before the time limit.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
                 () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
@@ -226,7 +226,7 @@ impl Connection {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
-                        // More would have come with it.
+                        // A complete request would have brought more.
                         Ok(Ok((_, short))) => if short { ready.clear_ready(); },
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
@@ -235,7 +235,7 @@ impl Connection {
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
-                    // Tried at the loop's begin; what the socket does not take clears this.
+                    // Tried at the beginning of the loop; a full socket clears readiness.
                     match ready.try_io(|socket| self.write_some(socket)) {
                         Ok(Ok(_)) | Err(_) => {}
                         Ok(Err(error)) => return Err(error),
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// The client has said, or read, nothing for too long.
+    /// The client has sent or read nothing for too long.
     fn late(&self) -> io::Error {
         if !self.closing {
             self.shared.handshake_limit.silent();
@@ -264,13 +264,13 @@ impl Connection {
         io::ErrorKind::TimedOut.into()
     }
 
-    /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
-    /// whether there was room for more.
+    /// Reads input: bytes of an array to their place, the rest into the buffer. Returns the number of bytes,
+    /// and whether more would have fitted.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
         if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
             && native::begins_with(socket.get_ref(), FIRST)?
         {
-            // It is told what is wrong in the only way that it understands.
+            // A client without TLS gets the reason in plain text, the only form that it understands.
             (self.secured, self.open) = (None, true);
         }
         if self.begin == self.end {
@@ -303,11 +303,11 @@ impl Connection {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        // Of what is decrypted there may be more; only the session knows.
+        // There may be more decrypted input; only the session knows.
         Ok((count, count < room && self.secured.is_none()))
     }
 
-    /// Writes, and looks at what has come and was left for that.
+    /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
         while self.stalled && self.rpc.outbox().waiting() < UNREAD {
@@ -317,7 +317,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks at what has come, as long as the client reads what it is answered.
+    /// Processes input while the client reads its answers.
     fn look(&mut self, socket: &OwnedFd) {
         self.stalled = false;
         while !self.closing {
@@ -369,11 +369,11 @@ impl Connection {
             event,
             ServerEvent::Ticket(..) | ServerEvent::Call(..) | ServerEvent::Create(..)
         ) {
-            // It is only for a call or an object that directly follows.
+            // A ticket is for a call or an object that follows directly.
             self.ticket = None;
         }
         match event {
-            // Taken by `greet`.
+            // Handled by `greet`.
             ServerEvent::Hello(_) => {}
             ServerEvent::Interface(stream, name) => match self.describe(&name) {
                 Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
@@ -419,7 +419,7 @@ impl Connection {
         }
     }
 
-    /// Ends a stream on which something cannot be done.
+    /// Fails a stream whose request cannot be carried out.
     fn refuse(&mut self, stream: u32, done: Result<(), Failure>) {
         if let Err(failure) = done {
             self.rpc.fail(stream, &failure);
@@ -473,7 +473,7 @@ impl Connection {
             || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
     }
 
-    /// Writes until there is nothing more to write or the socket takes no more.
+    /// Writes until nothing is left or the socket is full.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         while self.writes() {
             match self.write_some(socket) {
@@ -510,7 +510,7 @@ impl Connection {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
-                // Inside of the array: it was checked.
+                // Inside the array: the range was checked.
                 Some(CallStage::Fetched(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }

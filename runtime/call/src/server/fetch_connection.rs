@@ -1,4 +1,4 @@
-//! A connection to a server that holds arrays, encrypted or not, over a socket that does not wait.
+//! Non-blocking connection to another server that holds arrays, with or without TLS.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use crate::native::{self, Source, Target};
 use crate::socket::PlainSocket;
 use crate::tls::{self, Authorities, TlsSession};
 
-/// How an owner of a server says whom it trusts.
+/// The option that names the trusted authorities.
 const OPTION: &str = "--peer-ca FILE, at the server that fetches";
 
-/// Whom this server believes who others are: found out when it is first needed, since it takes a while.
+/// Authorities that this server trusts, loaded on first use because that takes a while.
 #[derive(Debug, Default)]
 pub struct TrustedAuthorities(OnceCell<Authorities>);
 
@@ -35,7 +35,7 @@ impl TrustedAuthorities {
 pub struct FetchConnection {
     socket: AsyncFd<OwnedFd>,
     secured: Option<Box<TlsSession>>,
-    /// How long the other side may do nothing.
+    /// How long the other server may be silent.
     patience: Duration,
 }
 
@@ -44,7 +44,7 @@ fn waits(error: &io::Error) -> bool {
 }
 
 impl FetchConnection {
-    /// Connects to `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`. Who is there is who it should be when this is done.
+    /// Connects to `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`. Afterwards the server's identity is proved.
     pub async fn open(
         shared: &Shared,
         address: &str,
@@ -70,14 +70,14 @@ impl FetchConnection {
         let Some(secured) = secured else { return Ok(()) };
         loop {
             match secured.agree(socket.get_ref().as_fd()) {
-                // Tried again whenever this was cleared, so nothing that has come is missed.
+                // Tried again after each clearing, so no input is missed.
                 Err(error) if waits(&error) => socket.readable().await?.clear_ready(),
                 other => return other,
             }
         }
     }
 
-    /// Writes it all; it is on its way when this returns.
+    /// Writes all bytes to the socket.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let FetchConnection { socket, secured, patience } = self;
         loop {
@@ -104,14 +104,14 @@ impl FetchConnection {
         }
     }
 
-    /// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end.
+    /// Reads into `target`, and what is beyond it into `rest`. Returns the number of bytes, 0 at the end.
     ///
     /// # Errors
-    /// `TimedOut`: nothing has come for too long.
+    /// `TimedOut`: nothing has arrived for too long.
     pub async fn read(&mut self, target: Target<'_>, rest: &mut [u8]) -> io::Result<usize> {
         let FetchConnection { socket, secured, patience } = self;
         loop {
-            // What is there already the socket does not tell of.
+            // The socket does not report decrypted input that is waiting.
             if let Some(secured) = secured
                 && secured.has_input()
             {
@@ -127,7 +127,7 @@ impl FetchConnection {
                     return native::read(socket, target, rest, false);
                 };
                 let read = secured.read(socket, target, rest);
-                // New keys are acknowledged; what the socket does not take now goes later, or never has to.
+                // TLS acknowledges new keys. What the socket does not take now goes later, or never has to.
                 secured.flush(socket)?;
                 read
             });

@@ -1,5 +1,7 @@
-//! Removal of folders in which routines have written. They may be another user's, who has left there what he likes: links are
-//! not followed, and however deep folders are in each other, only two are open at a time, and nothing calls itself.
+//! Removal of folders in which routines have written.
+//!
+//! The content is not trusted: it may belong to another user. Links are not followed. At most two folders are
+//! open at a time, however deep they are nested, and nothing recurses.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,17 +13,17 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// What opens a folder and no link to one.
+/// Flags that open a folder, and never a link to one.
 pub const FOLDER: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// The removal of one folder, a part at a time.
+/// The removal of one folder, in steps.
 #[derive(Debug)]
 pub struct FolderRemoval {
-    /// The folder in which it is, where nobody but the server makes and names anything.
+    /// The parent folder, in which only the server creates and names entries.
     parent: OwnedFd,
     stem: OsString,
-    /// What is to be removed of the parent: the folder, and folders that were deeper and have been moved there.
+    /// Entries of the parent to remove: the folder, and deeper folders that were moved up.
     left: Vec<OsString>,
     moved: u64,
 }
@@ -29,7 +31,7 @@ pub struct FolderRemoval {
 /// Removes one entry. False: it is a folder that is not empty.
 fn gone(folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     let file = match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
-        // Linux says the first of a folder, other systems the second.
+        // Linux reports the first for a folder, other systems the second.
         Err(Errno::EISDIR | Errno::EPERM) => unlinkat(folder, name, UnlinkatFlags::RemoveDir),
         removed => removed,
     };
@@ -41,10 +43,10 @@ fn gone(folder: &OwnedFd, name: &OsStr) -> io::Result<bool> {
 }
 
 impl FolderRemoval {
-    /// Of this folder.
+    /// The removal of this folder.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn of(path: &Path) -> io::Result<FolderRemoval> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -53,10 +55,10 @@ impl FolderRemoval {
         Ok(FolderRemoval { parent, stem: name.to_owned(), left: vec![name.to_owned()], moved: 0 })
     }
 
-    /// Removes so many entries at most; whether all is done.
+    /// Removes at most this many entries. Returns whether all is done.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn go(&mut self, mut steps: u64) -> io::Result<bool> {
         while let Some(name) = self.left.last().cloned() {
             let Some(rest) = steps.checked_sub(1) else { return Ok(false) };
@@ -78,7 +80,7 @@ impl FolderRemoval {
         Ok(true)
     }
 
-    /// Moves a folder out of another, to be removed next.
+    /// Moves a folder up into the parent, to be removed next.
     fn lift(&mut self, folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let mut free = self.stem.clone();
         free.push(format!(".{}", self.moved));
@@ -92,10 +94,10 @@ impl FolderRemoval {
     }
 }
 
-/// Removes the folder of a server: its files, and the folders of owners with those of their calls.
+/// Removes the folder of a server with all folders of its users.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub fn remove_server(folder: &Path) -> io::Result<()> {
     for owner in std::fs::read_dir(folder)? {
         let owner = owner?;
@@ -109,7 +111,7 @@ pub fn remove_server(folder: &Path) -> io::Result<()> {
     remove(folder)
 }
 
-/// Entries after which a removal is given up, since somebody makes more.
+/// Steps after which the removal is given up, because something keeps adding entries.
 const ENOUGH: u64 = 100_000_000;
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -125,7 +127,7 @@ mod tests {
     use nix::fcntl::AT_FDCWD;
     use nix::sys::stat::mkdirat;
 
-    /// A folder in a folder in a folder, so many.
+    /// Makes nested folders of this depth.
     fn deep(base: &Path, levels: usize) {
         let mut folder = open(base, FOLDER, Mode::empty()).expect("it is there");
         for _ in 0..levels {

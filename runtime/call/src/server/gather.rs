@@ -1,4 +1,4 @@
-//! Arguments that servers hold: copied from this one's memory, or fetched from others.
+//! Gathering of arguments that servers hold: copies of this server's arrays, and fetches from others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,18 +21,18 @@ use crate::layout::Layout;
 use crate::native::Target;
 use crate::{values, voucher};
 
-/// Bytes that are copied before others have their turn.
+/// Bytes copied before other tasks get a turn.
 const STEP: usize = 4 << 20;
-/// How long another server may say nothing.
+/// How long another server may be silent.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes per second that another server sends at least, over each such time.
+/// Least bytes per second that another server must send over each such period.
 const SLOWEST: u64 = 64 << 10;
-/// Bytes that are read at once when it is not known where they belong.
+/// Bytes read at once when their destination is not known.
 const INPUT: usize = 16 << 10;
 /// Most parts of a call's arguments.
 const MOST_PARTS: usize = 1024;
 
-/// Bytes for a call's arguments that are held here.
+/// A part that this server holds.
 #[derive(Debug)]
 struct LocalPart {
     kept: StoredArray,
@@ -41,7 +41,7 @@ struct LocalPart {
     length: usize,
 }
 
-/// Bytes that another server holds.
+/// A part that another server holds.
 #[derive(Debug)]
 struct RemotePart {
     parameter: u16,
@@ -50,18 +50,18 @@ struct RemotePart {
     to: usize,
 }
 
-/// What is to be brought for a call.
+/// The parts to gather for a call.
 #[derive(Debug, Default)]
 pub struct GatherPlan {
     near: Vec<LocalPart>,
-    /// By the address of the server, and what it is shown.
+    /// By server address and voucher.
     far: BTreeMap<(String, String), Vec<RemotePart>>,
-    /// What the client still sends of the arrays.
+    /// What the client itself still sends of the arrays.
     pub gaps: BTreeMap<u16, Gaps>,
 }
 
 impl GatherPlan {
-    /// Checks what a call's head says of held arrays. Nothing is allocated for them.
+    /// Checks the held arrays in the head of a call. Allocates nothing for them.
     pub fn new(
         shared: &Shared,
         layout: &Layout,
@@ -82,7 +82,7 @@ impl GatherPlan {
             let gaps = gaps.ok_or_else(|| wrong("has fewer bytes than the parts that are held"))?;
             sources.gaps.insert(*parameter, gaps);
             for part in parts {
-                // Inside of the array, which fits into memory.
+                // Inside the array, which fits into memory.
                 let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
                 let is_none = part.server.is_empty() || !voucher::is_voucher(&part.voucher);
                 if is_none && !part.voucher.is_empty() {
@@ -108,12 +108,12 @@ impl GatherPlan {
         Ok(sources)
     }
 
-    /// Whether there is nothing to bring.
+    /// Whether there is nothing to gather.
     pub fn is_empty(&self) -> bool {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// What the client still sends, of arrays of these sizes.
+    /// What the client still sends of arrays of these sizes.
     pub fn left(&self, mut sizes: Vec<ArraySize>) -> Vec<ArraySize> {
         for size in &mut sizes {
             size.bytes = self.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
@@ -121,7 +121,7 @@ impl GatherPlan {
         sizes
     }
 
-    /// Brings it all; `turns` are those of the client.
+    /// Gathers all parts. `turns` are the client's fetch permits.
     pub async fn gather(
         self,
         shared: Rc<Shared>,
@@ -153,7 +153,8 @@ impl GatherPlan {
             let parameter = wants.first().map_or(0, |want| want.parameter);
             let late = |_| Err(unreachable(server, parameter, "it sends too slowly"));
             let bring = async {
-                // That others fetch as well is not that server's fault: its time begins after the wait for a turn.
+                // The time limit begins after the wait for a permit: other fetches are not that server's
+                // fault.
                 let (_turn, turn) = (turns.acquire().await, shared.fetches.acquire().await);
                 let Ok(_turn) = turn else {
                     return Err(unreachable(server, parameter, "this server ends"));
@@ -184,7 +185,7 @@ impl Shared {
                 "an array is held at {server}, from which this server does not fetch"
             ));
         }
-        // A client elsewhere has no business with the sockets of this machine.
+        // Clients elsewhere have no access to Unix sockets of this machine.
         let bare = server.strip_prefix("tls://").unwrap_or(server);
         if bare.starts_with("unix:") && !(self.local && bare == server) {
             return Err(
@@ -200,7 +201,8 @@ fn unreachable(server: &str, parameter: u16, why: impl std::fmt::Display) -> Fai
     Failure::new(Code::NoSource, i64::from(parameter), text)
 }
 
-/// Fetches from one server, which is shown a voucher if there is one: never this server's or the client's token.
+/// Fetches from one server. It sees the voucher if there is one, and never a token of this server or of the
+/// client.
 async fn bring(
     shared: &Shared,
     (server, voucher): (&str, &str),
@@ -234,7 +236,7 @@ async fn bring(
     Ok(())
 }
 
-/// A connection to the server that holds arrays.
+/// The fetch of arrays over one connection.
 struct ArrayFetch<'a> {
     rpc: Client,
     streams: BTreeMap<u32, &'a RemotePart>,
@@ -244,7 +246,7 @@ struct ArrayFetch<'a> {
     pace: MinimumRate,
 }
 
-/// How fast bytes come.
+/// Check that data keeps arriving at a minimum rate.
 #[derive(Debug)]
 struct MinimumRate {
     since: Instant,
@@ -256,7 +258,7 @@ impl MinimumRate {
         MinimumRate { since: Instant::now(), bytes: 0 }
     }
 
-    /// So many more have come; whether that is fast enough.
+    /// Counts arrived bytes. Returns whether they are enough.
     fn adds(&mut self, now: Instant, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         if now.saturating_duration_since(self.since) < PATIENCE {
@@ -280,7 +282,7 @@ impl ArrayFetch<'_> {
         unreachable(self.server, self.parameter, why)
     }
 
-    /// Receives until all is there.
+    /// Receives until all parts are there.
     async fn receive(&mut self, fetch_connection: &mut FetchConnection) -> Result<(), Failure> {
         let mut input = vec![0; INPUT];
         let (mut begin, mut end) = (0, 0);
@@ -298,7 +300,7 @@ impl ArrayFetch<'_> {
                 Step::Data(place, length) => {
                     let to = place.and_then(|place| {
                         let want = self.streams.get(&place.stream)?;
-                        // Inside of the array: more than was asked for breaks the protocol.
+                        // Inside the array: sending more than requested breaks the protocol.
                         Some(want.to + place.offset as usize)
                     });
                     let count = length.min(end - begin);
@@ -330,7 +332,7 @@ impl ArrayFetch<'_> {
                 0 => return Err(self.failed("it closed the connection")),
                 count => count,
             };
-            // It would have a turn to fetch for hours otherwise.
+            // A slow server would keep a fetch permit for hours.
             if !self.pace.adds(Instant::now(), count) {
                 return Err(self.failed("it sends too slowly"));
             }
@@ -340,7 +342,7 @@ impl ArrayFetch<'_> {
         Ok(())
     }
 
-    /// What is said of a connection from which nothing can be read.
+    /// The failure for a connection that cannot be read.
     fn unread(&self, error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::TimedOut => self.failed("it did not answer in time"),

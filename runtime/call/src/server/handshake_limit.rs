@@ -1,4 +1,4 @@
-//! Strangers: so many at a time and no more, and each refusal costs a counter and at most a line a second in the log.
+//! Limit on connections that have not identified themselves, with counters and rate-limited logs of refusals.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use nix::sys::socket::{SockaddrStorage, getpeername};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How often refusals are logged at most.
+/// Shortest time between two log lines on refusals.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that came to nothing, since the server began.
+/// Connections refused, displaced or timed out since the server began.
 #[derive(Debug, Default)]
 pub struct RefusalCounters {
     refused: AtomicU64,
@@ -25,26 +25,26 @@ pub struct RefusalCounters {
 }
 
 impl RefusalCounters {
-    /// Those whose token was none, or that were one too many; and wishes of those who show a voucher that it is not for.
+    /// Connections with an unknown token or beyond the limit, and requests that a voucher does not permit.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Those that were closed because too many others had not said who they are either.
+    /// Connections that were closed because too many others were unidentified too.
     #[must_use]
     pub fn displaced(&self) -> u64 {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Those that did not say who they are in time.
+    /// Connections that did not identify themselves in time.
     #[must_use]
     pub fn silent(&self) -> u64 {
         self.silent.load(Ordering::Relaxed)
     }
 }
 
-/// Where connections are that have not said who they are yet, oldest first.
+/// The unidentified connections, oldest first.
 #[derive(Debug)]
 pub struct HandshakeLimit {
     most: usize,
@@ -54,7 +54,7 @@ pub struct HandshakeLimit {
     untold: Cell<u64>,
 }
 
-/// A connection that has not said who it is; it is known, or gone, when this is dropped.
+/// Permit of an unidentified connection. Dropped when the connection is identified or gone.
 #[derive(Debug)]
 pub struct HandshakePermit {
     handshake_limit: Rc<HandshakeLimit>,
@@ -62,14 +62,14 @@ pub struct HandshakePermit {
 }
 
 impl HandshakeLimit {
-    /// A door before which at most so many wait.
+    /// A limit of this many unidentified connections.
     pub fn new(most: usize, counters: Arc<RefusalCounters>) -> Rc<HandshakeLimit> {
         let (waiting, told, untold) = (RefCell::default(), Cell::default(), Cell::default());
         Rc::new(HandshakeLimit { most: most.max(1), waiting, counters, told, untold })
     }
 
-    /// Somebody has come. If there are too many the one who has waited longest goes: one that belongs here needs
-    /// some milliseconds, so it is rarely that one.
+    /// Admits a connection. If there are too many, the oldest is evicted: an honest client identifies itself
+    /// within milliseconds, so it is rarely the victim.
     pub fn arrive(self: &Rc<HandshakeLimit>) -> HandshakePermit {
         let mut waiting = self.waiting.borrow_mut();
         while waiting.len() >= self.most {
@@ -83,7 +83,7 @@ impl HandshakeLimit {
         HandshakePermit { handshake_limit: Rc::clone(self), out }
     }
 
-    /// Somebody is not taken in.
+    /// Counts and logs a refused connection.
     pub fn refused(&self, socket: &OwnedFd, why: &dyn fmt::Display) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -98,25 +98,25 @@ impl HandshakeLimit {
         tracing::warn!(from, more, "a client was refused: {why}");
     }
 
-    /// Somebody who was taken in for one thing wants another.
+    /// Counts a request that the connection's voucher does not permit.
     pub fn overstepped(&self) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has said nothing for too long.
+    /// Counts a connection that was silent for too long.
     pub fn silent(&self) {
         self.counters.silent.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl HandshakePermit {
-    /// Waits until it has to go.
+    /// Waits until this connection is evicted.
     pub async fn evicted(&self) {
         self.out.notified().await;
     }
 }
 
-/// Waits until a stranger has to go.
+/// Waits until the connection is evicted, if it is unidentified.
 pub async fn evicted(handshake_permit: Option<&HandshakePermit>) {
     match handshake_permit {
         Some(handshake_permit) => handshake_permit.evicted().await,

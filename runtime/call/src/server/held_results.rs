@@ -1,4 +1,4 @@
-//! Results that stay: room for them before the call, their names after it.
+//! Results that the server holds: memory reserved before the call, names published after it.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -14,19 +14,19 @@ use crate::held::{Charge, Holder, LookupError, ReserveError, Traffic};
 use crate::layout::Layout;
 use crate::values;
 
-/// An array that is held.
+/// An array that the server holds.
 #[derive(Debug, Clone)]
 pub struct StoredArray {
     /// The memory.
     pub block: Rc<Block>,
-    /// First byte of it in the arena.
+    /// Its first byte in the arena.
     pub offset: usize,
-    /// Bytes.
+    /// Its length in bytes.
     pub length: usize,
 }
 
 impl StoredArray {
-    /// Where a range of it lies in the arena; `None`: it is not inside.
+    /// The place of a range in the arena. `None`: the range is not inside the array.
     pub fn range(&self, from: u64, length: u64) -> Option<(usize, usize)> {
         let end = from.checked_add(length)?;
         if end > self.length as u64 {
@@ -37,16 +37,16 @@ impl StoredArray {
     }
 }
 
-/// What stays of a call's results.
+/// The results of one call that the server is to hold.
 #[derive(Debug)]
 pub struct RetainedResults {
     keeps: Vec<(u16, HeldResult)>,
     charge: Rc<Charge>,
-    /// Memory of their own, where the call's is much larger than they are.
+    /// Memory of their own, if the call's memory is much larger than they are.
     own: Option<Rc<Block>>,
 }
 
-/// A result that takes less than this part of a call's memory is copied to memory of its own.
+/// A result smaller than this fraction of the call's memory is copied to memory of its own.
 const PART: usize = 4;
 
 fn full(full: ReserveError, bytes: u64) -> Failure {
@@ -67,7 +67,7 @@ fn full(full: ReserveError, bytes: u64) -> Failure {
     }
 }
 
-/// The failure of a wish for an array that is not there.
+/// The failure of a request for an array that is not held.
 pub fn missing(missing: LookupError, parameter: i64) -> Failure {
     match missing {
         LookupError::Unknown => Failure::new(
@@ -83,7 +83,7 @@ pub fn missing(missing: LookupError, parameter: i64) -> Failure {
     }
 }
 
-/// Memory for so many bytes that stay. What lies in it of others is never sent: only what the routine's results put there.
+/// Memory for results that stay. Only bytes that the routine's results overwrote are ever sent from it.
 fn memory(
     shared: &Shared,
     owner: &Rc<Owner>,
@@ -100,7 +100,7 @@ fn memory(
 }
 
 impl RetainedResults {
-    /// Makes room for what is to stay; `None`: nothing is.
+    /// Reserves memory for the results that stay. `None`: none do.
     pub fn new(
         shared: &Shared,
         layout: &Layout,
@@ -122,10 +122,10 @@ impl RetainedResults {
             bytes = bytes.saturating_add(array.returned);
         }
         let whole = block.arena.length();
-        // They are inside of the call's memory, so their number fits.
+        // Inside the call's memory, so the sum fits.
         let own = (bytes as usize).saturating_mul(PART) < whole;
         let own = own.then(|| memory(shared, owner, holder, bytes)).transpose()?;
-        // What is charged is what stays taken, however little of it the arrays need.
+        // Charges the whole memory that stays occupied, however little of it the arrays need.
         let charged = own.as_ref().map_or(whole, |own| own.arena.length()) as u64;
         let mut held = shared.held.borrow_mut();
         let charge = held.reserve(keeps.iter().map(|(_, keep)| keep), charged, holder);
@@ -141,12 +141,12 @@ impl RetainedResults {
         }
     }
 
-    /// Whether something is to stay even if the client vanishes.
+    /// Whether a result is to stay even if the client vanishes.
     pub fn survives(&self) -> bool {
         self.keeps.iter().any(|(_, keep)| keep.survives)
     }
 
-    /// Nothing stays: the call has failed.
+    /// Releases the reservation of a call that has failed.
     pub fn release(self, shared: &Shared) {
         for (_, keep) in &self.keeps {
             shared.held.borrow_mut().abandon(keep.name, &self.charge);
@@ -154,7 +154,7 @@ impl RetainedResults {
         self.own.into_iter().for_each(|block| shared.give(block));
     }
 
-    /// The call has ended well: what stays has its name. The sizes of what goes back.
+    /// Publishes the results of a call that has succeeded. Returns the sizes of the arrays that go back.
     pub fn settle(self, shared: &Shared, layout: &Layout, block: &Rc<Block>) -> Vec<ArraySize> {
         let mut at = 0;
         for (parameter, keep) in &self.keeps {
@@ -172,7 +172,7 @@ impl RetainedResults {
             let mut held = shared.held.borrow_mut();
             let back = held.settle(keep.name, &self.charge, kept, Instant::now());
             drop(held);
-            // It was let go while the call ran.
+            // The client dropped it while the call ran.
             back.into_iter().for_each(|kept| shared.give(kept.block));
         }
         shared.held_changed.notify_one();
@@ -185,12 +185,12 @@ impl RetainedResults {
 }
 
 impl Shared {
-    /// Takes memory back, if nothing else has it.
+    /// Takes memory back if nothing else uses it.
     pub fn give(&self, block: Rc<Block>) {
         self.pool.borrow_mut().arenas.give(block);
     }
 
-    /// What is held under a name, for a connection of the user for whom it is held.
+    /// The array of a name, for a connection of its user.
     pub fn find(
         &self,
         name: HeldArrayName,
@@ -204,7 +204,7 @@ impl Shared {
         found.map_err(|why| missing(why, parameter))
     }
 
-    /// Holds those of these no longer that are the user's.
+    /// Drops those of these arrays that belong to the user.
     pub fn let_go(&self, names: &[HeldArrayName], owner: &Owner) {
         for name in names {
             let kept = self.held.borrow_mut().let_go(*name, &owner.user);
@@ -219,13 +219,13 @@ impl Shared {
         self.held_changed.notify_one();
     }
 
-    /// Notes bytes that went somewhere.
+    /// Adds to a traffic counter.
     pub fn count(&self, counter: impl Fn(&Traffic) -> &std::sync::atomic::AtomicU64, bytes: u64) {
         Traffic::add(counter(&self.config.traffic), bytes);
     }
 }
 
-/// Lets arrays go when their time is over. Never ends.
+/// Drops expired arrays. Never ends.
 pub async fn sweep(shared: &Shared) {
     loop {
         let gone = shared.held.borrow_mut().expire(Instant::now());
@@ -238,7 +238,7 @@ pub async fn sweep(shared: &Shared) {
     }
 }
 
-/// Keeps the results of calls whose client has vanished, of which there are so many.
+/// Keeps the results of calls whose client has vanished, until all these calls are over.
 pub async fn outlive(
     shared: Rc<Shared>,
     mut ends: UnboundedReceiver<FinishedCall>,

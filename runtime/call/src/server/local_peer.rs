@@ -1,9 +1,9 @@
-//! Clients on this machine: where they come, and whom of them the memory of calls is given.
+//! Clients on this machine: their local socket, and the check that they may share memory.
 //!
-//! Who maps the memory of a call can change what lies there while the routine works on it. So it is given only to a process
-//! that could do so anyway, since it could trace the process that runs the routine: one of the same user of the system, in
-//! the same namespaces, and with as many capabilities. A container that has the network of this machine has not its
-//! processes.
+//! A process that maps the memory of a call can change it while the routine works on it. So the server shares
+//! memory only with a process that could do so anyway by tracing the process of the routine. Such a process
+//! has the same user, the same namespaces and at least the same capabilities. A container with this machine's
+//! network has other namespaces, so it gets no memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,19 +19,19 @@ use super::{Config, Listener, Shared, accept_unix};
 use crate::confine::RunAs;
 use crate::nearby::{Secret, address};
 
-/// Namespaces that a client must have in common with this process.
+/// Namespaces that a client must share with this process.
 const NAMESPACES: [&str; 2] = ["user", "pid"];
 
-/// A process at the other end of a Unix socket, which has this user of the system and our namespaces.
+/// A process at the other end of a Unix socket, with this process's user and namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalPeer {
     user: u32,
-    /// It has all capabilities that this process has.
+    /// It has all capabilities of this process.
     is_capable: bool,
 }
 
-/// Listens where clients of this machine come that know a TCP address. `None`: there is no use in that, or it cannot be, and
-/// they go on over TCP.
+/// Opens the local socket for clients that connected over TCP. `None`: it would be useless or cannot be
+/// opened, and such clients stay on TCP.
 pub(super) fn listen(config: &Config, listener: &Listener) -> Option<(Secret, UnixListener)> {
     let is_plain = matches!(listener, Listener::Tcp(_)) && config.tls.is_none();
     if !(is_plain && config.share_memory && !config.sandbox) {
@@ -50,7 +50,7 @@ pub(super) fn listen(config: &Config, listener: &Listener) -> Option<(Secret, Un
         .ok()
 }
 
-/// Takes those who come there, if there is such a place. Never ends but with an error.
+/// Accepts local clients if there is a local socket. Ends only with an error.
 pub(super) async fn accept(
     shared: &Rc<Shared>,
     listening: Option<(Secret, UnixListener)>,
@@ -61,11 +61,11 @@ pub(super) async fn accept(
     }
 }
 
-/// Who is at the other end of a socket; `None`: no process that could trace ours, or nobody knows.
+/// The process at the other end of a socket. `None`: it may not trace ours, or cannot be determined.
 pub(super) fn at(socket: &OwnedFd) -> Option<LocalPeer> {
-    // Of TCP the system knows nobody.
+    // TCP sockets have no credentials.
     let theirs = getsockopt(socket, sockopt::PeerCredentials).ok()?;
-    // One of another namespace has none.
+    // A process of another PID namespace has none.
     let process = u32::try_from(theirs.pid()).ok().filter(|process| *process > 0)?;
     let of = |process: &str, name: &str| -> Option<PathBuf> {
         std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok()
@@ -79,7 +79,7 @@ pub(super) fn at(socket: &OwnedFd) -> Option<LocalPeer> {
     Some(LocalPeer { user: theirs.uid(), is_capable })
 }
 
-/// What a process may be permitted, as bits.
+/// The capabilities that a process may have, as bits.
 fn capabilities(process: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let bits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"))?;
@@ -87,19 +87,19 @@ fn capabilities(process: &str) -> Option<u64> {
 }
 
 impl LocalPeer {
-    /// Whether the processes of an owner's calls are this one's to trace.
+    /// Whether this process may trace the processes of an owner's calls.
     pub fn may_trace(self, owner: &Owner, sandbox: bool) -> bool {
-        // Other namespaces; and what is to be held in there is not to be led by somebody outside.
+        // A sandbox has other namespaces, and nothing outside may steer what it confines.
         if sandbox {
             return false;
         }
         match RunAs::of(owner.run_as.as_deref(), sandbox) {
-            // One of root has what this process has.
+            // A process of root has all that this process has.
             Ok(Some(run_as)) => {
                 self.user == run_as.user() && (self.is_capable || !run_as.is_root())
             }
             Ok(None) => self.user == geteuid().as_raw() && self.is_capable,
-            // Its calls will say so.
+            // The calls will report the error.
             Err(_) => false,
         }
     }

@@ -1,4 +1,4 @@
-//! What the process of a slot says, on its socket or on its board.
+//! Server's end of the channel to a slot process: a socket, and a mailbox for short calls.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,16 +13,16 @@ use crate::native::{
 };
 use crate::slot_protocol::{MOST, Order, Reply};
 
-/// How long the reply to an order is looked for: about what it costs to block and to be woken, of both ends.
+/// How long the server polls for a reply: about the cost of blocking and waking both ends.
 const SOON: Duration = Duration::from_micros(40);
-/// Looks at the board between two turns of others.
+/// Polls of the mailbox between two turns of other tasks.
 const LOOKS: u32 = 16;
 
-/// How long it counts that there were many calls.
+/// How long a high number of calls counts.
 const SINCE: Duration = Duration::from_millis(5);
 
-/// Whether there is a processor for who looks. With as many calls running as processors there is none, and they come
-/// again: then blocking is cheaper for all together.
+/// Decides whether a processor is free for polling. If as many calls run as there are processors, blocking is
+/// cheaper for all.
 #[derive(Debug)]
 pub struct PollingBudget {
     processors: usize,
@@ -30,12 +30,12 @@ pub struct PollingBudget {
 }
 
 impl PollingBudget {
-    /// On so many processors.
+    /// A budget for this many processors.
     pub fn new(processors: usize) -> PollingBudget {
         PollingBudget { processors, full: None }
     }
 
-    /// Whether there is room, now that so many calls run.
+    /// Whether a processor is free while this many calls run.
     pub fn is_left(&mut self, running: usize, now: Instant) -> bool {
         if running >= self.processors {
             self.full = Some(now);
@@ -47,26 +47,26 @@ impl PollingBudget {
 /// A reply, and the descriptor that came with it.
 pub type SlotReply = (Reply, Option<OwnedFd>);
 
-/// A server's end of what it has in common with the process of a slot, but for arenas.
+/// The server's end of the channel to a slot process.
 #[derive(Debug)]
 pub struct SlotChannel {
     socket: AsyncFd<OwnedFd>,
     mailbox: Mailbox,
     worth: RefCell<SpinPolicy>,
-    /// When it was given what it runs.
+    /// When it got its last order to run.
     begun: Cell<Instant>,
-    /// Whether the last order went over the page.
+    /// Whether the last order went through the mailbox.
     given: Cell<bool>,
-    /// The reply is looked for so long.
+    /// How long the server polls for the reply.
     until: Cell<Option<Instant>>,
     buffer: RefCell<Vec<u8>>,
 }
 
 impl SlotChannel {
-    /// Of a process that has the other end of the socket.
+    /// A channel to the process at the other end of the socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn new(socket: OwnedFd) -> io::Result<Rc<SlotChannel>> {
         Ok(Rc::new(SlotChannel {
             socket: native::watch(socket)?,
@@ -79,15 +79,15 @@ impl SlotChannel {
         }))
     }
 
-    /// The memory of the board, which the process is to map.
+    /// The memory of the mailbox, for the process to map.
     pub fn mailbox(&self) -> &Arena {
         self.mailbox.arena()
     }
 
-    /// Says something else than to run.
+    /// Sends an order other than to run.
     ///
     /// # Errors
-    /// It is gone, or does not listen.
+    /// The process is gone, or does not read.
     pub fn send(&self, order: &Order, arena: Option<&Arena>) -> io::Result<()> {
         let descriptor = arena.map(Arena::file);
         send_with_descriptor(self.socket.get_ref().as_fd(), &order.encode(), descriptor)?;
@@ -95,11 +95,11 @@ impl SlotChannel {
         Ok(())
     }
 
-    /// Has it run: the shortest way, if it looks. Whether its reply is looked for, too: then [`SlotChannel::reply`] is to be waited
-    /// for at once. Neither end looks where there is no room for that.
+    /// Orders it to run, through the mailbox if it polls that. Returns whether the server polls for the
+    /// reply: then [`SlotChannel::reply`] must be awaited at once. Without free processors neither end polls.
     ///
     /// # Errors
-    /// It is gone, or does not listen.
+    /// The process is gone, or does not read.
     pub fn run(&self, order: &Order, room: bool) -> io::Result<bool> {
         let looks = room && self.worth.borrow().looks();
         self.mailbox.let_look(room);
@@ -116,7 +116,8 @@ impl SlotChannel {
         Ok(looks)
     }
 
-    /// Waits for a reply, with which a descriptor may come; `None`: the process has ended. Meanwhile others have their turns.
+    /// Waits for a reply and the descriptor with it. `None`: the process has ended. Other tasks run
+    /// meanwhile.
     pub async fn reply(&self) -> Option<SlotReply> {
         while let Some(until) = self.until.get() {
             for _ in 0..LOOKS {
@@ -131,7 +132,7 @@ impl SlotChannel {
                     return Some((self.heard(reply), None));
                 }
             } else {
-                // The processor is for who wants it, before all for the process that is to reply.
+                // Others may have the processor, above all the process that is to reply.
                 std::thread::yield_now();
                 tokio::task::yield_now().await;
             }
@@ -140,7 +141,7 @@ impl SlotChannel {
             let mut ready = self.socket.readable().await.ok()?;
             match ready.try_io(|_| self.receive()) {
                 Ok(Ok(said)) => {
-                    // It says nothing more before it is given something; of its end the socket tells again.
+                    // The process sends nothing more before its next order. The socket reports its end again.
                     ready.clear_ready();
                     return said.map(|(reply, descriptor)| (self.heard(reply), descriptor));
                 }
@@ -150,15 +151,17 @@ impl SlotChannel {
         }
     }
 
-    /// Whether the process has not begun with the last that it was given, when it has ended, as far as the page says. The page
-    /// is asked only for what went over it. But the process can write there until its end: a routine that writes outside of its
-    /// memory, or means harm, can have an order look untaken that it has taken, and then that call is run once more. Of a
-    /// routine that keeps to its own memory it holds.
+    /// Whether a process that has ended had not begun its last order, according to the mailbox. Asked only
+    /// for orders that went through the mailbox.
+    ///
+    /// The process can write there until its end. A routine that writes outside its memory can make a taken
+    /// order look untaken, and its call then runs once more. For a routine that keeps to its own memory the
+    /// answer is right.
     pub fn is_untaken(&self) -> bool {
         self.given.get() && self.mailbox.is_untaken()
     }
 
-    /// A reply that has come, and the descriptor with it; `None`: there is none.
+    /// A reply that has arrived, with its descriptor. `None`: there is none.
     pub fn last_reply(&self) -> Option<SlotReply> {
         self.until.set(None);
         let seen = self.mailbox.leave().map(|reply| (reply, None));
@@ -186,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A server's end, and the socket and the board of a slot.
+    /// The server's end, and the socket and mailbox of a slot.
     fn ends() -> (Rc<SlotChannel>, OwnedFd, Mailbox) {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) =
@@ -206,7 +209,7 @@ mod tests {
         send_with_descriptor(socket.as_fd(), &reply.encode(), None).expect("it is taken");
     }
 
-    /// Has the server look for the reply to what it gives next.
+    /// Makes the server poll for the reply to its next order.
     async fn quick(slot_channel: &SlotChannel, socket: &OwnedFd) {
         slot_channel.begun.set(Instant::now());
         says(socket, &Reply::Done(0));
@@ -284,7 +287,7 @@ mod tests {
             assert_eq!(Order::decode(&order[..length]), Some(Order::Run(0, 1, vec![])));
             says(&socket, &Reply::Done(3));
             assert_eq!(slot_channel.reply().await.map(|said| said.0), Some(Reply::Done(3)));
-            // Nor that an order was not taken which went through the socket.
+            // Nor does an order through the socket look untaken.
             let untaken: Vec<u8> = [2_u32.to_le_bytes(); 1024].concat();
             mailbox.arena().write(0, &untaken);
             assert!(mailbox.is_untaken() && !slot_channel.is_untaken());

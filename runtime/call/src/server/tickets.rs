@@ -1,4 +1,4 @@
-//! Attempts of calls that a metaserver has sent here, by their tickets.
+//! Tickets of attempts that a metaserver has sent to this server.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kumi_rpc::{AttemptState, Ticket};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Tickets that are remembered after their end, so that none is taken twice.
+/// Number of used tickets that are remembered, so that none is accepted twice.
 const MOST_SPENT: usize = 65_536;
 
 /// A ticket whose call is here.
@@ -15,21 +15,21 @@ const MOST_SPENT: usize = 65_536;
 struct AdmittedTicket {
     /// The call's number in the pool.
     job: u64,
-    /// Its arguments have come.
+    /// Its arguments have arrived.
     runs: bool,
     /// The metaserver does not want it any more.
     stopped: bool,
-    /// What became of it.
+    /// The outcome.
     fate: AttemptState,
 }
 
 #[derive(Debug, Default)]
 struct State {
     here: BTreeMap<Ticket, AdmittedTicket>,
-    /// Not taken, or not again, and what became of each; the oldest first in the queue.
+    /// Used or withdrawn tickets and their outcomes. The queue has the oldest first.
     ticket_refused: BTreeMap<Ticket, AttemptState>,
     order: VecDeque<Ticket>,
-    /// To the task that talks to the metaserver, if there is one.
+    /// The task that talks to the metaserver, if it runs.
     news: Option<UnboundedSender<(Ticket, AttemptState)>>,
 }
 
@@ -37,19 +37,19 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Tickets(RefCell<State>);
 
-/// A ticket whose call is here; when this goes the call is not.
+/// The ticket of a call that is here. Dropping this ends the ticket.
 #[derive(Debug)]
 pub struct TicketGuard {
     ticket: Ticket,
     tickets: Rc<Tickets>,
 }
 
-/// What is to be done with the call of a ticket that is not wanted any more.
+/// What to do with the call of an unwanted ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StopAction {
-    /// It is not here, and the metaserver knows.
+    /// It is not here, and the metaserver was told.
     Nothing,
-    /// This call of the pool is to be cancelled.
+    /// Cancel this call of the pool.
     Cancel(u64),
 }
 
@@ -67,21 +67,21 @@ impl State {
 
     fn tell(&mut self, ticket: Ticket, fate: AttemptState) {
         if let Some(news) = &self.news {
-            // Without a connection there is nobody to tell; the next one begins with all tickets.
+            // Without a connection nobody is told; the next registration lists all tickets.
             let _gone = news.send((ticket, fate));
         }
     }
 }
 
 impl Tickets {
-    /// Where news of tickets come.
+    /// The receiver of ticket events.
     pub fn listen(&self) -> UnboundedReceiver<(Ticket, AttemptState)> {
         let (news, receiver) = unbounded_channel();
         self.0.borrow_mut().news = Some(news);
         receiver
     }
 
-    /// Takes the call of a ticket; `None`: the ticket is spent, or here already.
+    /// Accepts the ticket of a call. `None`: it is used up, or here already.
     pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<TicketGuard> {
         let mut state = self.0.borrow_mut();
         if state.ticket_refused.contains_key(&ticket) || state.here.contains_key(&ticket) {
@@ -102,7 +102,7 @@ impl Tickets {
                 let (job, runs) = (here.job, here.runs);
                 here.stopped = true;
                 if !runs {
-                    // Its arguments may come for long yet: it will not run when they have.
+                    // Its arguments may take long to arrive. It will not run then.
                     state.tell(ticket, AttemptState::Unknown);
                 }
                 StopAction::Cancel(job)
@@ -117,14 +117,14 @@ impl Tickets {
         }
     }
 
-    /// The metaserver does not want a ticket any more whose call has not come: it is refused then.
+    /// The metaserver withdraws a ticket whose call has not arrived; a later arrival is refused.
     pub fn expire(&self, ticket: Ticket) {
         if !self.0.borrow().here.contains_key(&ticket) {
             self.stop(ticket);
         }
     }
 
-    /// What is with a ticket.
+    /// The state of a ticket.
     pub fn fate(&self, ticket: Ticket) -> AttemptState {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
@@ -134,7 +134,7 @@ impl Tickets {
         }
     }
 
-    /// All that are here, and run or may.
+    /// All tickets whose calls run or may still run.
     pub fn here(&self) -> Vec<Ticket> {
         let state = self.0.borrow();
         let live = state.here.iter().filter(|(_, here)| here.runs || !here.stopped);
@@ -148,7 +148,7 @@ impl Tickets {
 }
 
 impl TicketGuard {
-    /// The arguments have come. False: the call is not wanted any more.
+    /// The arguments have arrived. False: the call is not wanted any more.
     pub fn runs(&self) -> bool {
         let mut state = self.tickets.0.borrow_mut();
         let stopped = match state.here.get_mut(&self.ticket) {
@@ -164,7 +164,7 @@ impl TicketGuard {
         !stopped
     }
 
-    /// It is over.
+    /// The call is over.
     pub fn ended(&self, fate: AttemptState) {
         if let Some(here) = self.tickets.0.borrow_mut().here.get_mut(&self.ticket) {
             here.fate = fate;

@@ -1,4 +1,4 @@
-//! Who chooses the servers of a transaction's calls.
+//! Choice of servers for the calls of a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,95 +16,96 @@ use super::prepare::{Plans, PreparedCall, prepare};
 use super::{RunOptions, Transaction, TransactionError};
 use crate::client::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
 
-/// Where the calls of a transaction may go.
+/// The servers that a transaction may use.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
-    /// To these servers.
+    /// These servers.
     Servers(&'a [&'a str]),
-    /// Where a metaserver says.
+    /// Servers that a metaserver chooses.
     Grid(&'a Grid),
 }
 
-/// What comes to the driver of a transaction.
+/// A message to the driver of a transaction.
 pub enum DriverMessage {
-    /// The end of an attempt.
+    /// An attempt has ended.
     Ended(AttemptEnd),
-    /// Something for who chooses.
+    /// An event for the chooser.
     Heard(ChooserEvent),
 }
 
-/// What who chooses may hear.
+/// An event for the chooser.
 pub enum ChooserEvent {
-    /// Of a metaserver.
+    /// An answer of a metaserver.
     Meta(PlacementEvent),
     /// A connection to the server of a place.
     Server(Arc<Placement>, Result<Client, CallError>),
 }
 
-/// A call that is ready.
+/// A call that is ready to run.
 pub struct SubmittedCall<'a> {
     pub call: CallId,
     pub prepared: &'a PreparedCall,
-    /// Bytes that come back to the client.
+    /// Bytes that return to the client.
     pub back: u64,
-    /// What it reads and lies at servers.
+    /// Inputs that servers hold.
     pub held: Vec<HeldInput>,
 }
 
-/// What a call took that has run.
+/// Measurements of a call that has run.
 pub struct CompletedCall<'a> {
     pub outcome: &'a Outcome,
-    /// Bytes of arguments and of results, if all of them went between client and server and nothing else did.
+    /// Bytes of arguments and results, if all of them went between client and server.
     pub bytes: Option<(u64, u64)>,
 }
 
-/// What is to be done.
+/// A decision of the chooser.
 pub enum PlacementDecision {
-    /// A server that was not known: it has the number behind the last.
+    /// A new server. Its number follows the last.
     Server(Server),
-    /// A call starts at this server as the attempt with this number; what the server is shown.
+    /// Start a call at this server as the attempt with this number, with the placement to show.
     Start(CallId, ServerId, u32, Option<Arc<Placement>>),
-    /// An attempt is to end: it is not believed in any more.
+    /// End an attempt: it counts as failed.
     Leave(CallId, u32),
-    /// A call does not start (again), for this reason.
+    /// A call does not start, or not again, for this reason.
     Over(CallId, String),
 }
 
-/// Chooses servers. Each call that is submitted is either told as ended, as failed with [`Failure::Routine`] or as cancelled, or
-/// has a [`PlacementDecision::Over`].
+/// Chooser of servers. Each submitted call ends in one of these ways: it is reported as ended, as failed with
+/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::Over`].
 pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);
-    /// An attempt has run.
+    /// An attempt has succeeded.
     fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>);
-    /// An attempt came to nothing. The call starts again unless that is [`Failure::Routine`].
+    /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
-    /// An attempt came to nothing through no fault of its server, and the call is over, or submitted anew as another.
+    /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
+    /// another.
     fn withdrawn(&mut self, call: CallId, number: u32);
-    /// A call that does not run is not wanted any more.
+    /// A call that does not run is cancelled.
     fn cancel(&mut self, call: CallId);
-    /// The connection to a server is gone.
+    /// The connection to a server is lost.
     fn left(&mut self, server: ServerId);
-    /// Something that it waited for.
+    /// An awaited event has arrived.
     fn heard(&mut self, news: ChooserEvent);
     /// Time has passed.
     fn tick(&mut self);
-    /// What is to be done next.
+    /// The next decision.
     fn poll(&mut self) -> Option<PlacementDecision>;
-    /// How long it can wait for [`ServerChooser::tick`].
+    /// Time until the next [`ServerChooser::tick`] is due.
     fn patience(&self) -> Option<Duration>;
-    /// Whether it still has something to hear before the connections may go.
+    /// Whether it still waits for answers before the connections may close.
     fn is_closing(&self) -> bool;
 }
 
-/// Who chooses, the servers that are known, and what is to run there.
+/// A transaction that is ready to run: chooser, known servers, and plans.
 pub struct PreparedRun {
     pub chooser: Box<dyn ServerChooser>,
     pub servers: Vec<Server>,
     pub plans: Plans,
 }
 
-/// Connects, asks for descriptions, and finds what depends on what. What comes later goes to `tell`.
+/// Connects, asks for descriptions, and finds the dependencies. Later events go to `tell`.
 pub fn begin(
     tx: &Transaction<'_>,
     target: Target<'_>,
@@ -128,7 +129,7 @@ pub fn begin(
     }
 }
 
-/// What would run.
+/// The plan of a transaction.
 pub fn plan(
     tx: &Transaction<'_>,
     target: Target<'_>,
@@ -152,7 +153,7 @@ fn no_metaserver(error: CallError) -> TransactionError {
     }
 }
 
-/// Checks all calls; each routine is asked for once.
+/// Checks all calls. Asks once for each routine.
 fn plans(
     tx: &Transaction<'_>,
     describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,

@@ -1,4 +1,4 @@
-//! The driver: which call is started when, and what its end means for the others.
+//! Driver of a transaction: starts calls, and handles their ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,38 +21,38 @@ use super::{RunOptions, Transaction, TransactionError};
 use crate::client::{CallError, Client, Outcome};
 use crate::held::HeldNames;
 
-/// How often it is asked whether the transaction is to be cancelled.
+/// How often the program is asked whether to cancel the transaction.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long servers have to end the calls of a transaction that is cancelled.
+/// How long servers may take to end the calls of a cancelled transaction.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long is waited at most for what does not matter to the result.
+/// Time limit for waits that do not affect the result.
 const CLOSING: Duration = Duration::from_secs(2);
 /// A server of a transaction.
 pub struct Server {
     pub address: String,
-    /// `None`: it is not reached, or not any more.
+    /// `None`: it is not connected, or not any more.
     pub client: Option<Client>,
 }
 
-/// A call that runs.
+/// A running call.
 pub struct RunningCall {
     pub node: Node,
     pub server: ServerId,
     pub stop: Arc<StopFlags>,
-    /// A metaserver has named the server.
+    /// A metaserver chose the server.
     pub is_placed: bool,
-    /// All its arguments come from the client, and straight.
+    /// All its arguments come directly from the client.
     pub alone: bool,
-    /// Results that stay at the server (their indices), and their names.
+    /// Results that stay at the server: index and name.
     pub keeps: Vec<(usize, HeldArrayName)>,
-    /// Results that come to the client.
+    /// Results that return to the client.
     pub brings: Vec<usize>,
-    /// Bytes of the client's memory into which they are received.
+    /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
     pub moved: MovedBytes,
 }
 
-/// A transaction that runs.
+/// A running transaction.
 pub struct Driver<'t> {
     pub tx: &'t Transaction<'t>,
     pub options: &'t RunOptions,
@@ -61,19 +61,19 @@ pub struct Driver<'t> {
     pub outputs: Vec<Output>,
     pub servers: Vec<Server>,
     pub report: Vec<StepReport>,
-    /// Bytes of the client's memory that are not what they were.
+    /// Bytes of the client's memory that were overwritten.
     pub overwritten: Vec<(u64, u64)>,
-    /// Calls whose arguments go through the client, and why.
+    /// Calls whose arguments the client relays, and why.
     pub relayed: BTreeMap<Node, String>,
-    /// Servers that do not get what others hold: who wanted it, from whom, and why it did not come.
+    /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
     pub apart: BTreeMap<(ServerId, ServerId), String>,
     pub names: HeldNames,
     chooser: Box<dyn ServerChooser>,
-    /// Calls that it has.
+    /// Nodes of the calls.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
     pub running: HashMap<(CallId, u32), RunningCall>,
-    /// Why the last attempt of a call failed.
+    /// The error of each call's last attempt.
     failures: HashMap<Node, String>,
     next: u64,
     moved: MovedBytes,
@@ -143,7 +143,7 @@ pub fn run(
 }
 
 impl Driver<'_> {
-    /// Runs it all. Whether it was cancelled.
+    /// Runs all calls. Returns whether the transaction was cancelled.
     fn drive(&mut self, interrupted: &dyn Fn() -> bool) -> bool {
         let mut cancelled: Option<Instant> = None;
         std::thread::scope(|scope| {
@@ -180,7 +180,7 @@ impl Driver<'_> {
         cancelled.is_some()
     }
 
-    /// Waits until it is known to have been heard how the last calls went, but not long.
+    /// Waits a short time until the reports on the last calls have arrived.
     fn close(&mut self) {
         let until = Instant::now() + CLOSING;
         while self.chooser.is_closing() {
@@ -192,7 +192,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Submits the calls that are ready, and has those run again whose results they need.
+    /// Submits the ready calls, and repeats calls whose lost results they need.
     fn submit(&mut self) {
         loop {
             let ready: Vec<Node> =
@@ -208,7 +208,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether all that a call reads is there. If not, it waits for what is made again, or does not run.
+    /// Whether all inputs of a call exist. If not, the call waits until they are made again, or fails.
     fn provide(&mut self, node: Node) -> bool {
         match self.needs(node) {
             InputStatus::Nothing => return true,
@@ -257,7 +257,7 @@ impl Driver<'_> {
                 let Some(node) = self.nodes.remove(&call) else { return };
                 self.submitted.remove(&node);
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
-                // One that waits for what is made again comes back.
+                // A call that waits for repeated results comes back.
                 if self.graph.state(node) == Some(&State::Ready) {
                     self.fail(node, why);
                 }
@@ -265,7 +265,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Starts a call, if all that it reads is still there.
+    /// Starts a call if all its inputs still exist.
     fn start<'s, 'e>(
         &mut self,
         call: CallId,
@@ -299,7 +299,7 @@ impl Driver<'_> {
                 self.running.insert((call, number), running);
                 let told = self.queue.0.clone();
                 scope.spawn(move || {
-                    // The driver waits for all.
+                    // The driver waits for all attempts.
                     let _waits = told.send(DriverMessage::Ended(attempt.run()));
                 });
             }
@@ -309,7 +309,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Nothing more is started, and what runs is to end.
+    /// Starts nothing more, and ends the running calls.
     fn cancel(&mut self) {
         self.graph.cancel();
         let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
@@ -323,14 +323,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Servers that do not let their calls end are given up.
+    /// Gives up servers that do not end their calls.
     fn break_off(&mut self) {
         let slow: BTreeSet<ServerId> =
             self.running.values().map(|running| running.server).collect();
         slow.into_iter().for_each(|server| self.lost(server));
     }
 
-    /// A call that is ready or runs has failed.
+    /// A ready or running call has failed.
     fn fail(&mut self, node: Node, why: String) {
         if self.graph.state(node) == Some(&State::Ready) {
             let started = self.graph.start(node);
@@ -340,7 +340,7 @@ impl Driver<'_> {
         debug_assert!(failed.is_ok(), "it runs");
     }
 
-    /// A call fails for good.
+    /// A call has failed for good.
     fn give_up(&mut self, call: CallId, number: u32, node: Node, why: String) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
@@ -359,7 +359,7 @@ impl Driver<'_> {
                 if matches!(error, CallError::Status { .. }) {
                     self.delivered(&running);
                 } else if !error.has_not_run() {
-                    // Parts of results may have come.
+                    // Parts of results may have arrived.
                     for access in &running.direct {
                         self.overwrite(running.node, access);
                     }
@@ -369,7 +369,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Results are where they were to come to.
+    /// The results of a call are in place.
     fn delivered(&mut self, running: &RunningCall) {
         for &(output, name) in &running.keeps {
             self.outputs[output].held = Some((running.server, name));
@@ -417,7 +417,7 @@ impl Driver<'_> {
                 self.lost(running.server);
                 idempotent.then_some(Failure::Broken)
             }
-            // The metaserver has had it stopped, which was begun anew and does not know it.
+            // A restarted metaserver that does not know the call has stopped it.
             CallError::Cancelled(_) if running.is_placed && !cancelled => {
                 idempotent.then_some(Failure::Broken)
             }
@@ -432,7 +432,7 @@ impl Driver<'_> {
                 }
                 None
             }
-            // Another server may take it.
+            // Another server may accept it.
             other if running.is_placed && other.has_not_run() => match other {
                 CallError::Argument { .. } => None,
                 _ => Some(Failure::NotBegun),
@@ -448,7 +448,7 @@ impl Driver<'_> {
         self.chooser.failed(call, number, failure);
     }
 
-    /// An attempt came to nothing, and the call is to be submitted anew.
+    /// An attempt failed; submits the call again.
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
@@ -457,7 +457,7 @@ impl Driver<'_> {
         self.chooser.withdrawn(call, number);
     }
 
-    /// What a call was to read did not come.
+    /// An input of a call did not arrive.
     fn sources_failed(
         &mut self,
         node: Node,
@@ -466,7 +466,7 @@ impl Driver<'_> {
     ) {
         for (server, name, what) in found {
             match what {
-                // The client reaches it: so what it has goes through the client.
+                // The client reaches the holder, so it relays the holder's arrays.
                 SourceStatus::There => {
                     self.relayed.insert(node, why.to_owned());
                 }
@@ -482,7 +482,7 @@ impl Driver<'_> {
         }
     }
 
-    /// If it is certain which server does not give another what it has, no other call tries that.
+    /// If exactly one pair of servers cannot exchange arrays, no other call tries that.
     fn keep_apart(
         &mut self,
         reader: ServerId,
@@ -498,7 +498,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Finds servers that have gone while nobody waited for them.
+    /// Notices servers that were lost while nothing waited for them.
     fn look_for_lost(&mut self) {
         let gone = |server: &Server| server.client.as_ref().is_some_and(Client::is_lost);
         let ids = (0..).map(ServerId).zip(&self.servers);
@@ -507,7 +507,7 @@ impl Driver<'_> {
         lost.into_iter().for_each(|server| self.lost(server));
     }
 
-    /// A server is gone, with what it held.
+    /// A server is lost, with all arrays that it held.
     fn lost(&mut self, server: ServerId) {
         let Some(client) = self.servers[server.0 as usize].client.take() else { return };
         client.disconnect();

@@ -1,4 +1,4 @@
-//! A broker of the transaction's own, for servers that are named.
+//! Chooser for a given list of servers, with a broker of the transaction's own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use super::drive::Server;
 use super::{RunOptions, TransactionError};
 use crate::client::{CallError, Client, KnownRoutine};
 
-/// What is taken for the way between any two places, until somebody measures it: bytes per second and seconds.
+/// Assumed link between any two places until one is measured: bytes per second and seconds.
 const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
-/// Operations per second that are taken for a processor's.
+/// Assumed operations per second of a processor.
 const SPEED: f64 = 1e9;
-/// Operations for each byte of a call that does not say how many it has, and for every call.
+/// Assumed operations per byte, and per call, of a call that does not say.
 const WORK: (f64, f64) = (10.0, 1e6);
 
-/// Connects to all that can be reached.
+/// Connects to all servers that can be reached.
 pub fn connect(servers: &[&str], options: &RunOptions) -> Result<Vec<Server>, TransactionError> {
     let results: Vec<Result<Client, CallError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = servers
@@ -61,7 +61,7 @@ pub fn describe(servers: &[Server], routine: &str) -> Result<Arc<KnownRoutine>, 
     Err(last.unwrap_or(CallError::Interrupted))
 }
 
-/// The broker's name for a place: 0 is the client, every server is at one of its own.
+/// The broker's number of a site: 0 is the client's, and each server has its own.
 fn site(server: Option<ServerId>) -> SiteId {
     SiteId(server.map_or(0, |server| server.0 + 1))
 }
@@ -74,7 +74,7 @@ pub struct LocalChooser {
 }
 
 impl LocalChooser {
-    /// Without servers.
+    /// A chooser without servers.
     pub fn new(options: &RunOptions) -> Result<LocalChooser, TransactionError> {
         let policy = by_name(&options.policy)?;
         let config = Config { most_attempts: u32::MAX, patience: 1, ..Config::default() };
@@ -90,7 +90,7 @@ impl LocalChooser {
         self.broker.handle(self.now(), event);
     }
 
-    /// Tells the broker of the servers. One that cannot be asked what it offers is none.
+    /// Tells the broker the servers. A server that cannot list its routines counts as none.
     pub fn join(&mut self, servers: &mut [Server]) {
         let mut sites = vec![site(None)];
         for (id, server) in (0..).map(ServerId).zip(servers) {
@@ -172,7 +172,7 @@ impl ServerChooser for LocalChooser {
                     };
                     PlacementDecision::Over(call, why)
                 }
-                // Nothing that runs is cancelled here, and nothing has a time.
+                // This chooser cancels no running call and sets no times.
                 Action::Stop(..) | Action::Queued(..) | Action::Declined(_) => continue,
             });
         }

@@ -1,4 +1,4 @@
-//! Calls of a transaction that are placed by a metaserver.
+//! Chooser that lets a metaserver place the calls of a transaction.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::client::{
     CallError, Client, Grid, PlacementAnswer, PlacementEvent, PlacementHandle, over,
 };
 
-/// Most calls that wait at the metaserver; others wait here.
+/// Most calls that wait at the metaserver; the others wait here.
 const WINDOW: usize = 256;
-/// How long nothing more is asked for after too much was.
+/// Pause after the metaserver refused a call because too many wait.
 const REST: Duration = Duration::from_millis(100);
 
-/// Where a call is.
+/// Stage of a call.
 #[derive(Debug)]
 enum State {
     /// It has no place.
     Waits,
-    /// Its server is being connected to.
+    /// The client connects to its server.
     Connects,
     /// An attempt runs.
     Runs,
-    /// An attempt runs in which the metaserver does not believe any more: what it said of the next.
+    /// The metaserver has given up the running attempt. The value is its next answer.
     Left(Result<Arc<Placement>, String>),
 }
 
@@ -40,48 +40,48 @@ enum State {
 struct Call {
     placing: PlacementRequest,
     state: State,
-    /// The stream at the metaserver, if there is one.
+    /// The request at the metaserver, if there is one.
     asked: Option<PlacementHandle>,
-    /// The stream's metaserver knows the present place: it has told it there, or told it again.
+    /// The metaserver of the request knows the present place, because it named it or was told.
     known: bool,
-    /// The last place.
+    /// The latest place.
     placed: Option<Arc<Placement>>,
-    /// How the attempt there ended that came to nothing.
+    /// The report on the failed attempt there.
     over: Option<AttemptReport>,
-    /// The last attempt's number.
+    /// The number of the latest attempt.
     number: u32,
     /// Why its last server was not reached.
     why: Option<String>,
 }
 
-/// What the metaserver knows of a transaction.
+/// Chooser with the placement state of all calls.
 pub struct MetaserverChooser {
     grid: Grid,
-    /// `None`: it is looked for.
+    /// `None`: a metaserver is being looked for.
     meta: Option<Client>,
     tell: Sender<DriverMessage>,
     calls: HashMap<CallId, Call>,
     streams: HashMap<u32, CallId>,
-    /// Streams of calls that are over, of which the metaserver has not said so.
+    /// Requests of finished calls whose ends the metaserver has not confirmed.
     closing: HashMap<u32, (PlacementHandle, AttemptReport)>,
-    /// Calls that are to be asked for.
+    /// Calls to request.
     backlog: VecDeque<CallId>,
-    /// How many wait at the metaserver, and how many may.
+    /// Number of calls that wait at the metaserver, and its limit.
     waiting: usize,
     window: usize,
-    /// Nothing is asked for until then.
+    /// No requests before this time.
     rest: Option<Instant>,
-    /// Names and addresses of all servers there were, by their numbers.
+    /// Names and addresses of all servers so far, by number.
     names: Vec<(String, String)>,
-    /// Those that are connected to, by address.
+    /// Connected servers by address.
     servers: HashMap<String, ServerId>,
-    /// Calls that wait for a connection, by its address.
+    /// Calls that wait for a connection, by address.
     connecting: HashMap<String, Vec<CallId>>,
     choices: VecDeque<PlacementDecision>,
 }
 
 impl MetaserverChooser {
-    /// Listens on this connection to a metaserver, which is nobody else's.
+    /// Listens on this connection to a metaserver, which nobody else uses.
     pub fn new(grid: Grid, meta: Client, tell: Sender<DriverMessage>) -> MetaserverChooser {
         let told = tell.clone();
         grid.listen(meta.clone(), move |heard| {
@@ -105,7 +105,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// What is told of inputs that lie at servers.
+    /// The locations of inputs that servers hold.
     fn lying(&self, held: &[HeldInput]) -> Vec<InputLocation> {
         let known = |held: &HeldInput| {
             let (server, address) = self.names.get(held.server.0 as usize)?.clone();
@@ -113,12 +113,12 @@ impl MetaserverChooser {
             there.then_some(InputLocation { server, address, bytes: held.bytes })
         };
         let mut lying: Vec<InputLocation> = held.iter().filter_map(known).collect();
-        // If that is too many, the most important are told.
+        // If there are too many, only the most important are reported.
         lying.sort_by_key(|lying| std::cmp::Reverse(lying.bytes));
         lying
     }
 
-    /// Asks for what waits here, as far as it may.
+    /// Requests waiting calls, as far as the limit allows.
     fn pump(&mut self) {
         if self.rest.is_some_and(|rest| Instant::now() < rest) {
             return;
@@ -135,7 +135,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// Asks for a call. Whether it was.
+    /// Requests a call. Returns whether that was possible.
     fn ask(&mut self, id: CallId) -> bool {
         let (Some(meta), Some(call)) = (&self.meta, self.calls.get_mut(&id)) else { return false };
         match meta.ask(&call.placing) {
@@ -144,7 +144,7 @@ impl MetaserverChooser {
                 (call.asked, call.known) = (Some(asked), false);
                 return true;
             }
-            // Whoever listens finds that out too.
+            // The listener notices the lost connection too.
             Err(CallError::Lost(_)) => {
                 self.meta = None;
                 self.backlog.push_front(id);
@@ -154,7 +154,8 @@ impl MetaserverChooser {
         false
     }
 
-    /// A call's stream is nobody's any more; what the metaserver knows of it is to be told with it, or given up.
+    /// Releases the request of a call. The metaserver's knowledge of the call must be reported with it, or
+    /// given up.
     fn forget(&mut self, id: CallId) -> Option<PlacementHandle> {
         let call = self.calls.get_mut(&id)?;
         let asked = call.asked.take()?;
@@ -201,7 +202,7 @@ impl MetaserverChooser {
             }),
             Some(PlacementAnswer::Elsewhere) => self.refused(id, |placer| {
                 placer.backlog.push_front(id);
-                // Whoever listens finds out, and looks for another.
+                // The listener notices the lost connection and looks for another.
                 if let Some(meta) = placer.meta.take() {
                     meta.disconnect();
                 }
@@ -211,7 +212,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// A call was not taken: if it waits for a place, this is done.
+    /// The metaserver refused a call. Does this if the call waits for a place.
     fn refused(&mut self, id: CallId, then: impl FnOnce(&mut MetaserverChooser)) {
         self.forget(id);
         if self.calls.get(&id).is_some_and(|call| matches!(call.state, State::Waits)) {
@@ -225,7 +226,7 @@ impl MetaserverChooser {
         let Some(call) = self.calls.get_mut(&id) else { return };
         match call.state {
             State::Waits => self.end(id, why),
-            // It knows nothing of what runs.
+            // It does not know the running attempt.
             State::Connects | State::Runs if !call.known => {}
             State::Connects => self.end(id, why),
             State::Runs => self.leave(id, Err(why.to_owned())),
@@ -233,13 +234,13 @@ impl MetaserverChooser {
         }
     }
 
-    /// A place for a call.
+    /// The metaserver has placed a call.
     fn placed(&mut self, id: CallId, placed: Arc<Placement>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let same = call.placed.as_ref().is_some_and(|before| before.ticket == placed.ticket);
         match &call.state {
             State::Waits if same => {
-                // A metaserver that has not heard how that attempt ended.
+                // This metaserver has not received the report of that attempt.
                 if let (Some(asked), Some(over)) = (&call.asked, &call.over) {
                     asked.tell(over);
                 }
@@ -251,7 +252,7 @@ impl MetaserverChooser {
                 self.connect(id, placed);
             }
             _ if same => call.known = true,
-            // It has forgotten what runs: the place is given back.
+            // It has forgotten the running attempt, so the place goes back.
             State::Connects | State::Runs if !call.known => drop(self.forget(id)),
             State::Connects => self.connect(id, placed),
             State::Runs => self.leave(id, Ok(placed)),
@@ -265,7 +266,7 @@ impl MetaserverChooser {
         self.choices.push_back(PlacementDecision::Leave(id, call.number));
     }
 
-    /// A call has a place: it starts as soon as there is a connection.
+    /// A call has a place. It starts when its server is connected.
     fn connect(&mut self, id: CallId, placed: Arc<Placement>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.state = State::Connects;
@@ -277,7 +278,7 @@ impl MetaserverChooser {
         }
         let waits = self.connecting.entry(placed.address.clone()).or_default();
         let asked = !waits.is_empty();
-        // It may have been sent elsewhere and back meanwhile.
+        // It may have moved to another server and back meanwhile.
         if !waits.contains(&id) {
             waits.push(id);
         }
@@ -287,7 +288,7 @@ impl MetaserverChooser {
         let (grid, tell) = (self.grid.clone(), self.tell.clone());
         std::thread::spawn(move || {
             let client = grid.connect_server(&placed);
-            // If nobody hears it the transaction is over.
+            // If nobody receives this, the transaction is over.
             let _over = tell.send(DriverMessage::Heard(ChooserEvent::Server(placed, client)));
         });
     }
@@ -300,7 +301,7 @@ impl MetaserverChooser {
         self.choices.push_back(start);
     }
 
-    /// A server is connected to, or cannot be.
+    /// A server is connected, or cannot be.
     fn connected(&mut self, placed: &Placement, client: Result<Client, CallError>) {
         let address = placed.address.as_str();
         let here = |call: &Call| {
@@ -330,7 +331,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// The present attempt came to nothing, and the call is to have another place.
+    /// The present attempt has failed, and the call needs another place.
     fn again(&mut self, id: CallId, ended: AttemptOutcome) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let Some(placed) = &call.placed else { return };
@@ -340,8 +341,8 @@ impl MetaserverChooser {
         match &call.asked {
             Some(asked) => {
                 self.waiting += 1;
-                // One that does not know the place yet tells it first, and is answered then. If it cannot be told the
-                // connection is lost, and it is asked again.
+                // A metaserver that does not know the place sends it first and gets the report then. If the
+                // report cannot be sent, the connection is lost and the call is requested again.
                 if call.known {
                     asked.tell(&over);
                 }
@@ -353,7 +354,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// A call is over here.
+    /// A call is over.
     fn close(&mut self, id: CallId, over: AttemptReport) {
         let known = self.calls.get(&id).is_some_and(|call| call.known);
         let asked = self.forget(id);
@@ -367,7 +368,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// The connection to the metaserver is gone.
+    /// The connection to the metaserver is lost.
     fn away(&mut self) {
         self.meta = None;
         self.streams.clear();
@@ -378,13 +379,13 @@ impl MetaserverChooser {
             }
             call.known = false;
         }
-        // It may not have heard these.
+        // It may not have received these reports.
         for (_, (_, over)) in std::mem::take(&mut self.closing) {
             self.grid.report(None, &over);
         }
     }
 
-    /// There is a metaserver again: it is asked for what runs, too, so that it does not take that for lost.
+    /// A metaserver is connected again. Running calls are requested too, so that they do not count as lost.
     fn back(&mut self, meta: Client) {
         self.meta = Some(meta);
         let runs = |call: &Call| matches!(call.state, State::Connects | State::Runs);
@@ -395,7 +396,7 @@ impl MetaserverChooser {
         }
     }
 
-    /// No metaserver is found: what waits for a place gets none.
+    /// No metaserver can be found: waiting calls get no place.
     fn unreachable(&mut self, why: &str) {
         let waits = |call: &Call| matches!(call.state, State::Waits);
         let calls = self.calls.iter().filter(|(_, call)| waits(call));
@@ -408,7 +409,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the metaserver is told of a call that has run.
+/// The report on a call that has run.
 fn measured(placed: &Placement, went: &CompletedCall<'_>) -> AttemptReport {
     let CompletedCall { outcome, bytes } = went;
     let moved = |bytes: Option<u64>, time: Duration| {
@@ -461,7 +462,7 @@ impl ServerChooser for MetaserverChooser {
         };
         let Some(placed) = call.placed.clone() else { return };
         let ended = match failure {
-            // Nothing is known there of an attempt that was overtaken: what came after it is given back.
+            // The metaserver has given up that attempt, so the later place goes back.
             Failure::Routine if matches!(call.state, State::Left(_)) => return self.cancel(id),
             Failure::Routine => return self.close(id, over(&placed, AttemptOutcome::Failed)),
             Failure::NotBegun | Failure::Unclaimed => AttemptOutcome::NotBegun,
@@ -484,9 +485,9 @@ impl ServerChooser for MetaserverChooser {
 
     fn withdrawn(&mut self, id: CallId, number: u32) {
         match self.calls.get(&id) {
-            // What it was to read did not come, which is no failure of its server.
+            // An input did not arrive, which is no failure of its server.
             Some(call) if call.number == number && call.asked.is_some() => self.cancel(id),
-            // The metaserver is away, or has forgotten it: a report ends it there.
+            // The metaserver is away or has forgotten the call. A report ends it there.
             _ => return self.failed(id, number, Failure::Routine),
         }
         self.pump();

@@ -1,4 +1,4 @@
-//! The arguments of a call that is about to be started: what the client sends, and what servers have.
+//! Arguments of a call that is about to start, from the client and from servers.
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::sources::ByteSource;
 use crate::client::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
 use crate::lent::LentBytesMut;
 
-/// Most vouchers of a call: many more would not fit its head.
+/// Most vouchers of a call; many more would not fit into its head.
 const MOST_VOUCHERS: usize = 100;
 
 fn wants_vouchers(holder: &Client) -> bool {
     holder.vouchers() == VoucherSupport::Wanted
 }
 
-/// What is put together for a call.
+/// The arguments under construction.
 #[derive(Default)]
 struct Placement {
     relays: Vec<Relay>,
@@ -32,14 +32,14 @@ struct Placement {
     keeps: Vec<(usize, HeldArrayName)>,
     brings: Vec<usize>,
     direct: Vec<Access>,
-    /// Why something goes through the client that another server has.
+    /// Why the client relays an array that a server holds.
     helped: Option<String>,
     vouchers: Vec<(ServerId, HeldArrayName)>,
     moved: MovedBytes,
 }
 
 impl Driver<'_> {
-    /// An attempt to run a call at a server; what it reads is there.
+    /// Prepares an attempt at a server. All inputs of the call exist.
     pub fn place(
         &mut self,
         node: Node,
@@ -100,7 +100,7 @@ impl Driver<'_> {
         Ok((attempt, running))
     }
 
-    /// Whom to ask for vouchers, and where those are shown.
+    /// Servers to ask for vouchers, and addresses where these are shown.
     fn vouching(
         &self,
         vouchers: Vec<(ServerId, HeldArrayName)>,
@@ -145,7 +145,7 @@ impl Driver<'_> {
         Ok(Arg::AtServers(Box::new(array)))
     }
 
-    /// What is sent of an array.
+    /// Prepares an array that is sent.
     fn source(
         &self,
         node: Node,
@@ -170,7 +170,7 @@ impl Driver<'_> {
             let output = &self.outputs[output];
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
-            // Vouched for, if it must be, by the thread of the attempt.
+            // The attempt's thread gets the voucher, if one is needed.
             let part = |server| HeldArrayPart {
                 offset,
                 length,
@@ -204,7 +204,8 @@ impl Driver<'_> {
         array
     }
 
-    /// Where what no server sends straight comes from: the caller's memory, or one into which the client fetches the rest.
+    /// Source of the bytes that no server sends: the caller's memory, or a buffer into which the client
+    /// fetches the rest.
     fn fill(
         &self,
         array: &mut RemoteArray<'static>,
@@ -231,7 +232,7 @@ impl Driver<'_> {
         placed.relays.push(relay);
     }
 
-    /// Why what one server holds goes to another through the client, for this call, if it does.
+    /// Why the client must relay a server's array for this call. `None`: it need not.
     fn relays(
         &self,
         node: Node,
@@ -253,7 +254,7 @@ impl Driver<'_> {
         is_full.then(|| format!("{address} can be given {MOST_VOUCHERS} vouchers with a call"))
     }
 
-    /// Where a result goes: to the client, or to a name at the server.
+    /// Destination of a result: the client, or a name at the server.
     fn target(
         &mut self,
         node: Node,
@@ -284,7 +285,7 @@ impl Driver<'_> {
         let call = &self.calls[node.0 as usize];
         let one = &call.uses[index];
         let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
-        // If the connection breaks while results come, what was sent must be there for the next attempt.
+        // If the connection breaks while results arrive, the arguments must be intact for the next attempt.
         if call.known.idempotent && sends_from(call, &one.access) {
             let start = (one.access.start - lent.as_lent().address()) as usize;
             let delivery = Delivery::new(lent, start..start + bytes as usize);
@@ -305,7 +306,7 @@ fn sends_from(call: &PreparedCall, bytes: &Access) -> bool {
     call.uses.iter().filter(same).any(|one| overlap((one.access.start, one.access.end), range))
 }
 
-/// Memory for what is not to be in its place yet.
+/// A buffer for a result that must not go to its place yet.
 pub fn buffer(length: usize) -> (Box<[u8]>, LentBytesMut) {
     let mut bytes = vec![0; length].into_boxed_slice();
     let lent = LentBytesMut::slice(&mut bytes);

@@ -1,4 +1,4 @@
-//! From recorded calls to a graph: arguments are checked, and the bytes are found that each call reads and writes.
+//! Preparation of a transaction: checks arguments and turns recorded calls into a graph of dependencies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::client::{Arg, Array, ArrayMut, KnownRoutine, RemoteArray, Shape, chec
 use crate::lent::{LentBytes, LentBytesMut};
 use crate::values::{self, GivenValues};
 
-/// All memory of the caller, by its addresses.
+/// The client's memory as a buffer of the graph; offsets are addresses.
 pub const CLIENT: BufferId = BufferId(0);
 
-/// An array of a call.
+/// An array argument of a call.
 #[derive(Debug)]
 pub struct ArgumentUse {
     pub parameter: usize,
     pub data: Data,
-    /// The bytes that it reads or writes: of the caller's memory by their addresses.
+    /// The bytes that it reads or writes. Bytes of the caller's memory have their addresses.
     pub access: Access,
     pub reads: bool,
     pub writes: bool,
-    /// What travels is one piece of memory, in the same order.
+    /// The array travels as one piece of memory in the same order.
     pub simple: bool,
-    /// What it reads, in parts, and which call made them.
+    /// The parts that it reads, and the call that makes each.
     pub inputs: Vec<(Access, Option<Node>)>,
 }
 
@@ -36,19 +36,19 @@ impl ArgumentUse {
         self.access.buffer == CLIENT
     }
 
-    /// What is read and already made by others is read whole by those arrays too that cannot be received in one piece.
+    /// Arrays that cannot be received in parts read the whole of what other calls have made.
     fn read_access(&self) -> Option<Access> {
         (self.reads || self.writes && !self.simple).then_some(self.access)
     }
 }
 
-/// A call that can be run.
+/// A call that is ready to run.
 #[derive(Debug)]
 pub struct PreparedCall {
     /// Its routine.
     pub known: Arc<KnownRoutine>,
     pub plan: Plan,
-    /// Parameters for which something is given.
+    /// Parameters that take an argument.
     pub given: Vec<usize>,
     pub uses: Vec<ArgumentUse>,
 }
@@ -63,13 +63,13 @@ pub struct Output {
     pub wanted: bool,
     /// Calls that read it from servers.
     pub readers: Vec<Node>,
-    /// Where it is held.
+    /// The server that holds it, and its name there.
     pub held: Option<(ServerId, HeldArrayName)>,
-    /// It has come to the client's memory; what of it others have overwritten there since.
+    /// It has come to the client's memory; the ranges that were overwritten there since.
     pub here: Option<Vec<(u64, u64)>>,
 }
 
-/// Whether two ranges have a byte in common.
+/// Whether two ranges overlap.
 pub fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.1 && other.0 < one.1
 }
@@ -83,17 +83,17 @@ impl Output {
     }
 }
 
-/// All that is known before anything runs.
+/// Everything that is known before a call runs.
 pub struct Plans {
     pub graph: Graph,
     pub calls: Vec<PreparedCall>,
     pub outputs: Vec<Output>,
 }
 
-/// Where descriptions come from.
+/// Source of descriptions.
 pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError> + 'a;
 
-/// Checks all calls and finds what depends on what.
+/// Checks all calls and finds their dependencies.
 pub fn prepare(
     tx: &Transaction<'_>,
     describe: &mut Describe<'_>,
@@ -114,7 +114,7 @@ pub fn prepare(
     Ok(Plans { graph, calls, outputs })
 }
 
-/// Intermediate arrays: bytes and elements.
+/// Bytes and elements of intermediate arrays.
 type Sizes = HashMap<usize, (u64, Element)>;
 
 fn one(
@@ -137,7 +137,7 @@ fn one(
             _ => {}
         }
     }
-    // If there are too few or too many, the check below says so.
+    // The check below reports a wrong number of arguments.
     let mut plan = None;
     if args.len() == given.len() && values.fill_texts(known).is_ok() {
         plan = values::plan(known, &values, u64::MAX).ok();
@@ -172,7 +172,7 @@ fn one(
     Ok(PreparedCall { known: Arc::clone(known), plan: checked.plan, given, uses })
 }
 
-/// The array of an argument, or the one that is sent and the one that comes back.
+/// The array of an argument; or the array that is sent and the array that receives the result.
 fn arrays(
     tx: &Transaction<'_>,
     arg: &TxArg,
@@ -193,7 +193,7 @@ fn arrays(
     let sent = used(tx, from, parameter, &sent, sizes)?;
     let mut both = vec![sent, used(tx, to, parameter, &back, sizes)?];
     if both.iter().any(|one| !one.simple) {
-        // What does not travel in one piece goes from the client's memory to the client's memory.
+        // An array that does not travel in one piece goes through the client's memory.
         if !both.iter().all(ArgumentUse::is_client) {
             let text = "travels in pieces or in another order, which an intermediate array cannot";
             return Err(text.to_owned());
@@ -288,7 +288,7 @@ fn intermediate(data: Data, argument: &Argument, sizes: &mut Sizes) -> Result<Ac
     Ok(Access { buffer, start, end })
 }
 
-/// The caller's memory of an array or a part of it. `None`: it is at servers, or has no such part.
+/// The caller's memory of an array or a part of it. `None`: servers hold it, or the part is out of range.
 pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytes)> {
     let datum = tx.data.get(data.index)?;
     let shape = datum.shape.clone()?;
@@ -303,11 +303,11 @@ pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytes)> {
     if start > end || end > lent.length() as u64 {
         return None;
     }
-    // Inside of memory, so of a size that it can have.
+    // The array is in memory, so its size fits `usize`.
     Some((Shape { dims: None, ..shape }, lent.part(start as usize, (end - start) as usize)))
 }
 
-/// The caller's memory of an array, to be written.
+/// The caller's memory of an array, for writing.
 pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytesMut)> {
     let (shape, read) = memory(tx, data)?;
     let Memory::Write(lent) = &tx.data.get(data.index)?.memory else { return None };
@@ -315,7 +315,7 @@ pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytesM
     Some((shape, lent.part(usize::try_from(start).ok()?, read.length())))
 }
 
-/// An argument as it will be, for the check.
+/// An argument for the check.
 fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> Arg<'static> {
     let mut array = whole(tx, own);
     let name = HeldArrayName { secret: [0; 16], index: 0 };
@@ -339,7 +339,7 @@ fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> 
     Arg::AtServers(Box::new(array))
 }
 
-/// An argument as far as it comes from the caller's memory and goes there.
+/// An argument for which only the caller's memory is used.
 pub fn whole(tx: &Transaction<'_>, own: &[ArgumentUse]) -> RemoteArray<'static> {
     let mut array = RemoteArray::default();
     for one in own {
@@ -353,7 +353,7 @@ pub fn whole(tx: &Transaction<'_>, own: &[ArgumentUse]) -> RemoteArray<'static> 
     array
 }
 
-/// Adds a call to the graph, and tells its arrays where their inputs come from.
+/// Adds a call to the graph, and links its arrays to the calls that make their inputs.
 fn record(graph: &mut Graph, call: &mut PreparedCall) -> Result<(), TransactionError> {
     let reads: Vec<Access> = call.uses.iter().filter_map(ArgumentUse::read_access).collect();
     let writes = call.uses.iter().filter(|one| one.writes).map(|one| one.access).collect();
@@ -372,7 +372,7 @@ fn record(graph: &mut Graph, call: &mut PreparedCall) -> Result<(), TransactionE
     Ok(())
 }
 
-/// The output of a call that has these bytes.
+/// The output of a call that contains these bytes.
 pub fn output_of(outputs: &[Output], node: Node, bytes: &Access) -> Option<usize> {
     let holds = |output: &Output| {
         let Access { buffer, start, end } = output.access;
@@ -381,7 +381,7 @@ pub fn output_of(outputs: &[Output], node: Node, bytes: &Access) -> Option<usize
     outputs.iter().position(holds)
 }
 
-/// Which results the client wants, and which calls read them.
+/// Finds which results the client wants, and which calls read them.
 fn outputs(graph: &Graph, calls: &[PreparedCall]) -> Vec<Output> {
     let mut outputs = Vec::new();
     for (node, call) in graph.nodes().zip(calls) {
@@ -408,7 +408,7 @@ fn outputs(graph: &Graph, calls: &[PreparedCall]) -> Vec<Output> {
                 let Some(index) = from.and_then(|from| output_of(&outputs, from, bytes)) else {
                     continue;
                 };
-                // What cannot be sent in one piece is sent from the client's memory.
+                // An array that cannot be sent in one piece is sent from the client's memory.
                 if one.simple {
                     outputs[index].readers.push(node);
                 } else {
@@ -418,7 +418,7 @@ fn outputs(graph: &Graph, calls: &[PreparedCall]) -> Vec<Output> {
         }
     }
     for output in &mut outputs {
-        // Nobody wants it, but the routine makes it.
+        // Nobody reads it, but the routine makes it.
         output.wanted |= output.readers.is_empty() && output.access.buffer == CLIENT;
     }
     outputs

@@ -1,35 +1,35 @@
-//! Where the bytes are that a call reads, and what is to be done for those that are lost.
+//! Sources of the bytes that a call reads, and recovery of lost ones.
 
 use kumi_broker::{Access, Node, ServerId, State};
 
 use super::drive::Driver;
 use super::prepare::{ArgumentUse, CLIENT, output_of, overlap};
 
-/// Where bytes of a call's argument come from.
+/// Source of some bytes of an argument.
 pub enum ByteSource {
     /// The client's memory.
     Here,
-    /// The result of a call (its index), which a server holds.
+    /// The result with this index, which a server holds.
     Held(usize, ServerId),
-    /// The result of this call, which is lost.
+    /// The lost result of this call.
     Lost(Node),
-    /// The client's memory, where they were overwritten by what ran since.
+    /// The client's memory, where later calls overwrote the bytes.
     Overwritten,
 }
 
-/// What a call that could be started needs.
+/// Whether the inputs of a call exist.
 pub enum InputStatus {
     Nothing,
-    /// The results of these calls, which are to run again.
+    /// The results of these calls are lost; the calls can run again.
     Again(Vec<Node>),
-    /// What cannot be had again: whose result, and why.
+    /// The result of this call is lost for good, for this reason.
     Lost(Node, String),
-    /// What cannot be had again: it was the client's.
+    /// The client's own bytes are overwritten, and so lost for good.
     Overwritten,
 }
 
 impl Driver<'_> {
-    /// The way of some bytes of an array to a call at this server.
+    /// The source of some bytes of an array for a call.
     pub fn way(&self, one: &ArgumentUse, bytes: &Access, from: Option<Node>) -> ByteSource {
         let Some(from) = from else {
             let range = (bytes.start, bytes.end);
@@ -56,7 +56,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether a call that runs writes these bytes of the client's memory.
+    /// Whether a running call writes these bytes of the client's memory.
     fn is_being_written(&self, range: (u64, u64)) -> bool {
         let written = |output: &usize| {
             let Access { buffer, start, end } = self.outputs[*output].access;
@@ -65,7 +65,7 @@ impl Driver<'_> {
         self.running.values().any(|running| running.brings.iter().any(written))
     }
 
-    /// What a call needs before it can be started.
+    /// Checks the inputs of a call.
     pub fn needs(&self, node: Node) -> InputStatus {
         let mut again: Vec<Node> = Vec::new();
         for one in &self.calls[node.0 as usize].uses {
@@ -84,7 +84,7 @@ impl Driver<'_> {
         if again.is_empty() { InputStatus::Nothing } else { InputStatus::Again(again) }
     }
 
-    /// Whether a call that has ended may be run again.
+    /// Whether a finished call may run again.
     fn may_run_again(&self, node: Node) -> Result<(), String> {
         let call = &self.calls[node.0 as usize];
         let step = &self.report[node.0 as usize];
@@ -109,7 +109,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Bytes of the client's memory get new contents.
+    /// Notes that bytes of the client's memory are overwritten.
     pub fn overwrite(&mut self, node: Node, access: &Access) {
         let range = (access.start, access.end);
         self.overwritten.push(range);
@@ -123,7 +123,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Lets go of results at servers that nobody reads any more.
+    /// Drops results at servers that nobody reads any more.
     pub fn let_go(&mut self) {
         let over = |node: &Node| {
             let state = self.graph.state(*node);
@@ -133,7 +133,7 @@ impl Driver<'_> {
             if output.held.is_some() && output.readers.iter().all(over) {
                 let Some((server, name)) = output.held.take() else { continue };
                 if let Some(client) = &self.servers[server.0 as usize].client {
-                    // If it cannot be told the connection is lost, and with it soon the array.
+                    // If this cannot be sent, the connection is lost, and soon the array with it.
                     let _lost = client.let_go(&[name]);
                 }
             }

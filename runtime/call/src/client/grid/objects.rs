@@ -1,5 +1,7 @@
-//! Objects at servers that a metaserver chooses. An object has a place until it is made, as a call has until it is over; what its
-//! client has it do then is between the two, and the metaserver sees of it what the server's load is.
+//! Objects at servers that a metaserver chooses.
+//!
+//! The making of an object has a place, as a call has. Calls on the finished object go to its server
+//! directly; the metaserver sees them only in the server's load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +14,8 @@ use super::super::{CallError, GRACE};
 use super::Grid;
 
 impl Grid {
-    /// [`super::super::Client::object`], at a server that the metaserver chooses; calls on the object go there.
+    /// [`super::super::Client::object`] at a server that the metaserver chooses. Calls on the object go
+    /// there.
     ///
     /// # Errors
     /// [`CallError`].
@@ -20,7 +23,7 @@ impl Grid {
         self.object_within(class, None, &|| false)
     }
 
-    /// [`Grid::object`], in at most so much time; when a signal comes while it waits, `interrupted` is asked.
+    /// [`Grid::object`] with a time limit. When a signal arrives during the wait, `interrupted` is asked.
     ///
     /// # Errors
     /// [`CallError`].
@@ -50,7 +53,7 @@ impl Grid {
 }
 
 impl RoutedCall<'_> {
-    /// Makes an object, wherever that is possible.
+    /// Makes an object at any server that can.
     fn make(
         mut self,
         class: &str,

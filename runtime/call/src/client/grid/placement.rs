@@ -1,4 +1,4 @@
-//! What a transaction needs of a metaserver: places, without the calls that go there.
+//! Placement requests of transactions: places from a metaserver, without the calls themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,52 +10,52 @@ use crate::client::answer_handle::AnswerHandle;
 use crate::client::link::{Answer, Link};
 use crate::client::{CallError, Client, KnownRoutine};
 
-/// How long a listener waits at a time.
+/// How long the listener waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
-/// How long after the loss of a connection the next is made: one that does not lead is asked no more often.
+/// Pause between two connection attempts, so that a metaserver that is not the leader is asked rarely.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a listener hears.
+/// An event for the listener.
 #[derive(Debug)]
 pub enum PlacementEvent {
     /// A stream has an answer.
     Answered(u32),
-    /// The connection is lost; what was asked on it has no answer.
+    /// The connection is lost. Requests on it get no answer.
     Away,
-    /// There is another.
+    /// A new connection.
     Back(Client),
-    /// There is none for the time being.
+    /// No metaserver is reachable at present.
     Unreachable(String),
 }
 
-/// What a metaserver says of a call.
+/// A metaserver's answer for a call.
 #[derive(Debug)]
 pub enum PlacementAnswer {
-    /// Where it is to go.
+    /// The server of the call.
     Placed(Placement),
-    /// It is over, as was told.
+    /// The call is over, as was reported.
     Closed,
-    /// It does not run, for now: too much waits.
+    /// The call does not run for now: too many calls wait.
     Busy,
-    /// Another metaserver is to be asked.
+    /// Another metaserver has to be asked.
     Elsewhere,
-    /// It does not run.
+    /// The call does not run.
     Failed(CallError),
 }
 
-/// A call that a metaserver was asked for. When it goes, the call is not wanted any more.
+/// A request for the place of a call. Dropping it withdraws the request.
 #[derive(Debug)]
 pub struct PlacementHandle {
     ticket: AnswerHandle<Arc<Link>>,
 }
 
 impl PlacementHandle {
-    /// By what its answers are told.
+    /// The stream that identifies its answers.
     pub fn stream(&self) -> u32 {
         self.ticket.stream
     }
 
-    /// The answer that has come.
+    /// The answer that has arrived.
     pub fn take(&mut self, routine: &str) -> Option<PlacementAnswer> {
         Some(match self.ticket.wait(Some(Instant::now()), &|| false).ok()? {
             Ok(Answer::Placed(placed)) => PlacementAnswer::Placed(placed),
@@ -66,14 +66,14 @@ impl PlacementHandle {
         })
     }
 
-    /// Tells how an attempt went. Whether that was possible.
+    /// Reports how an attempt ended. Returns whether that was possible.
     pub fn tell(&self, over: &AttemptReport) -> bool {
         self.ticket.link.over(self.ticket.stream, over).is_ok()
     }
 }
 
 impl Grid {
-    /// A connection to the metaserver of one's own, and what makes others.
+    /// A separate connection to the metaserver, and the grid that can renew it.
     pub(crate) fn apart(&self) -> Result<(Grid, Client), CallError> {
         let own = Grid::connect(&self.inner.addresses.join(","), &self.inner.options)?;
         let grid = own.with_priority(self.priority);
@@ -81,7 +81,8 @@ impl Grid {
         Ok((grid, client))
     }
 
-    /// Has `tell` hear what comes on this connection, and on those that are made when it is lost, until it says no.
+    /// Sends the events of this connection, and of its successors when it is lost, to `tell` until that
+    /// returns false.
     pub(crate) fn listen(
         &self,
         first: Client,
@@ -103,7 +104,7 @@ impl Grid {
         });
     }
 
-    /// What a metaserver is asked for a call of this routine.
+    /// The request for a call of this routine.
     pub(crate) fn placing(
         &self,
         known: &KnownRoutine,
@@ -125,14 +126,14 @@ impl Grid {
         }
     }
 
-    /// How an attempt went whose stream is gone.
+    /// Reports an attempt whose stream is gone.
     pub(crate) fn report(&self, meta: Option<&Client>, over: &AttemptReport) {
         if meta.is_none_or(|meta| meta.link.over(0, over).is_err()) {
             Inner::report_later(&self.inner, *over);
         }
     }
 
-    /// Ends the connection to the metaserver: nobody listens any more.
+    /// Ends the connection to the metaserver.
     pub(crate) fn end(&self) {
         if let Some(meta) = locked(&self.inner.meta).0.take() {
             meta.disconnect();
@@ -146,7 +147,7 @@ impl Grid {
 }
 
 impl Client {
-    /// Asks a metaserver for a call.
+    /// Asks a metaserver for a place.
     pub(crate) fn ask(&self, placing: &PlacementRequest) -> Result<PlacementHandle, CallError> {
         let stream = self.link.request_place_soon(placing)?;
         let asked = PlacementHandle { ticket: AnswerHandle::of(Arc::clone(&self.link), stream) };
@@ -155,7 +156,7 @@ impl Client {
     }
 }
 
-/// Hears what comes until the connection is lost; whether anybody still listens.
+/// Forwards events until the connection is lost. Returns whether anybody still listens.
 fn forward_events(meta: &Client, tell: &impl Fn(PlacementEvent) -> bool) -> bool {
     loop {
         match meta.link.next_ready(Instant::now() + WATCH) {
@@ -166,21 +167,21 @@ fn forward_events(meta: &Client, tell: &impl Fn(PlacementEvent) -> bool) -> bool
     }
 }
 
-/// Looks for a metaserver, as long as somebody wants one.
+/// Looks for a metaserver while anybody wants one.
 fn find(inner: &Arc<Inner>, tell: &impl Fn(PlacementEvent) -> bool) -> Option<Client> {
     loop {
         std::thread::sleep(PAUSE);
         match inner.metaserver(None) {
             Ok(client) => return Some(client),
             Err(error) if !tell(PlacementEvent::Unreachable(error.to_string())) => return None,
-            // A metaserver that refuses answers at once.
+            // A metaserver that refuses answers at once, so this pauses.
             Err(_) => std::thread::sleep(super::AGAIN),
         }
     }
 }
 
 impl Inner {
-    /// A new connection to the server of a place, which is shown what the metaserver has given, and never the token.
+    /// A new connection to the server of a place. The server sees the metaserver's pass, never the token.
     pub(super) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
         let options = super::Options { token: placed.pass.clone(), ..self.options.clone() };
         Client::connect(&placed.address, &options)

@@ -1,4 +1,4 @@
-//! Calls that wait for a place without a thread of their own, and the handles by which they are waited for.
+//! Queue of calls that wait for a place without a thread each, and the handles of such calls.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -11,31 +11,31 @@ use super::super::routed_call::{Control, RoutedCall};
 use super::super::{CallError, CallWatch, Client, Outcome};
 use super::{Inner, PATIENCE, locked};
 
-/// How long a thread that waits for places waits at a time.
+/// How long the watching thread waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
 
 /// How often the program is asked whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The calls that have asked on a connection, by their streams there.
+/// Calls that wait on one connection, by stream.
 #[derive(Debug)]
 struct AwaitedPlaces {
     link: Arc<Link>,
     calls: HashMap<u32, u64>,
 }
 
-/// Calls without a thread, which wait for a place. What is done for one of them does not look at the others.
+/// Calls without a thread that wait for a place. No operation on one of them scans the others.
 ///
-/// Invariant: each job is either in `asked`, once, or in `adrift`.
+/// Invariant: each call is either once in `asked`, or in `disconnected`.
 #[derive(Debug, Default)]
 pub struct PlacementQueue {
-    /// All, by their numbers: in the order in which they were begun.
+    /// All calls by number, in the order in which they began.
     jobs: BTreeMap<u64, QueuedCall>,
-    /// Those that have asked, by the connection's address in memory, which stays its own as long as it is here.
+    /// Waiting calls by the address of their connection, which is stable while it is here.
     asked: HashMap<usize, AwaitedPlaces>,
-    /// Those whose connection was lost, which have to ask again.
+    /// Calls whose connection was lost, which must ask again.
     disconnected: BTreeSet<u64>,
-    /// A thread waits for them.
+    /// A thread watches for places.
     watched: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct PlacementQueue {
 struct Shared {
     control: Control,
     completion: Arc<Completion>,
-    /// The call's, which no other of this grid has.
+    /// The number of the call, unique in this grid.
     number: u64,
 }
 
@@ -57,7 +57,7 @@ fn address(link: &Arc<Link>) -> usize {
     Arc::as_ptr(link).addr()
 }
 
-/// The same error once more: it is that of many calls, none of which has begun.
+/// A copy of the error, for each of many calls; none of them has begun.
 fn same(error: &CallError) -> CallError {
     match error {
         CallError::Connect { address, source } => {
@@ -89,7 +89,8 @@ impl Inner {
             // Without the lock: others need it to ask elsewhere, and to cancel.
             let meta = self.metaserver(routed_call.left()?)?;
             let mut waiting = locked(&self.waiting);
-            // Whoever hears the answer finds the job; it is sent without the lock.
+            // The call is in the queue before the request goes out, so that the answer finds it. Sending
+            // needs no lock.
             if !routed_call.request_place_on(&meta, true)? {
                 drop(waiting);
                 self.lost(&meta);
@@ -102,19 +103,19 @@ impl Inner {
             }
             drop(waiting);
             if meta.link.send_soon().is_err() {
-                // Who waits for places asks elsewhere.
+                // The watching thread asks elsewhere.
                 self.lost(&meta);
             }
             return Ok(handle);
         }
     }
 
-    /// Waits for places, as long as calls without a thread do; each that has one gets a thread.
+    /// Watches for places while calls wait; each call that gets a place gets a thread.
     fn watch(self: Arc<Inner>) {
-        // Since when no metaserver is found.
+        // Since when no metaserver is reachable.
         let mut alone = None;
         loop {
-            // Not waited for with the lock: others need it to ask.
+            // Without the lock while waiting: others need it to ask.
             let meta = locked(&self.meta).0.clone();
             let ready = match &meta {
                 Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
@@ -158,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// The metaserver that is to be asked next; `None`: it may come yet.
+    /// The metaserver to ask next. `None`: one may still come.
     fn next_metaserver(&self, alone: &mut Option<Instant>) -> Result<Option<Client>, CallError> {
         match self.metaserver(Some(WATCH)) {
             Ok(meta) => {
@@ -182,7 +183,7 @@ impl PlacementQueue {
         self.jobs.is_empty()
     }
 
-    /// A job that has asked where to go, or has to.
+    /// Adds a call that has asked for a place, or must.
     fn insert(&mut self, job: QueuedCall) {
         let number = job.shared.number;
         match &job.routed_call.place_request {
@@ -196,13 +197,13 @@ impl PlacementQueue {
         self.jobs.insert(number, job);
     }
 
-    /// The job that has asked on this stream, which waits no longer.
+    /// Removes the call that asked on this stream.
     fn answered(&mut self, link: &Arc<Link>, stream: u32) -> Option<QueuedCall> {
         let number = *self.asked.get(&address(link))?.calls.get(&stream)?;
         self.take(number)
     }
 
-    /// Calls of connections that are of no use any more have to ask again; whether there are any.
+    /// Moves the calls of lost connections to `disconnected`. Returns whether there are any.
     fn disconnect_lost(&mut self) -> bool {
         let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
         for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
@@ -214,25 +215,25 @@ impl PlacementQueue {
         !self.disconnected.is_empty()
     }
 
-    /// Those that have to ask again, the first that was begun first.
+    /// The calls that must ask again, oldest first.
     fn take_disconnected(&mut self) -> impl Iterator<Item = QueuedCall> {
         let disconnected = std::mem::take(&mut self.disconnected);
         disconnected.into_iter().filter_map(|number| self.jobs.remove(&number))
     }
 
-    /// Those that have to ask again do, here.
+    /// Lets the calls ask again on this connection.
     fn ask_again(&mut self, meta: &Client, failed: &mut Vec<QueuedCall>) {
         let disconnected: Vec<QueuedCall> = self.take_disconnected().collect();
         for mut job in disconnected {
             match job.routed_call.request_place_on(meta, true) {
                 Ok(_) => self.insert(job),
-                // Its thread finds out why.
+                // The call's thread finds out why.
                 Err(_) => failed.push(job),
             }
         }
     }
 
-    /// Those whose time is over while nobody can be asked.
+    /// Removes the calls whose time is over while no metaserver is reachable.
     fn take_expired(&mut self, late: &mut Vec<QueuedCall>) {
         let is_late = |number: &&u64| {
             self.jobs.get(number).is_some_and(|job| job.routed_call.left().is_err())
@@ -241,7 +242,7 @@ impl PlacementQueue {
         late.extend(numbers.into_iter().filter_map(|number| self.take(number)));
     }
 
-    /// The job of a call, if it waits.
+    /// Removes the call if it waits.
     fn take(&mut self, number: u64) -> Option<QueuedCall> {
         let job = self.jobs.remove(&number)?;
         self.disconnected.remove(&number);
@@ -259,7 +260,7 @@ impl PlacementQueue {
 }
 
 impl QueuedCall {
-    /// Tells the result, when nothing of the call is used any more.
+    /// Reports the result after all memory of the call is released.
     fn end(self, result: Result<Outcome, CallError>) {
         let QueuedCall { routed_call, shared } = self;
         drop(routed_call);
@@ -272,7 +273,7 @@ impl QueuedCall {
     }
 }
 
-/// A call that is under way. When it is dropped before its end it is cancelled.
+/// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct GridCall {
     shared: Arc<Shared>,
@@ -280,7 +281,7 @@ pub struct GridCall {
     bytes: (u64, u64),
 }
 
-/// Ends a call from wherever; it may outlive the call.
+/// Cancels a call from any thread. It may outlive the call.
 #[derive(Debug, Clone)]
 pub struct GridCanceller {
     shared: Arc<Shared>,
@@ -288,22 +289,22 @@ pub struct GridCanceller {
 }
 
 impl GridCanceller {
-    /// Asks for the end of the call, which is waited for as ever.
+    /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
         self.shared.control.cancel();
         let mut waiting = locked(&self.grid.waiting);
         let Some(job) = waiting.take(self.shared.number) else { return };
-        // What tells the metaserver may have to wait until that reads.
+        // Telling the metaserver may block until it reads.
         drop(waiting);
         let name = job.routed_call.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
-        // With its stream goes its place in the queue.
+        // Dropping the stream gives up the place in the queue.
         job.end(Err(CallError::Cancelled(text)));
     }
 }
 
 impl GridCall {
-    /// Waits for its end, and calls the functions that the routine calls; `interrupted` is asked now and then.
+    /// Waits for the end and runs callbacks meanwhile. `interrupted` is asked from time to time.
     ///
     /// # Errors
     /// [`CallError`].
@@ -315,10 +316,10 @@ impl GridCall {
         }
     }
 
-    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
+    /// Waits at most this long. `None`: the call is not over, and may be waited for again.
     ///
     /// # Errors
-    /// [`CallError`]. The end is told once; later it was told already.
+    /// [`CallError`]. The end is reported once; a second wait fails.
     pub fn wait_for(
         &mut self,
         time: Duration,
@@ -338,37 +339,37 @@ impl GridCall {
                 Next::Nothing if left.is_zero() => return Ok(None),
                 Next::Nothing => {}
             }
-            // Asked without a lock: what it runs may cancel this call.
+            // Without a lock: the program's code may cancel this call.
             if interrupted() {
                 return Err(CallError::Interrupted);
             }
         }
     }
 
-    /// Whether its end has come; does not wait.
+    /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.completion.is_over()
     }
 
-    /// For waits for several calls: [`super::super::WakeEvent::wait`].
+    /// A handle for waits for several calls: [`super::super::WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
         CallWatch::of_completion(&self.shared.completion)
     }
 
-    /// Bytes of its arguments, and of its arrays that come back.
+    /// Bytes of the arguments, and of the arrays that come back.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         self.bytes
     }
 
-    /// Asks for its end, which is waited for as ever.
+    /// Asks for the end of the call. The caller still waits for it.
     pub fn cancel(&self) {
         self.canceller().cancel();
     }
 
-    /// What ends it while another thread waits for it.
+    /// A handle that cancels the call while another thread waits for it.
     #[must_use]
     pub fn canceller(&self) -> GridCanceller {
         GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
@@ -381,7 +382,7 @@ impl Drop for GridCall {
             return;
         }
         self.cancel();
-        // Whoever reads or writes the caller's memory is done then, and nobody begins.
+        // After this, no thread reads or writes the caller's memory.
         drop(locked(&self.shared.control.lent));
         self.shared.completion.forget_functions();
     }

@@ -1,4 +1,4 @@
-//! Functions of the program that a routine calls: their arguments as they come, and what they return.
+//! Callbacks on a connection: arguments as they arrive, and the results.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,24 +12,24 @@ use crate::client::CallError;
 use crate::lent::{LentBytes, LentBytesMut, bytes_of, bytes_of_mut};
 use crate::values::GivenValues;
 
-/// The functions of a call, and most bytes of a call of one of them.
+/// The functions of a call, and the most bytes of one call of them.
 #[derive(Debug, Clone, Default)]
 pub struct Functions {
     pub list: Arc<Vec<Function>>,
     pub most: u64,
 }
 
-/// An array of a function, in the order that its declaration says.
+/// An array of a function, in the order of its declaration.
 #[derive(Debug, Default)]
 pub struct Buffer {
-    /// Its memory, for every type aligned.
+    /// Memory with the alignment of every type.
     words: Vec<u64>,
     bytes: usize,
 }
 
 impl Buffer {
     fn zeros(bytes: u64) -> Buffer {
-        // Within the limit of the plan that it is of.
+        // The size is within the limit of the plan.
         let bytes = bytes as usize;
         Buffer { words: vec![0; bytes.div_ceil(8)], bytes }
     }
@@ -43,16 +43,16 @@ impl Buffer {
     }
 }
 
-/// A call of a function by a routine.
+/// One call of a function by a routine.
 #[derive(Debug)]
 pub struct CallbackInvocation {
     /// The function.
     pub function: Function,
     /// The plan of this call.
     pub plan: Plan,
-    /// Scalars and texts that came.
+    /// Scalars and texts that were sent.
     pub given: GivenValues,
-    /// The arrays, one for each parameter; while they come, what travels of them.
+    /// The arrays, one per parameter. While they arrive, they hold the packed bytes.
     pub arrays: Vec<Buffer>,
 }
 
@@ -69,7 +69,7 @@ fn order(argument: &Argument) -> Order {
 }
 
 impl CallbackInvocation {
-    /// What the function of a call is called with, as far as the head says; arrays are still to come.
+    /// Prepares a callback from its head; its arrays are still to come.
     fn new(functions: &Functions, head: &CallbackHead) -> Result<CallbackInvocation, String> {
         let known = functions.list.iter().find(|function| function.parameter == head.parameter);
         let function = known.ok_or("the server calls what is no function")?.clone();
@@ -98,7 +98,7 @@ impl CallbackInvocation {
             .collect()
     }
 
-    /// Readies the arrays for the function: makes them of what travelled.
+    /// Unpacks the arrays for the function.
     pub fn ready(&mut self) -> Result<(), String> {
         for (argument, array) in self.plan.arguments.iter().zip(&mut self.arrays) {
             if !matches!(argument.form, ArgumentForm::Array(..))
@@ -116,7 +116,7 @@ impl CallbackInvocation {
         Ok(())
     }
 
-    /// What travels back of the arrays.
+    /// Packs the arrays that travel back.
     fn pack(&mut self) -> Result<(), String> {
         for (argument, array) in self.plan.arguments.iter().zip(&mut self.arrays) {
             if argument.returned > 0
@@ -144,7 +144,7 @@ impl State {
             Ok(called) => {
                 self.rpc.accept_callback(stream, &called.sizes());
                 let called = pending.coming.insert(Box::new(called));
-                // Results come after all functions: their targets wait.
+                // Results come after all callbacks, so their buffers wait.
                 pending.called_targets = called.targets();
             }
             Err(why) => {
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// All that a function is called with has come.
+    /// All arguments of the callback have arrived.
     pub(super) fn called(&mut self, stream: u32) {
         if let Some(pending) = self.pending.get_mut(&stream)
             && let Some(called) = pending.coming.take()
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl<L: std::ops::Deref<Target = Link>> AnswerHandle<L> {
-    /// A function that is to be called now; does not wait.
+    /// The callback to run now. Does not wait.
     pub fn called(&self) -> Option<Result<Box<CallbackInvocation>, String>> {
         let mut state = self.link.lock();
         let answer = &mut state.pending.get_mut(&self.stream)?.answer;
@@ -178,7 +178,7 @@ impl<L: std::ops::Deref<Target = Link>> AnswerHandle<L> {
 }
 
 impl Link {
-    /// Tells the server how a function has ended that the routine of a stream has called: its arrays are in `called`.
+    /// Sends the result of a callback to the server. Its arrays are in `called`.
     pub fn return_from(
         &self,
         stream: u32,
@@ -218,7 +218,7 @@ impl Link {
         };
         drop(state);
         if wanted {
-            // Not interrupted: an answer that is lost would be waited for, for ever.
+            // Not interruptible: the server would wait for a lost answer for ever.
             self.send(stream, &out, &sends, deadline, &|| false)
         } else {
             Ok(())

@@ -1,4 +1,4 @@
-//! What becomes of what a server has answered.
+//! Processing of the events of a server.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ impl State {
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return self.heartbeat.beats(),
-            // Taken before.
+            // Handled before.
             ClientEvent::Granted(..) => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {

@@ -1,16 +1,16 @@
-//! Whether the other side is alive, though it has nothing to say.
+//! Keep-alive check of a silent connection.
 
 use std::time::{Duration, Instant};
 
 use super::Link;
 use crate::native::Source;
 
-/// How often it is asked.
+/// How often the client asks for a sign of life.
 const OFTEN: Duration = Duration::from_secs(2);
-/// How long it may take to answer.
+/// How long an answer may take.
 const SILENCE: Duration = Duration::from_secs(8);
 
-/// When it was asked, and whether it has answered.
+/// Time of the last question, and whether it was answered.
 #[derive(Debug, Default)]
 pub struct Heartbeat {
     asked: Option<Instant>,
@@ -18,15 +18,15 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// It has answered.
+    /// Notes an answer.
     pub fn beats(&mut self) {
         self.answered = true;
     }
 }
 
 impl Link {
-    /// Asks now and then for a sign of life, and gives the connection up if there is none. Whoever waits calls this every now
-    /// and then, after it has looked at what has come.
+    /// Asks for a sign of life when it is due, and closes a connection that gives none. A waiting thread
+    /// calls this regularly, after it has processed what arrived.
     pub fn beat(&self) {
         let mut state = self.lock();
         let since = state.heartbeat.asked.map(|asked| asked.elapsed());
@@ -34,7 +34,7 @@ impl Link {
             Some(since) if !state.heartbeat.answered => {
                 if since > SILENCE {
                     drop(state);
-                    // Whoever waits finds out.
+                    // The waiting thread then finds the connection lost.
                     let _why = self.fail("it is silent");
                 }
             }
@@ -45,7 +45,7 @@ impl Link {
                 state.rpc.ping(&mut out);
                 drop(state);
                 let deadline = Instant::now().checked_add(SILENCE);
-                // If this cannot be sent, the connection is given up.
+                // If this cannot be sent, the connection is closed.
                 let _lost = self.put(&[Source::Bytes(&out)], deadline, &|| false);
             }
         }

@@ -1,4 +1,4 @@
-//! What a client asks of arrays that stay at servers.
+//! Requests about arrays that servers hold.
 
 use std::time::Instant;
 
@@ -45,12 +45,12 @@ impl Link {
         Ok(ticket)
     }
 
-    /// Ends it.
+    /// Ends the connection.
     pub fn end(&self, why: &str) {
         let _lost = self.fail(why);
     }
 
-    /// Has the server hold arrays no longer, whose names are not used again. Waits for no other thread.
+    /// Tells the server to drop arrays, whose names are not used again. Waits for no other thread.
     pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
         let mut state = self.lock();
         let State { rpc, soon, .. } = &mut *state;

@@ -1,10 +1,10 @@
-//! Whether a connection is of use still.
+//! Check whether a connection is lost.
 
 use super::super::Client;
 use super::Link;
 
 impl Link {
-    /// Whether it is lost, as far as can be seen without waiting.
+    /// Whether the connection is lost. Does not wait.
     fn is_lost(&self) -> bool {
         let mut state = self.lock();
         if !state.driving {
@@ -15,8 +15,7 @@ impl Link {
 }
 
 impl Client {
-    /// Whether the connection is lost, as far as can be seen without waiting: a call over it would fail, and nothing of it
-    /// would be sent.
+    /// Whether the connection is lost, so that a call over it would fail with nothing sent. Does not wait.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.link.is_lost()

@@ -1,4 +1,4 @@
-//! What is asked of a server beside calls.
+//! Requests for names and descriptions of routines, and for objects.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::{Link, PendingStream};
 use crate::client::CallError;
 use crate::native::Source;
 
-/// What is said of a name that no routine can have.
+/// The error for a name that no routine can have.
 pub(super) fn no_name(name: &str) -> CallError {
     let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
     let text = format!(
@@ -28,7 +28,7 @@ impl Link {
         Ok(stream)
     }
 
-    /// Asks for an object of a class, which a metaserver may have placed here.
+    /// Asks for an object of a class, with the metaserver's placement if there is one.
     pub fn create(
         &self,
         class: &str,

@@ -1,4 +1,5 @@
-//! Memory of calls that a server on this machine grants: arrays are copied there and from there without the lock.
+//! Memory that a server on this machine grants to a call. Arrays are copied to it and from it without the
+//! lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +13,10 @@ use crate::client::CallError;
 use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::Arena;
 
-/// Most memories that a server may have this process map for one connection.
+/// Most memories that this process maps for one connection.
 const MOST: usize = 1024;
 
-/// Memories that nobody touches any more, and of which the server is to be told.
+/// Memories that are no longer in use, to be reported to the server.
 #[derive(Debug, Default)]
 struct ReturnedMemories(Mutex<Vec<u32>>);
 
@@ -25,17 +26,18 @@ impl ReturnedMemories {
     }
 }
 
-/// What a connection has mapped.
+/// The mapped memories of a connection.
 #[derive(Debug, Default)]
 pub(super) struct MappedMemories {
     mapped: HashMap<u32, Arc<Arena>>,
     returned: Arc<ReturnedMemories>,
 }
 
-/// What a call is granted. When this goes nobody touches the memory any more, and the server may be told.
+/// The memory granted to a call. After this is dropped, nobody touches the memory, and the server may be
+/// told.
 #[derive(Debug)]
 pub struct GrantedMemory {
-    /// `None`: there is none.
+    /// `None`: the server granted none.
     memory: Option<(u32, Arc<Arena>)>,
     parts: Vec<GrantedArray>,
     returned: Arc<ReturnedMemories>,
@@ -49,14 +51,14 @@ impl Drop for GrantedMemory {
     }
 }
 
-/// Whether a call asks to put this array into memory.
+/// Whether a call asks for shared memory for this array.
 pub(super) fn is_asked(head: &CallHead, argument: u16) -> bool {
     head.shared.iter().any(|(other, share)| *other == argument && share.sent)
 }
 
 impl GrantedMemory {
-    /// Copies arrays into the memory; those that are not granted are left. `None`: their lengths are not those that the
-    /// server has for them.
+    /// Copies the granted arrays into the memory and returns the others. `None`: a length differs from the
+    /// server's.
     fn put(&self, sends: &[(u16, LentBytes)]) -> Option<Vec<(u16, LentBytes)>> {
         let mut left = Vec::new();
         for (argument, lent) in sends {
@@ -68,7 +70,7 @@ impl GrantedMemory {
             if part.length != lent.length() as u64 {
                 return None;
             }
-            // Inside of the memory: that was looked at when the grant came.
+            // Inside the memory: the grant was checked when it arrived.
             arena.put(part.offset as usize, lent);
         }
         Some(left)
@@ -79,20 +81,20 @@ impl GrantedMemory {
         for (argument, target) in targets {
             let is = |part: &&GrantedArray| part.argument == *argument && part.share.returned;
             if let (Some(part), Some((_, arena))) = (self.parts.iter().find(is), &self.memory) {
-                // As long as the target, and inside of the memory: both were looked at when the grant came.
+                // As long as the target, and inside the memory: the grant was checked when it arrived.
                 arena.get(part.offset as usize, target);
             }
         }
     }
 
-    /// Whether anything comes back in it.
+    /// Whether any result comes back in the memory.
     fn returns(&self) -> bool {
         self.parts.iter().any(|part| part.share.returned)
     }
 }
 
 impl State {
-    /// A call's wish for memory is answered.
+    /// The server answers a request for memory.
     pub(super) fn granted(&mut self, wire: &Wire, stream: u32, grant: MemoryGrant) {
         for number in &grant.gone {
             self.memories.mapped.remove(number);
@@ -103,13 +105,13 @@ impl State {
         };
         let returned = Arc::clone(&self.memories.returned);
         let granted = Arc::new(GrantedMemory { memory, parts: grant.parts, returned });
-        // Of a call that nobody waits for it is given back at once.
+        // Nobody waits for the call, so the memory goes back at once.
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.granted = Some(granted);
         }
     }
 
-    /// Has the server be told what is given back, as soon as somebody writes.
+    /// Queues the report of memories that are no longer in use.
     pub(super) fn give_back(&mut self) {
         let returned = std::mem::take(&mut *self.memories.returned.list());
         for number in returned {
@@ -149,7 +151,7 @@ impl MappedMemories {
 }
 
 impl Link {
-    /// Waits for the answer to a call's wish for memory, and puts the arrays there; those for which there is none are sent.
+    /// Waits for the grant of a call and copies its arrays into the memory. The others are sent.
     pub(super) fn fill(
         &self,
         stream: u32,
@@ -190,7 +192,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the server what is given back.
+    /// Tells the server which memories are no longer in use.
     pub(in crate::client) fn give_back(&self) -> Result<(), CallError> {
         self.flush()
     }

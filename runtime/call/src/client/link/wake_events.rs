@@ -1,4 +1,4 @@
-//! Threads that wait for calls of several connections, and so read from none of them for long.
+//! Wake events of threads that wait for calls of several connections, and so read from none of them for long.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -6,33 +6,34 @@ use std::sync::Arc;
 use super::{Link, State};
 use crate::client::WakeEvent;
 
-/// Who reads what comes next.
+/// The way in which the next input of a connection arrives.
 pub enum Reader<'a> {
-    /// Nobody: it comes over this socket.
+    /// Over this socket; no thread reads.
     Nobody(BorrowedFd<'a>),
-    /// Another thread.
+    /// Another thread reads.
     Another,
-    /// It has been read already, and has to be looked at.
+    /// It is in the buffer already.
     NotNeeded,
 }
 
 impl Link {
-    /// Has a bell ring whenever something was taken in for anybody, or the thread that reads reads no more.
+    /// Sets the wake event whenever something arrived for any stream, and when the reading thread stops
+    /// reading.
     pub fn listen(&self, wake_event: &Arc<WakeEvent>) {
-        // Of the connection of the process from which this one was forked nothing is heard.
+        // A forked process hears nothing of its parent's connection.
         if self.is_ours() {
             self.lock().wake_events.add(wake_event);
         }
     }
 
-    /// It rings no more.
+    /// Removes the wake event.
     pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
         if self.is_ours() {
             self.lock().wake_events.remove(wake_event);
         }
     }
 
-    /// Who reads what comes next. Another thread that does rings, if it was asked for before.
+    /// Says how the next input arrives. Another reading thread sets the event that was registered before.
     pub fn reader(&self) -> Reader<'_> {
         let driving = self.lock().driving;
         match () {
@@ -42,7 +43,7 @@ impl Link {
         }
     }
 
-    /// The thread that reads, or looks, goes: others that wait take over.
+    /// The reading thread stops, so other waiting threads take over.
     pub(super) fn hand_over(&self, state: &State) {
         if state.waiting > 0 {
             self.turn.notify_all();

@@ -1,4 +1,4 @@
-//! Writing to a connection: one thread at a time, whole frames.
+//! Writer of a connection: one thread at a time writes whole frames.
 
 use std::io;
 use std::sync::{PoisonError, TryLockError};
@@ -10,9 +10,9 @@ use super::{Link, State};
 use crate::client::CallError;
 use crate::native::{Source, length_of};
 
-/// How long is waited for the thread that reads to find out why nothing can be sent.
+/// How long to wait for the reading thread to find out why a write failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a server may take to read what was sent before a short frame, and it.
+/// How long a server may take to read a short frame and everything before it.
 const SHORT_TIME: Duration = Duration::from_secs(60);
 
 impl Link {
@@ -25,12 +25,12 @@ impl Link {
         self.flush()
     }
 
-    /// Sends short frames that are due, unless another thread writes: it does so when it is done.
+    /// Sends queued short frames. A thread that is writing sends them when it is done.
     pub(super) fn flush(&self) -> Result<(), CallError> {
         self.flush_within(SHORT_TIME)
     }
 
-    /// [`Link::flush`], where the other side has so much time for reading it.
+    /// [`Link::flush`] with a time limit for the other side to read.
     pub(super) fn flush_within(&self, time: Duration) -> Result<(), CallError> {
         loop {
             let mut state = self.lock();
@@ -50,7 +50,7 @@ impl Link {
         }
     }
 
-    /// Writes all of the pieces, while nobody else does.
+    /// Writes all pieces when no other thread writes.
     pub(super) fn put(
         &self,
         pieces: &[Source<'_>],
@@ -63,7 +63,7 @@ impl Link {
         written.and(self.flush())
     }
 
-    /// Writes all of the pieces; the caller has the turn.
+    /// Writes all pieces; the caller has its turn.
     fn write(
         &self,
         pieces: &[Source<'_>],
@@ -87,7 +87,7 @@ impl Link {
                     match self.wire.ready(PollFlags::POLLOUT, deadline) {
                         Ok(true) => continue,
                         Ok(false) => {
-                            // A part of a frame is sent: nothing else can be sent any more.
+                            // A part of a frame is sent, so nothing else can be sent any more.
                             self.fail("the server did not read what was sent in time");
                             let text =
                                 "the call took longer than it may while its arguments were sent";
@@ -123,11 +123,11 @@ impl Link {
         }
     }
 
-    /// Takes in what the server has said before it closed: that is worth more than that nothing can be sent.
+    /// Processes what the server sent before it closed the connection: it explains the failure.
     fn read_final_answers(&self) {
         let until = Instant::now() + LAST_WORDS;
         let mut state = self.lock();
-        // Who reads comes to the end too.
+        // The reading thread comes to the end too.
         while state.driving && state.broken.is_none() && Instant::now() < until {
             state = self.follow(state, Some(until));
         }

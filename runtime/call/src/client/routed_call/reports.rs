@@ -1,4 +1,4 @@
-//! What a metaserver is told of attempts.
+//! Reports of attempts to a metaserver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::client::link::Link;
 use crate::client::{CallError, Client, Outcome};
 
 impl RoutedCall<'_> {
-    /// Tells the metaserver of the call's end.
+    /// Reports the end of the call.
     pub(super) fn tell(&mut self, placed: &Placement, result: &Result<Outcome, CallError>) {
         let report = match result {
             Ok(outcome) => measured(placed, self, outcome),
             Err(error) => match ended(error) {
-                // It is not to be tried again.
+                // The call must not be tried again.
                 AttemptOutcome::NotBegun
                 | AttemptOutcome::Broken
                 | AttemptOutcome::Failed
@@ -27,11 +27,11 @@ impl RoutedCall<'_> {
         self.conclude(&report);
     }
 
-    /// Reports how the last attempt ended, behind which none comes.
+    /// Reports the end of the last attempt when no other follows.
     pub(in crate::client) fn conclude(&mut self, report: &AttemptReport) {
         self.report(report);
         if self.is_reattaching {
-            // If it knows the call it has ended it, and if not it is to.
+            // A metaserver that knows the call has ended it; one that does not must end it.
             return self.leave_stream();
         }
         if let Some((_, ticket)) = self.place_request.take() {
@@ -40,7 +40,7 @@ impl RoutedCall<'_> {
     }
 
     pub(super) fn report(&mut self, over: &AttemptReport) {
-        // Looked at once more: what is written to a connection that was closed is lost without a word.
+        // Checked again: bytes written to a closed connection are lost silently.
         let closed = |(meta, ticket): &(Client, AnswerHandle<Arc<Link>>)| {
             ticket.is_answered() && meta.link.is_broken()
         };
@@ -60,7 +60,7 @@ impl RoutedCall<'_> {
     }
 }
 
-/// The end of an attempt of which nothing was measured.
+/// The report of an attempt without measurements.
 pub(crate) fn over(placed: &Placement, ended: AttemptOutcome) -> AttemptReport {
     let nothing = Transfer::default();
     AttemptReport {

@@ -1,4 +1,4 @@
-//! How a metaserver comes to lead.
+//! Election of the leading metaserver.
 
 use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
@@ -12,37 +12,37 @@ use super::leadership::Leadership;
 use super::session::Session;
 use super::{Etcd, EtcdError, api};
 
-/// How often one that follows looks whether there is a leader.
+/// How often a follower checks whether there is a leader.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Who leads, as it is kept.
+/// The value of the leader's key.
 #[derive(Debug, Serialize, Deserialize)]
 struct Leader {
-    /// Where clients and servers reach it.
+    /// The leader's address for clients and servers.
     address: String,
     name: String,
-    /// Random: this process and no other.
+    /// Random identity of the process.
     id: u64,
 }
 
-/// A metaserver that would lead.
+/// A metaserver that wants to lead.
 pub struct Candidate {
     settings: Rc<Etcd>,
     leadership: Rc<Leadership>,
     gateway: Gateway,
     name: String,
     id: u64,
-    /// The lease with which it has tried to lead, and when that was asked for.
+    /// The lease of its latest attempt, and when it asked for that.
     lease: Option<(i64, Instant)>,
-    /// Until when it lets others lead, and why.
+    /// Until when it leaves leadership to others, and why.
     rest: Option<(Instant, EtcdError)>,
 }
 
 impl Candidate {
-    /// One that has not looked yet.
+    /// A candidate that has not asked etcd yet.
     ///
     /// # Errors
-    /// The settings are no good.
+    /// The settings are invalid.
     pub fn new(settings: &Etcd, name: &str) -> Result<Candidate, EtcdError> {
         let settings = Rc::new(settings.clone());
         let leadership = Rc::new(Leadership::default());
@@ -59,22 +59,22 @@ impl Candidate {
         })
     }
 
-    /// Who leads, as far as it is known.
+    /// What is known of the leader.
     pub fn leadership(&self) -> Rc<Leadership> {
         Rc::clone(&self.leadership)
     }
 
-    /// It has led and could not, so it does not try for so long.
+    /// Makes it leave leadership to others for this long, after it led and could not serve.
     pub fn rest(&mut self, time: Duration, why: EtcdError) {
         self.rest = Some((Instant::now() + time, why));
     }
 
-    /// Waits until this one leads. It goes on trying as long as etcd does not answer.
+    /// Waits until this one leads. Goes on trying while etcd does not answer.
     pub async fn win(&mut self) -> Session {
         loop {
             match self.attempt().await {
                 Ok(Some(session)) => {
-                    // What was wrong before is no reason to refuse calls.
+                    // Errors before this time are no reason to refuse calls.
                     self.leadership.figures.runs();
                     return session;
                 }
@@ -98,7 +98,7 @@ impl Candidate {
     async fn attempt(&mut self) -> Result<Option<Session>, EtcdError> {
         let (leader, numbers) = (self.key("leader"), self.key("numbers"));
         let leads = api::get(&mut self.gateway, &leader).await?;
-        // Not before: if this one leads already, it is the number with which it does.
+        // Not earlier: if this one leads already, that number is in use.
         let numbered = api::get(&mut self.gateway, &numbers).await?;
         if let Some(pair) = leads {
             let found: Leader = serde_json::from_slice(&pair.value)
@@ -111,7 +111,7 @@ impl Candidate {
                 return self.lead((lease, begun), pair.created, first).map(Some);
             }
             if found.id == self.id {
-                // Of a time as leader that is over: nobody else waits for its end.
+                // A lease of an earlier term. Nobody else waits for its end.
                 self.leadership.follow("");
                 api::revoke(&mut self.gateway, pair.lease).await?;
                 return Ok(None);
@@ -132,7 +132,7 @@ impl Candidate {
         self.lease = Some((lease, begun));
         let address = self.settings.advertise.clone();
         let value = Leader { address, name: self.name.clone(), id: self.id };
-        // Numbers and texts can always be written.
+        // Numbers and texts always serialise.
         let value = serde_json::to_vec(&value).unwrap_or_default();
         let first_text = first.to_string();
         let claimed = api::claim(
@@ -164,15 +164,15 @@ impl Candidate {
     }
 }
 
-/// The number that is kept, with which a leader began to number calls.
+/// The stored number with which a leader began to number calls.
 fn number(value: Option<Vec<u8>>, key: &str) -> Result<u64, EtcdError> {
     let Some(value) = value else { return Ok(0) };
     let text = String::from_utf8(value).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(|| EtcdError::Content(key.to_owned()))
 }
 
-/// The number for the next leader: higher than all before, even if clocks differ; and higher than any of an etcd that was
-/// emptied, whose tickets servers may remember.
+/// The number for the next leader. It is higher than all earlier ones, even if clocks differ. It is also
+/// higher than those of an etcd that was emptied, because servers may remember its tickets.
 fn after(before: u64) -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seconds = since.map_or(0, |since| since.as_secs()).min(u64::from(u32::MAX) - 1);

@@ -1,5 +1,5 @@
-//! The state in etcd. All of it is in memory too, as far as it is read again; one task writes what has changed, as many
-//! changes at a time as have come meanwhile.
+//! Metaserver state in etcd. The part that is read again is in memory too. One task writes all pending
+//! changes in batches.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,38 +20,38 @@ use crate::meta::store::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
 
 /// Most changes in a transaction; etcd's own limit is 128.
 const MOST_CHANGES: usize = 100;
-/// How long times and paths may wait until they are written.
+/// How long times and paths may wait for the write.
 const SOON: Duration = Duration::from_secs(1);
-/// After how long what could not be written is tried again.
+/// Pause before a failed write is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 type Changes = BTreeMap<String, Option<Vec<u8>>>;
 
-/// What one who notes and the one who writes share.
+/// State that the store and its writer share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Calls, and whose servers are: written at once.
+    /// Calls and owners of servers: written at once.
     calls: RefCell<Changes>,
     /// Times and paths: written soon.
     others: RefCell<Changes>,
     noted: Cell<u64>,
     kept: Cell<u64>,
-    /// Something was noted, or all is to be written now.
+    /// Something was noted, or everything is to be written now.
     wake: Notify,
-    /// Something was kept.
+    /// Something was written.
     news: Notify,
     ending: Cell<bool>,
     drained: Cell<bool>,
 }
 
-/// The last times of a routine on a server.
+/// The latest times of a routine on a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct StoredWindow {
     identity: String,
     routine: String,
     /// Sizes and seconds.
     times: VecDeque<(f64, f64)>,
-    /// When it was changed, by the number of changes.
+    /// Number of changes when it was changed.
     #[serde(skip)]
     changed: u64,
 }
@@ -65,12 +65,12 @@ struct StoredPath {
     back: f64,
     latency: f64,
     calls: u64,
-    /// As of a window.
+    /// As in a window.
     #[serde(skip)]
     changed: u64,
 }
 
-/// Whose a server is.
+/// The owner of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct StoredOwner {
     identity: String,
@@ -90,7 +90,7 @@ pub struct EtcdStore {
     changes: u64,
 }
 
-/// Who writes.
+/// The task that writes.
 pub struct Writer {
     shared: Rc<Shared>,
     leadership: Rc<Leadership>,
@@ -98,16 +98,16 @@ pub struct Writer {
     guard: (String, i64),
 }
 
-/// Waits for what is written.
+/// Waits for writes.
 #[derive(Debug, Clone)]
 pub struct WriteWatch(Rc<Shared>);
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Numbers and texts can always be written.
+    // Numbers and texts always serialise.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Names may hold anything, keys are short.
+/// A short key for names of any content.
 fn named(one: &str, other: &str) -> String {
     let mut hash = blake3::Hasher::new();
     hash.update(&(one.len() as u64).to_le_bytes()).update(one.as_bytes()).update(other.as_bytes());
@@ -115,7 +115,7 @@ fn named(one: &str, other: &str) -> String {
 }
 
 impl Session {
-    /// Reads the state; whoever led before writes no more.
+    /// Reads the state. Earlier leaders can no longer write.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -125,7 +125,7 @@ impl Session {
         let mut calls = Vec::new();
         for pair in api::all(&mut gateway, &format!("{prefix}/calls/")).await? {
             let call = serde_json::from_slice(&pair.value);
-            // Without it a call might be run twice.
+            // Without this call's record, the call might run twice.
             calls.push(call.map_err(|_| EtcdError::Content(pair.key))?);
         }
         let (shared, leadership) = (Rc::<Shared>::default(), Rc::clone(self.leadership()));
@@ -169,7 +169,7 @@ impl EtcdStore {
             }
         }
         for pair in api::all(gateway, &format!("{}/owners/", self.prefix)).await? {
-            // Without it another's server might get the calls.
+            // Without the owner, another user's server might get the calls.
             let owner = serde_json::from_slice(&pair.value);
             let owner = owner.map_err(|_| EtcdError::Content(pair.key.clone()))?;
             self.owners.insert(pair.key, owner);
@@ -177,7 +177,7 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// For the task that tells clients of their places.
+    /// For the task that tells clients their places.
     pub fn watch(&self) -> WriteWatch {
         WriteWatch(Rc::clone(&self.shared))
     }
@@ -188,7 +188,7 @@ impl EtcdStore {
 
     fn note_now(&self, key: String, value: Option<Vec<u8>>) {
         let shared = &self.shared;
-        // Of an earlier change of the same key nothing need be written any more.
+        // Replaces an earlier change of the same key.
         shared.calls.borrow_mut().insert(key, value);
         shared.noted.set(shared.noted.get() + 1);
         shared.wake.notify_one();
@@ -310,12 +310,12 @@ impl Store for EtcdStore {
 }
 
 impl WriteWatch {
-    /// Waits until something was kept.
+    /// Waits until something was written.
     pub async fn news(&self) {
         self.0.news.notified().await;
     }
 
-    /// Waits until all that was noted is kept, or for this long.
+    /// Waits until all notes are written, or for this long.
     pub async fn drain(&self, most: Duration) {
         self.0.ending.set(true);
         self.0.wake.notify_one();
@@ -331,7 +331,7 @@ impl WriteWatch {
 }
 
 impl Writer {
-    /// Writes what is noted, until another leads.
+    /// Writes what is noted until another leads.
     pub async fn run(mut self) {
         loop {
             let (kept, changes) = self.next().await;
@@ -345,7 +345,7 @@ impl Writer {
         }
     }
 
-    /// Waits for something to write: it, and the number of the last note in it.
+    /// Waits for changes. Returns them and the number of the last note in them.
     async fn next(&mut self) -> (u64, Vec<Change>) {
         let mut since = None;
         loop {
@@ -377,7 +377,7 @@ impl Writer {
         }
     }
 
-    /// Writes until it is written.
+    /// Writes until it succeeds.
     async fn write(&mut self, changes: &[Change]) -> Result<(), EtcdError> {
         let mut pause = AGAIN.0;
         loop {

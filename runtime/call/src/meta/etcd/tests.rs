@@ -1,4 +1,4 @@
-//! The state in etcd, as every store; and who may write it.
+//! Tests of the state in etcd: it behaves as every store, and only the leader writes it.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use crate::meta::store::tests::{Model, Step, call, histories};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// etcd, which ends with this.
+/// An etcd process, ended when this is dropped.
 struct Server {
     child: Child,
     url: String,
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// One that leads, with a set of its own.
+    /// A leader in a set of its own.
     async fn session(&self, set: &str) -> Session {
         let mut candidate = Candidate::new(&self.settings(set), "test").expect("a candidate");
         candidate.win().await
@@ -78,7 +78,7 @@ fn run<T>(part: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime.expect("a runtime"), part)
 }
 
-/// A history, in which each opening is by another leader.
+/// Replays a history in which each opening is by another leader.
 async fn follow(server: &Server, set: &str, history: &[Step]) {
     let mut session = server.session(set).await;
     let (mut store, writer) = session.open().await.expect("the state");
@@ -166,7 +166,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
     run(async {
         let session = server.session("bad").await;
         let mut gateway = session.gateway().expect("a connection");
-        // It may have been asked before it listened.
+        // The first request may come before it listens.
         let before = session.leadership().figures.errors.get();
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
         let guard = (session.guard.0.as_str(), session.guard.1);

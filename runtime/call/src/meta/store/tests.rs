@@ -1,4 +1,4 @@
-//! What every store must do: random histories, reopened at any point, against a model.
+//! Tests that hold for every store: random histories, reopened at any point, against a model.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{PlacedCall, SqliteStore, Store, WINDOW};
 use crate::meta::paths::Estimate;
 
-/// One step of a history; names are numbered.
+/// One step of a history. Names are numbered.
 #[derive(Debug, Clone)]
 pub enum Step {
     Placed(u64, u32),
@@ -61,7 +61,7 @@ fn estimate(calls: u64) -> Estimate {
     Estimate { out: calls as f64, back: 0.0, latency: 0.25, calls }
 }
 
-/// What is to be there.
+/// The expected content.
 #[derive(Debug, Default)]
 pub struct Model {
     calls: BTreeMap<u64, PlacedCall>,
@@ -71,7 +71,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes a step in both, if it is not the opening.
+    /// Applies a step to both, unless it is the opening.
     pub fn step(&mut self, store: &mut dyn Store, step: &Step) {
         match *step {
             Step::Placed(number, attempt) => {

@@ -1,4 +1,4 @@
-//! Calls that begin.
+//! Admission of calls: checks, memory, and the stage in which arguments arrive.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use super::{CallStage, Connection, held, shared_memory};
 use crate::layout::Layout;
 use crate::values::GivenValues;
 
-/// Takes the ticket of a call or an object of this number.
+/// Takes the ticket of a call or an object with this number.
 pub(super) fn admit(
     shared: &Shared,
     ticket: Ticket,
@@ -25,20 +25,20 @@ pub(super) fn admit(
     shared.tickets.admit(ticket, id).ok_or_else(|| ticket_refused(name))
 }
 
-/// What is said of a call whose ticket is not taken.
+/// The failure of a call whose ticket was refused.
 pub(super) fn ticket_refused(routine: &str) -> Failure {
     let text = format!("the metaserver has given up this attempt of `{routine}`");
     Failure::new(Code::NoTicket, 0, text)
 }
 
 impl Connection {
-    /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
+    /// Admits a call or returns why not. Nothing is allocated before all limits are checked.
     pub(super) fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let shown = self.shown_for(stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
         let object = self.object_of(head, &offered)?;
-        // Who has the object may call it.
+        // The owner of an object may call it.
         let own = || self.caller.may_call(&shared, &head.routine, shown);
         let ticket = if object.is_some() { None } else { own()? };
         let mut given = GivenValues::from_wire(&offered.interface, &head.values)?;

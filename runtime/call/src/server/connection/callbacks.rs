@@ -1,4 +1,4 @@
-//! Functions of the client that its calls' routines have called.
+//! Callbacks in progress on a connection.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,20 +11,20 @@ use crate::callback::{Function, Places, check_back};
 use crate::native::Arena;
 use crate::server::callback_requests::{CallbackRequest, Exchange, failed};
 
-/// A function that is called, until it has returned and its arguments are written.
+/// A callback in progress, until it has returned and its arguments are written.
 pub struct OpenCallback {
     id: u64,
     function: Function,
     places: Places,
     exchange: Rc<Exchange>,
-    /// The values that it has returned, while its arrays come.
+    /// The returned values, while the returned arrays arrive.
     values: Option<Vec<u8>>,
 }
 
-/// Those of a connection, by stream.
+/// Callbacks of a connection by stream.
 pub type Callbacks = HashMap<u32, OpenCallback>;
 
-/// Where bytes of an array that comes are put: arena, offset, length. `None`: nowhere, or in a file.
+/// The place of arriving array bytes: arena, offset, length. `None`: nowhere, or in a file.
 pub fn room<'a>(
     calls: &'a HashMap<u32, CallStage>,
     incoming: &HashMap<u32, IncomingArguments>,
@@ -46,7 +46,7 @@ pub fn room<'a>(
 }
 
 impl OpenCallback {
-    /// Where bytes of an array for the function, or from it, lie: arena, offset, length.
+    /// The place of bytes of a callback's array: arena, offset, length.
     pub fn range(&self, place: ArrayPosition, length: usize) -> (&Arena, usize, usize) {
         let (offset, length) = self.places.range(place.argument, place.offset, length);
         (&self.exchange.arena, offset, length)
@@ -58,7 +58,7 @@ impl Connection {
     pub(super) fn asked(&mut self, asked: CallbackRequest) {
         let CallbackRequest { id, stream, function, head, places, exchange } = asked;
         if !matches!(self.calls.get(&stream), Some(CallStage::Runs(runs)) if *runs == id) {
-            // It has ended meanwhile.
+            // The call has ended meanwhile.
             return;
         }
         let parameter = head.parameter;
@@ -72,7 +72,7 @@ impl Connection {
         self.written();
     }
 
-    /// A function has ended.
+    /// A callback has ended.
     pub(super) fn returned(&mut self, stream: u32, back: CallbackReturn) {
         let Some(called) = self.callbacks.get_mut(&stream) else { return };
         let name = &called.function.declared.name;
@@ -97,7 +97,7 @@ impl Connection {
         self.shared.pool.borrow_mut().fail(called.id, failure);
     }
 
-    /// All that a function returns has come: the routine goes on.
+    /// All results of a callback have arrived, so the routine goes on.
     pub(super) fn back(&mut self, stream: u32) {
         let Some(called) = self.callbacks.remove(&stream) else { return };
         let OpenCallback { id, places, exchange, values, .. } = called;
@@ -108,7 +108,7 @@ impl Connection {
         self.shared.pool.borrow_mut().resume(id, values.len() as u64);
     }
 
-    /// The call of a stream is over, or what it had to write is written.
+    /// The call of a stream is over, or its callback is fully written.
     pub(super) fn forget_callback(&mut self, stream: u32) {
         let runs = matches!(self.calls.get(&stream), Some(CallStage::Runs(_)));
         if !runs && !self.rpc.outbox().refers(stream) {

@@ -1,4 +1,4 @@
-//! Who calls on a connection, and what they may know and call.
+//! Identification of a client, and its access to routines.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::server::owner::Caller;
 use crate::server::registry::OfferedRoutine;
 
 impl Connection {
-    /// A client has said who it is.
+    /// The client has sent its hello.
     pub(super) fn greet(&mut self, hello: &ClientHello, socket: &OwnedFd) {
         let shared = Rc::clone(&self.shared);
         let config = &shared.config;
@@ -41,7 +41,7 @@ impl Connection {
         }
         let Shared { config, known, .. } = &*self.shared;
         let caller = Caller::known(&self.shared, &hello.token)?;
-        // Who is there for the second time ends its first connection now.
+        // A client that connects again through the local socket ends its first connection.
         if known.get() >= config.connections + usize::from(self.sharing.is_nearby()) {
             let text = format!("{} clients are connected already", config.connections);
             return Err(Failure::new(Code::Busy, 0, text));
@@ -51,15 +51,15 @@ impl Connection {
         Ok(caller)
     }
 
-    /// Where the client finds the server if both are on one machine.
+    /// The address at which a client on this machine finds the server.
     fn nearby(&self, socket: &OwnedFd) -> Option<LocalEndpoint> {
         let secret = self.shared.nearby.filter(|_| self.secured.is_none())?;
-        // Of a Unix socket there is none.
+        // A Unix socket has none.
         let port = crate::nearby::port_of_peer(socket).unwrap_or(0);
         Some(LocalEndpoint { secret, port })
     }
 
-    /// What is told of a routine.
+    /// Describes a routine.
     pub(super) fn describe(&mut self, name: &str) -> Result<Arc<OfferedRoutine>, Failure> {
         if !self.has_method(name) {
             let refused = self.caller.may_ask();
@@ -76,13 +76,13 @@ impl Connection {
         found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
     }
 
-    /// The ticket and the pass that were shown for a stream. Whatever becomes of that, they are for no other.
+    /// The ticket and the pass shown for a stream. They are used up, whatever comes of the call.
     pub(super) fn shown_for(&mut self, stream: u32) -> Option<(Ticket, String)> {
         let (of, ticket, pass) = self.ticket.take()?;
         (of == stream).then_some((ticket, pass))
     }
 
-    /// The methods of a class of which the user may call one at least.
+    /// The methods of a class, if the user may call at least one.
     pub(super) fn methods(&mut self, class: &str) -> Result<Vec<Arc<OfferedRoutine>>, Failure> {
         self.caller.check(&self.shared)?;
         let methods = self.shared.registry.methods(class);
@@ -93,7 +93,7 @@ impl Connection {
         Err(self.caller.no_class(&self.shared, class))
     }
 
-    /// The routine of a call, if its client knows it as it is.
+    /// The routine of a call, if the client's description is up to date.
     pub(super) fn find_for(&mut self, head: &CallHead) -> Result<Arc<OfferedRoutine>, Failure> {
         let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {

@@ -1,4 +1,4 @@
-//! What a connection has to do with arrays that stay at servers.
+//! Requests of a connection about held arrays.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::{CallStage, Connection, GatherResult, IncomingArguments, coming};
 use crate::held::{Gaps, Holder};
 use crate::values;
 
-/// Checks that what is to outlive its client does not need it.
+/// Checks that a call which may outlive its client does not need the client.
 pub(super) fn may_survive(
     interface: &Interface,
     keep: &[(u16, HeldResult)],
@@ -42,7 +42,7 @@ pub(super) fn may_survive(
     }
 }
 
-/// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
+/// The place of array bytes from the client in the call's arena, and how many belong there in one piece.
 pub(super) fn belongs(
     incoming: &HashMap<u32, IncomingArguments>,
     job: &ReadyCall,
@@ -58,13 +58,13 @@ pub(super) fn belongs(
 }
 
 impl Connection {
-    /// For whom its calls' results are held.
+    /// The holder of the results of this connection's calls.
     pub(super) fn holder(&self) -> Holder<'_> {
         let (connection, user) = (self.number, &*self.caller.owner().user);
         Holder { connection, user, adopts: !self.caller.is_bearer() }
     }
 
-    /// Begins to bring what servers hold of a call's arguments.
+    /// Begins to gather the arrays of a call that servers hold.
     pub(super) fn gather(&mut self, job: &ReadyCall, mut sources: GatherPlan) {
         let gaps = std::mem::take(&mut sources.gaps);
         if gaps.is_empty() {
@@ -82,7 +82,7 @@ impl Connection {
             );
             let task = tokio::task::spawn_local(async move {
                 let result = gathering.await;
-                // A connection that has ended needs to know nothing.
+                // A connection that has ended needs no answer.
                 let _gone = told.send((stream, id, result));
             });
             incoming.gathering = Some(task.abort_handle());
@@ -90,7 +90,7 @@ impl Connection {
         self.incoming.insert(job.stream, incoming);
     }
 
-    /// What servers hold of a call's arguments has come, or will not.
+    /// The held arrays of a call have arrived, or never will.
     pub(super) fn arrived(&mut self, (stream, id, result): GatherResult) {
         let Some(CallStage::Coming(job, _)) = self.calls.get(&stream) else { return };
         let Some(incoming) = self.incoming.get_mut(&stream).filter(|_| job.id == id) else {
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// All arguments of a call are there: it may run.
+    /// All arguments of a call are in place, so it may run.
     pub(super) fn submit(&mut self, stream: u32) {
         let incoming = self.incoming.remove(&stream);
         let Some(CallStage::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
@@ -137,7 +137,7 @@ impl Connection {
         submit(&self.shared, job);
     }
 
-    /// Gives up a call whose arguments were coming.
+    /// Gives up a call whose arguments were arriving.
     pub(super) fn forget(&mut self, job: ReadyCall) {
         self.sharing.forget(job.stream);
         let incoming = self.incoming.remove(&job.stream);
@@ -150,7 +150,7 @@ impl Connection {
         self.shared.give(job.block);
     }
 
-    /// Gives a voucher for an array that is held for the user, so that another server may fetch it.
+    /// Gives a voucher for an array of the user, so that another server may fetch it.
     pub(super) fn vouch(
         &mut self,
         stream: u32,
@@ -160,7 +160,7 @@ impl Connection {
         self.caller.check(&self.shared)?;
         self.shared.find(name, self.holder(), 0)?;
         let lifetime = Duration::from_millis(lifetime_ms.into());
-        // As long as an array may stay, at most.
+        // Limited to the longest lifetime of an array.
         let lifetime = lifetime.min(self.shared.config.held_time);
         let user = (&*self.caller.owner().user, self.caller.token());
         let now = std::time::Instant::now();

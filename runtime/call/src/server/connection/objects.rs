@@ -1,4 +1,4 @@
-//! Objects that a client has had made: each is a stream of its connection.
+//! Objects of a client; each is a stream of its connection.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::server::registry::OfferedRoutine;
 use crate::server::slots::{self, ObjectEvent, ObjectRequest, ObjectTarget};
 use crate::values::bad;
 
-/// By stream.
+/// Objects by stream.
 pub type Objects = HashMap<u32, ConnectionObject>;
 
 /// An object.
@@ -24,10 +24,10 @@ pub struct ConnectionObject {
 }
 
 impl Connection {
-    /// Has an object made; the client is told when it is there.
+    /// Makes an object. The client is told when it exists.
     ///
     /// # Errors
-    /// There is no such class, or not for this user; or there are too many objects.
+    /// The class does not exist or is not permitted to this user, or there are too many objects.
     pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
         let shown = self.shown_for(stream);
         let methods = self.methods(class)?;
@@ -48,7 +48,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Where an object reaches files of its calls, if they may have some.
+    /// The folder for files of the object's calls, if its methods take any.
     fn scratch_for(&self, methods: &[Arc<OfferedRoutine>]) -> Result<Option<PathBuf>, Failure> {
         let mut params = methods.iter().flat_map(|offered| &offered.interface.params);
         if !params.any(|param| param.ty == Type::File) {
@@ -61,7 +61,7 @@ impl Connection {
         })
     }
 
-    /// On what a call runs that is for an object, or is to be for none.
+    /// The object of a call, if it names one.
     pub(super) fn object_of(
         &self,
         head: &CallHead,
@@ -89,13 +89,13 @@ impl Connection {
         Ok(Some(ObjectTarget { id: made.id, method }))
     }
 
-    /// Whether this is a method of an object of the client's.
+    /// Whether one of the client's objects has a method of this name.
     pub(super) fn has_method(&self, name: &str) -> bool {
         let mut methods = self.objects.values().flat_map(|made| &made.methods);
         methods.any(|method| method.interface.name == name)
     }
 
-    /// What is said of a name that would be a method of an object of the client's, and is none: who asks knows the class.
+    /// The failure for an unknown method of a class of which the client has an object.
     pub(super) fn no_method(&self, name: &str) -> Option<Failure> {
         let rest = |made: &ConnectionObject| name.strip_prefix(made.class.as_str());
         let is_of = |made: &&ConnectionObject| rest(made).is_some_and(|rest| rest.starts_with('.'));
@@ -106,11 +106,11 @@ impl Connection {
         Some(Failure::new(Code::NoSuchRoutine, 0, text))
     }
 
-    /// Something has become of an object.
+    /// Handles an event of an object.
     pub(super) fn object_event(&mut self, news: ObjectEvent) {
         let ObjectEvent { id, stream, object_event } = news;
         if self.objects.get(&stream).is_none_or(|made| made.id != id) {
-            // The client has let it go.
+            // The client has released the object.
             return;
         }
         match object_event {
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The client lets an object go.
+    /// The client releases an object.
     pub(super) fn end_object(&mut self, stream: u32) {
         if let Some(made) = self.objects.remove(&stream) {
             self.shared.pool.borrow_mut().end_object(made.id);
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// The client has gone, and its objects go.
+    /// Ends all objects of a client that has left.
     pub(super) fn leave_objects(&mut self) {
         for (_, made) in self.objects.drain() {
             self.shared.pool.borrow_mut().end_object(made.id);

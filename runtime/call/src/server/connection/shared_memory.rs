@@ -1,4 +1,4 @@
-//! Memory of calls that the client maps: it puts arrays there and takes them from there.
+//! Memory of calls that the client maps, so that arrays need not be sent.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -12,22 +12,22 @@ use crate::server::arenas::Block;
 use crate::server::local_peer::LocalPeer;
 use crate::values;
 
-/// What a connection knows of it.
+/// Shared-memory state of a connection.
 pub struct SharedMemory {
     local_peer: Option<LocalPeer>,
     nearby: bool,
-    /// As whom the routines ran when the client was told that it may; nobody, if it may not.
+    /// The user of the routines when the client was last permitted to map. `None`: it may not.
     run_as: Option<Option<String>>,
-    /// What it may touch, until it says that it does so no more.
+    /// Memory that the client may touch until it releases it.
     lent: HashMap<u32, Rc<Block>>,
-    /// What it maps, as long as that is there.
+    /// Memory that the client maps, as long as it exists.
     mapped: HashMap<u32, Weak<Block>>,
-    /// Results that it takes itself, by stream.
+    /// Results that the client takes from memory itself, by stream.
     taken: HashMap<u32, Vec<u16>>,
 }
 
 impl SharedMemory {
-    /// Nothing yet, with this process, which has come over TCP before or not.
+    /// The state of a new connection: the process at its other end, and whether it connected over TCP before.
     pub fn of((local_peer, nearby): (Option<LocalPeer>, bool)) -> SharedMemory {
         SharedMemory {
             local_peer,
@@ -39,12 +39,12 @@ impl SharedMemory {
         }
     }
 
-    /// Whether it is there for the second time, and ends its first connection.
+    /// Whether the client connects again, and so ends its first connection.
     pub fn is_nearby(&self) -> bool {
         self.nearby
     }
 
-    /// Leaves out of what goes back what the client takes itself: bytes of that.
+    /// Removes from the sizes the arrays that the client takes itself. Returns their bytes.
     pub fn taken(&mut self, stream: u32, sizes: &mut Vec<ArraySize>) -> u64 {
         let Some(taken) = self.taken.remove(&stream) else { return 0 };
         let is_taken = |size: &ArraySize| taken.contains(&size.argument);
@@ -58,7 +58,7 @@ impl SharedMemory {
         self.taken.remove(&stream);
     }
 
-    /// The descriptor of a memory that the client is granted.
+    /// The descriptor of a memory that is granted to the client.
     pub fn descriptor(&self, number: u32) -> Option<BorrowedFd<'_>> {
         self.lent.get(&number).map(|block| block.arena.file())
     }
@@ -69,7 +69,7 @@ impl SharedMemory {
     }
 }
 
-/// The arrays of a call that its client wants to put into memory, or to take from there, with where they lie.
+/// The arrays of a call that its client wants to share, with their places.
 pub fn wishes(
     layout: &Layout,
     shares: &[(u16, SharedDirections)],
@@ -109,7 +109,7 @@ impl Connection {
         may
     }
 
-    /// Memory for a call, whether another's data lie in it, and what of the client's wishes is granted.
+    /// Memory for a call, whether it holds another connection's data, and the granted arrays.
     pub(super) fn memory_for(
         &self,
         layout: &Layout,
@@ -118,12 +118,13 @@ impl Connection {
     ) -> Result<(Rc<Block>, bool, Vec<GrantedArray>), Failure> {
         let (owner, bytes) = (self.caller.owner(), layout.bytes);
         let mut pool = self.shared.pool.borrow_mut();
-        // What is held is others' to read, and stays as it is; a user's processes may run as another by now.
+        // Held arrays must stay unchanged for their other readers, and the user's processes may meanwhile run
+        // as another user.
         let is_own = head.held.is_empty() && self.sharing.run_as.as_ref() == Some(&owner.run_as);
         if is_own && !wishes.is_empty() {
             match pool.shared_memory(owner, self.number, bytes) {
                 Ok(Some(block)) => return Ok((block, false, wishes)),
-                // There may be other memory that nobody uses.
+                // Other memory may be idle.
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, bytes, "no memory for a client to map"),
             }
@@ -139,7 +140,7 @@ impl Connection {
         Ok((block, foreign, Vec::new()))
     }
 
-    /// Takes a call that has asked for memory, and tells the client what is granted.
+    /// Admits a call that asked for memory, and tells the client the grant.
     pub(super) fn grant(
         &mut self,
         stream: u32,
@@ -167,7 +168,7 @@ impl Connection {
         self.rpc.accept_with(stream, sizes, &grant);
     }
 
-    /// The client touches a memory no more: others of its calls may have it.
+    /// The client has released a memory, so other calls of the connection may use it.
     pub(super) fn released(&mut self, number: u32) {
         if let Some(block) = self.sharing.lent.remove(&number) {
             self.shared.give(block);

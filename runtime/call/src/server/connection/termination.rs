@@ -1,4 +1,4 @@
-//! The ends of calls before their time, or when it is over.
+//! End of calls: by cancellation, deadline, the end of the client, or the end of the server.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{CallStage, Connection};
 
 impl Connection {
-    /// When a call is to be over.
+    /// The deadline of a call.
     pub(super) fn deadline(&self, asked_ms: u32) -> Option<Instant> {
         let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
         let limit = self.shared.config.call_time;
@@ -16,7 +16,7 @@ impl Connection {
         Instant::now().checked_add(least)
     }
 
-    /// The client wants a call to end.
+    /// The client cancels a call.
     pub(super) fn cancel(&mut self, stream: u32) {
         match self.calls.get(&stream) {
             Some(CallStage::Coming(..)) => {
@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Ends a call whose arguments come.
+    /// Ends a call whose arguments are arriving.
     pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
         if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
             let text = format!("the call of `{}` {what}", job.offered.interface.name);
@@ -37,7 +37,7 @@ impl Connection {
         }
     }
 
-    /// Ends calls whose arguments have not come in time.
+    /// Ends calls whose arguments have not arrived in time.
     pub(super) fn end_late(&mut self) {
         let deadline = |call: &CallStage| match call {
             CallStage::Coming(job, _) => job.deadline,
@@ -57,11 +57,11 @@ impl Connection {
         self.coming = self.calls.values().filter_map(deadline).min();
     }
 
-    /// Results that are written need their memory no more.
+    /// Releases the memory of results that are written.
     pub(super) fn written(&mut self) {
         while let Some(stream) = self.rpc.outbox().written() {
             self.rpc.ended(stream);
-            // Of a call that runs a function of its client was called.
+            // The arguments of a callback are written.
             if !matches!(
                 self.calls.get(&stream),
                 Some(CallStage::Going(..) | CallStage::Fetched(..))
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// The server ends: the client is told.
+    /// Tells the client that the server ends.
     pub(super) fn end(&mut self) {
         let failure = Failure::new(Code::Ending, 0, "the server ends");
         if self.handshake_permit.is_none() {
@@ -96,7 +96,8 @@ impl Connection {
         self.closing = true;
     }
 
-    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
+    /// Ends the calls of a client that has left, except those whose results may survive it. Returns the
+    /// number of these.
     pub(super) fn leave(&mut self) -> usize {
         if self.counted {
             self.shared.known.set(self.shared.known.get() - 1);

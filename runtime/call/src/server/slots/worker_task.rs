@@ -1,4 +1,4 @@
-//! What the process of a slot says, and what its end means for its call.
+//! Task of a worker: handles the replies and the end of a slot process.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,19 +13,19 @@ use super::objects;
 use super::{ReadyCall, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::slot_protocol::Reply;
 
-/// What is said of an object that its metaserver does not want any more.
+/// The failure for an object that its metaserver does not want any more.
 fn failure_of_place() -> Failure {
     Failure::new(Code::NoTicket, 0, "the metaserver has taken back the place of an object")
 }
 
-/// A process can run calls: it gets the one that waits for it.
+/// A process is set up: gives it the call that waits for it.
 fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
         if !object.is_made() {
             worker.fail(failure_of_place());
         }
-        // Its client may have called it before.
+        // The client may have called it already.
         return advance(shared);
     }
     let waiting = worker.job.borrow_mut().take();
@@ -37,7 +37,7 @@ fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     }
 }
 
-/// Waits for what a process says, as long as it lives.
+/// Handles the replies of a process as long as it lives.
 pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
     let (slot_channel, pid) =
         (worker.process.borrow().slot_channel(), worker.process.borrow().pid());
@@ -53,7 +53,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 ended = true;
                 continue;
             }
-            // What it had said before its end; of what it has forked nothing is heard.
+            // Replies from before its end count. Its forks are not heard.
             said = async { slot_channel.last_reply() }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
@@ -75,7 +75,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 );
             }
             Some(Reply::Refused(why)) => worker.fail(failed(0, why)),
-            // What another process writes is not believed: a function is still called.
+            // A reply is not trusted: a callback is still in progress.
             Some(Reply::Done(_) | Reply::Raised(_)) if worker.callback_requests.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
@@ -93,18 +93,18 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
     }
 }
 
-/// What is told of a call whose process says that it runs no more.
+/// The failure for a call whose process reports its end.
 fn final_failure(worker: &Worker, reply: Reply) -> Option<Failure> {
     match reply {
         Reply::Crashed(detail, why) => Some(Failure::new(Code::Crashed, detail, why)),
         Reply::Failed(why) | Reply::Raised(why) => Some(Failure::new(Code::NotRunnable, 0, why)),
         Reply::Outdated => give_back(worker),
-        // These have been answered.
+        // These were answered before.
         Reply::Done(_) | Reply::Refused(_) | Reply::Callback { .. } => None,
     }
 }
 
-/// Has the client call a function.
+/// Sends a callback request to the client's connection.
 fn ask(shared: &Shared, worker: &Worker, wish: UncheckedCallback, descriptor: Option<OwnedFd>) {
     let job = worker.job.borrow();
     let (Some((job, _)), None) = (job.as_ref(), worker.ending.get()) else { return };
@@ -130,13 +130,13 @@ fn ask(shared: &Shared, worker: &Worker, wish: UncheckedCallback, descriptor: Op
     }
 }
 
-/// A call is over: the process may have another.
+/// A call is over, so the process may have another.
 fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
     {
         let mut pool = shared.pool.borrow_mut();
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
-        // One that is being killed will not run another call.
+        // A process that is being killed runs no other call.
         if worker.ending.get().is_none() {
             let mut process = worker.process.borrow_mut();
             worker.callback_requests.borrow_mut().rest();
@@ -152,7 +152,8 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     free(shared);
 }
 
-/// A process cannot run its call, and has not begun: another may; if that said so too, this is told.
+/// A process cannot run its call and has not begun it, so another may. If the other cannot either, returns
+/// the failure.
 fn give_back(worker: &Worker) -> Option<Failure> {
     let mut job = worker.job.borrow_mut();
     let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
@@ -161,8 +162,8 @@ fn give_back(worker: &Worker) -> Option<Failure> {
     again.then(|| Failure::new(Code::NotRunnable, 0, text))
 }
 
-/// Processes that may end, one after the other, without having taken a call: more than that by chance do not. Who writes over
-/// its page would have its call run for ever.
+/// Most processes in a row that may end without taking a call. More is no accident: a routine that overwrites
+/// its mailbox could otherwise have its call run for ever.
 const MOST_UNTAKEN: u8 = 3;
 
 /// Whether a process that has ended had not taken its call.
@@ -172,10 +173,10 @@ fn is_untaken(worker: &Worker, job: &mut ReadyCall) -> bool {
     untaken && job.untaken <= MOST_UNTAKEN
 }
 
-/// A process is gone, or of no use: its call has failed.
+/// A process has ended or is broken: fails its call and removes it.
 async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
-    // A routine that closes its descriptors would live on, and so would what it has forked.
+    // A routine that closes its descriptors would live on, and so would its forks.
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
@@ -187,7 +188,7 @@ async fn clean_up(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>
     let unanswered = why.is_none() && worker.ending.get().is_none();
     if let Some((mut job, begun)) = job {
         if unanswered && (worker.outdated.get() || is_untaken(worker, &mut job)) {
-            // As if the process had ended before it was given the call.
+            // As if the process had ended before it got the call.
             shared.pool.borrow_mut().running -= 1;
             submit(shared, job);
             return;
