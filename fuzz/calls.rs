@@ -149,7 +149,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
         38 | 42 | 46 | 47 => TICKET.encode(out),
         41 => {
             let mut member = RegisteredServer::new();
-            member.told(TICKET, AttemptState::Ran(5));
+            member.report_attempt(TICKET, AttemptState::Completed(5));
             out.extend_from_slice(&member.out()[HEADER..]);
         }
         45 => out.extend_from_slice(b"{}"),
@@ -159,7 +159,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
 
 fn client_hello(maps: bool) -> ClientHello {
     let (token, program) = ("t".into(), "p".into());
-    ClientHello { versions: 1..=3, token, program, site: String::new(), maps }
+    ClientHello { versions: 1..=3, token, program, site: String::new(), maps_memory: maps }
 }
 
 fn server_hello(role: Role) -> ServerHello {
@@ -171,7 +171,7 @@ fn server_hello(role: Role) -> ServerHello {
         streams: 9,
         bytes: 9,
         role,
-        gives,
+        shares_memory: gives,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     }
@@ -207,7 +207,7 @@ impl Serving {
             }
             ServerEvent::List(stream, _) => self.server.names(stream, ["f", "g"]),
             ServerEvent::Fetch(stream, _) => self.server.fail(stream, &no),
-            ServerEvent::Vouch(stream, ..) => self.server.vouched(stream, "v"),
+            ServerEvent::Vouch(stream, ..) => self.server.send_voucher(stream, "v"),
             ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
             ServerEvent::Ready(stream) => {
                 assert!(self.coming.contains_key(&stream), "{stream} was never taken");
@@ -390,10 +390,10 @@ impl Asking {
             let stream = client.call(&call(shared), &sizes, &mut out).expect("short");
             results.insert(stream, sizes.to_vec());
         }
-        client.seek(&placing(), &mut out).expect("a name");
+        client.request_placement(&placing(), &mut out).expect("a name");
         client.status(&mut out);
         client.create("c", &mut out).expect("a name");
-        client.vouch(NAME, 1, &mut out);
+        client.request_voucher(NAME, 1, &mut out);
         Asking { client, out, results, called: BTreeMap::new(), over: Vec::new() }
     }
 
@@ -454,7 +454,7 @@ pub fn client(input: &[u8]) -> usize {
                 match input.next() {
                     0..=7 => asking.client.abandon((input.next() % 9).into()),
                     8..=15 => asking.client.cancel((input.next() % 9).into(), &mut asking.out),
-                    16..=23 => asking.client.pongs(&mut asking.out),
+                    16..=23 => asking.client.answer_pings(&mut asking.out),
                     _ => input.frame(TO_CLIENT, &mut bytes),
                 }
                 asking.out.clear();

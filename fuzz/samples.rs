@@ -21,7 +21,7 @@ pub fn placing() -> PlacementRequest {
         priority: 8,
         idempotent: true,
         routine: "f".into(),
-        lying: Vec::new(),
+        input_locations: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use kumi_call::{Arg, Callback, CallbackArgs, Files};
+use kumi_call::{Arg, Callback, CallbackArgs, FileArgument};
 use kumi_idl::{ArgumentForm, Scalar, Type};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyComplex, PyList, PyString, PyTuple};
@@ -77,5 +77,5 @@ pub fn file(pair: &Bound<'_, PyTuple>, ty: Option<&Type>) -> PyResult<Option<Arg
         return Ok(None);
     }
     let (from, to): (Option<PathBuf>, Option<PathBuf>) = pair.extract()?;
-    Ok(Some(Arg::File(Files { from, to })))
+    Ok(Some(Arg::File(FileArgument { from, to })))
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use kumi_call::slot::{Arena, ClientFunction, Hosted, Returned, Slot, run_hosted};
+use kumi_call::slot::{Arena, CallbackResult, ClientFunction, Hosted, Slot, run_hosted};
 use kumi_idl::{Argument, ArgumentForm, Interface, Limits, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
@@ -169,8 +169,8 @@ impl NativeFunction {
         let back = back.map_err(PyValueError::new_err)?;
         let each = back.into_iter().map(|(index, one)| {
             let one = match one {
-                Returned::Value(value) => call::value(py, value)?,
-                Returned::Array((shape, bytes)) => {
+                CallbackResult::Value(value) => call::value(py, value)?,
+                CallbackResult::Array((shape, bytes)) => {
                     (shape, PyByteArray::new(py, &bytes)).into_bound_py_any(py)?
                 }
             };

@@ -128,7 +128,7 @@ pub struct Client {
     /// A function whose arrays have all come.
     called: Option<u32>,
     /// Calls that have asked for memory and have no answer to that.
-    granting: usize,
+    pending_grants: usize,
     pings: Vec<[u8; 8]>,
 }
 
@@ -278,7 +278,7 @@ impl Client {
     ///
     /// # Errors
     /// It names what can be no routine; nothing is appended.
-    pub fn seek(
+    pub fn request_placement(
         &mut self,
         place: &PlacementRequest,
         out: &mut Vec<u8>,
@@ -291,7 +291,7 @@ impl Client {
     }
 
     /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.
-    pub fn over(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
+    pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::Over, stream, |out| over.encode(out));
     }
 
@@ -315,7 +315,12 @@ impl Client {
 
     /// Appends the wish for a voucher for a held array, good for so many milliseconds; its stream. Only a server whose hello
     /// tells of vouchers knows the wish.
-    pub fn vouch(&mut self, name: HeldArrayName, lifetime_ms: u32, out: &mut Vec<u8>) -> u32 {
+    pub fn request_voucher(
+        &mut self,
+        name: HeldArrayName,
+        lifetime_ms: u32,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let stream = self.fresh();
         frame::put(out, FrameKind::Vouch, stream, |out| {
             name.encode(out);
@@ -347,7 +352,7 @@ impl Client {
     }
 
     /// Appends answers to pings that have come.
-    pub fn pongs(&mut self, out: &mut Vec<u8>) {
+    pub fn answer_pings(&mut self, out: &mut Vec<u8>) {
         for ping in self.pings.drain(..) {
             frame::put(out, FrameKind::Pong, 0, |out| out.extend_from_slice(&ping));
         }
@@ -496,7 +501,7 @@ impl Client {
     fn end(&mut self, stream: u32) -> bool {
         let Some((ended, wanted)) = self.streams.remove(&stream) else { return false };
         if matches!(ended, Stream::Call(Call { asked: Some(_), .. })) {
-            self.granting -= 1;
+            self.pending_grants -= 1;
         }
         wanted
     }

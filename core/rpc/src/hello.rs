@@ -46,14 +46,14 @@ pub struct ClientHello {
     /// Its site; empty: the network of its address.
     pub site: String,
     /// It can map memory of a server on its machine.
-    pub maps: bool,
+    pub maps_memory: bool,
 }
 
 impl Default for ClientHello {
     /// Of nobody in particular.
     fn default() -> ClientHello {
         let (token, program, site) = (String::new(), String::new(), String::new());
-        ClientHello { versions: VERSIONS, token, program, site, maps: false }
+        ClientHello { versions: VERSIONS, token, program, site, maps_memory: false }
     }
 }
 
@@ -94,7 +94,7 @@ pub struct ServerHello {
     /// What it is.
     pub role: Role,
     /// It gives the memory of calls to this client.
-    pub gives: bool,
+    pub shares_memory: bool,
     /// Where clients on its machine find it.
     pub local: Option<LocalEndpoint>,
     /// What it has to do with vouchers for arrays that it holds.
@@ -203,7 +203,7 @@ impl ClientHello {
         if !self.site.is_empty() {
             field(&mut fields, tag::SITE, shortened(&self.site, MOST_SITE).as_bytes());
         }
-        if self.maps {
+        if self.maps_memory {
             field(&mut fields, tag::MEMORY, &[1]);
         }
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
@@ -220,18 +220,18 @@ impl ClientHello {
             Err(needed) => return Ok(Err(needed)),
         };
         let (mut token, mut program, mut site) = (String::new(), String::new(), String::new());
-        let mut maps = false;
+        let mut maps_memory = false;
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
                 tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
                 tag::SITE => site = printable(&text(content, MOST_SITE)?),
-                tag::MEMORY => maps = content == [1],
+                tag::MEMORY => maps_memory = content == [1],
                 _ => {}
             }
             Ok(())
         })?;
-        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps };
+        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps_memory };
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
@@ -255,7 +255,7 @@ impl ServerHello {
         if self.role == Role::Metaserver {
             field(&mut fields, tag::ROLE, &[1]);
         }
-        if self.gives {
+        if self.shares_memory {
             field(&mut fields, tag::MEMORY, &[1]);
         }
         if let Some(local) = &self.local {
@@ -298,7 +298,7 @@ impl ServerHello {
             streams: u32::MAX,
             bytes: u64::MAX,
             role: Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
         };
@@ -309,7 +309,7 @@ impl ServerHello {
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
-                tag::MEMORY => hello.gives = content == [1],
+                tag::MEMORY => hello.shares_memory = content == [1],
                 tag::LOCAL => hello.local = local(content),
                 tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
                 tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,

@@ -260,7 +260,7 @@ impl Metaserver {
             streams,
             bytes,
             role,
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
         };

@@ -46,7 +46,7 @@ pub struct PlacementRequest {
     pub routine: String,
     /// Arguments that lie at servers already, so that they need not come from the client. Those behind the first 32 are
     /// not told.
-    pub lying: Vec<InputLocation>,
+    pub input_locations: Vec<InputLocation>,
 }
 
 /// A part of a call's arguments that a server has.
@@ -78,11 +78,11 @@ pub struct Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptState {
     /// Its arguments have come; it waits for a slot, or runs.
-    Here,
+    Accepted,
     /// It is not here, or not any more, and will not be taken; what became of it is not known.
-    Gone,
+    Unknown,
     /// It has run, for so many nanoseconds.
-    Ran(u64),
+    Completed(u64),
     /// Its routine crashed, or ended with an exception.
     Crashed,
 }
@@ -91,9 +91,9 @@ impl AttemptState {
     /// Appends its bytes.
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         match self {
-            AttemptState::Here => out.push(1),
-            AttemptState::Gone => out.push(2),
-            AttemptState::Ran(ns) => {
+            AttemptState::Accepted => out.push(1),
+            AttemptState::Unknown => out.push(2),
+            AttemptState::Completed(ns) => {
                 out.push(3);
                 out.extend_from_slice(&ns.to_le_bytes());
             }
@@ -253,7 +253,7 @@ impl PlacementRequest {
         let name = shortened(&self.routine, MOST_NAME);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
-        let told = &self.lying[..self.lying.len().min(MOST_LYING)];
+        let told = &self.input_locations[..self.input_locations.len().min(MOST_LYING)];
         if !told.is_empty() {
             out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
         }
@@ -279,7 +279,7 @@ impl PlacementRequest {
         }
         let length = cursor.u16()?;
         let routine = message::name(cursor.take(usize::from(length))?)?.to_owned();
-        let lying = InputLocation::take_all(&mut cursor)?;
+        let input_locations = InputLocation::take_all(&mut cursor)?;
         cursor.end()?;
         let idempotent = flag == 1;
         Ok(PlacementRequest {
@@ -293,7 +293,7 @@ impl PlacementRequest {
             priority,
             idempotent,
             routine,
-            lying,
+            input_locations,
         })
     }
 }
@@ -445,9 +445,9 @@ pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> 
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
     let fate = match cursor.u8()? {
-        1 => AttemptState::Here,
-        2 => AttemptState::Gone,
-        3 => AttemptState::Ran(cursor.u64()?),
+        1 => AttemptState::Accepted,
+        2 => AttemptState::Unknown,
+        3 => AttemptState::Completed(cursor.u64()?),
         4 => AttemptState::Crashed,
         _ => return Err(DecodeError::Tag),
     };

@@ -73,7 +73,7 @@ impl RegisteredServer {
     }
 
     /// Says what runs here.
-    pub fn holds(&mut self, tickets: &[Ticket]) {
+    pub fn report_running(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
             self.put(FrameKind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
         }
@@ -85,7 +85,7 @@ impl RegisteredServer {
     }
 
     /// Tells what is with a ticket.
-    pub fn told(&mut self, ticket: Ticket, fate: AttemptState) {
+    pub fn report_attempt(&mut self, ticket: Ticket, fate: AttemptState) {
         self.put(FrameKind::Told, |out| {
             ticket.encode(out);
             fate.encode(out);

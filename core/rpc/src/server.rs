@@ -48,7 +48,7 @@ pub enum ServerEvent {
     /// An object of this class; [`Server::created`] says that it is there, [`Server::fail`] that it cannot be, or is no more.
     /// It ends with [`ServerEvent::Cancel`].
     Create(u32, String),
-    /// A voucher for a held array, good for so many milliseconds; [`Server::vouched`] or [`Server::fail`] answers.
+    /// A voucher for a held array, good for so many milliseconds; [`Server::send_voucher`] or [`Server::fail`] answers.
     Vouch(u32, HeldArrayName, u32),
 }
 
@@ -84,7 +84,7 @@ pub struct Server {
     ready: VecDeque<ServerEvent>,
     outbox: SendQueue,
     /// Whether the client is given the memory of its calls.
-    gives: bool,
+    shares_memory: bool,
     local: Option<LocalEndpoint>,
     /// Who fetches this client's arrays has to show a voucher.
     wants_vouchers: bool,
@@ -108,7 +108,7 @@ impl Server {
             coming: IncomingChunk::default(),
             ready: VecDeque::new(),
             outbox: SendQueue::default(),
-            gives: false,
+            shares_memory: false,
             local: None,
             wants_vouchers: false,
             lent: BTreeSet::new(),
@@ -117,8 +117,8 @@ impl Server {
 
     /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and where it
     /// finds the server on its machine.
-    pub fn offer(&mut self, gives: bool, local: Option<LocalEndpoint>) {
-        (self.gives, self.local) = (gives, local);
+    pub fn offer(&mut self, shares_memory: bool, local: Option<LocalEndpoint>) {
+        (self.shares_memory, self.local) = (shares_memory, local);
     }
 
     /// Before [`Server::welcome`]: whether who fetches arrays of this client has to show a voucher.
@@ -195,7 +195,7 @@ impl Server {
             streams,
             bytes: most_bytes,
             role: Role::Server,
-            gives: self.gives,
+            shares_memory: self.shares_memory,
             local: self.local,
             vouchers: if self.wants_vouchers {
                 VoucherSupport::Wanted
@@ -216,7 +216,7 @@ impl Server {
             streams: 0,
             bytes: 0,
             role: Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: VoucherSupport::Unknown,
         };
@@ -330,7 +330,7 @@ impl Server {
         head: Result<CallHead, DecodeError>,
     ) -> Result<Option<ServerEvent>, ProtocolError> {
         let head = head.map_err(|why| in_body(header, why))?;
-        if !(self.gives || head.shared.is_empty()) {
+        if !(self.shares_memory || head.shared.is_empty()) {
             return Err(in_body(header, DecodeError::Tag));
         }
         Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
@@ -473,7 +473,7 @@ impl Server {
     }
 
     /// Answers with a voucher.
-    pub fn vouched(&mut self, stream: u32, voucher: &str) {
+    pub fn send_voucher(&mut self, stream: u32, voucher: &str) {
         self.streams.remove(&stream);
         self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
     }

@@ -272,7 +272,7 @@ fn calling() -> Client {
         streams: 8,
         bytes: 1,
         role: Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     };

@@ -36,7 +36,7 @@ fn greeted() -> Client {
         streams: 9,
         bytes: 9,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
@@ -227,7 +227,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
@@ -261,9 +261,9 @@ fn pings_of_a_server_are_answered() {
         assert_eq!(client.step(&ping), Ok(Step::Event(ping.len(), None)));
     }
     let mut out = Vec::new();
-    client.pongs(&mut out);
+    client.answer_pings(&mut out);
     assert_eq!(out, frame(7, 0, b"12345678").repeat(16), "but not without end");
-    client.pongs(&mut out);
+    client.answer_pings(&mut out);
     assert_eq!(out.len(), 16 * ping.len());
     out.clear();
     client.ping(&mut out);
@@ -286,7 +286,7 @@ fn texts_do_nothing_to_a_terminal() {
         version: Ok(1),
         highest: 1,
         name: "\u{7}".into(),
-        gives: false,
+        shares_memory: false,
         local: None,
         streams: 1,
         bytes: 1,

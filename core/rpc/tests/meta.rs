@@ -35,7 +35,7 @@ fn pair() -> (Metaserver, Client) {
         token: String::new(),
         program: String::new(),
         site: "here".into(),
-        maps: false,
+        maps_memory: false,
     };
     assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaserverEvent::Hello(hello.clone())]);
     assert!(desk.welcome(&hello, "m"));
@@ -61,7 +61,7 @@ fn answer(desk: &mut Metaserver, client: &mut Client) -> Vec<ClientEvent> {
 fn a_call_is_placed_and_over() {
     let (mut desk, mut client) = pair();
     let mut out = Vec::new();
-    let stream = client.seek(&placing(), &mut out).expect("a name");
+    let stream = client.request_placement(&placing(), &mut out).expect("a name");
     let mut expected = b"\x3d\0\0\0\x01\0\0\0\x20\0\0\0".to_vec();
     for word in 1_u64..=5 {
         expected.extend_from_slice(&word.to_le_bytes());
@@ -80,7 +80,7 @@ fn a_call_is_placed_and_over() {
     let shown = [ClientEvent::Placed(stream, self::placed("pass"))];
     assert_eq!(answer(&mut desk, &mut client), shown);
     out.clear();
-    client.over(stream, &over(), &mut out);
+    client.report_attempt(stream, &over(), &mut out);
     assert_eq!(out[..12], *b"\x3d\0\0\0\x01\0\0\0\x22\0\0\0");
     assert_eq!(all(&mut desk, &out, 64), [MetaserverEvent::Over(stream, over())]);
     assert_eq!(desk.open(), 1, "the stream goes on");
@@ -88,9 +88,9 @@ fn a_call_is_placed_and_over() {
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Closed(stream)]);
     assert_eq!(desk.open(), 0);
     out.clear();
-    let stream = client.seek(&placing(), &mut out).expect("a name");
+    let stream = client.request_placement(&placing(), &mut out).expect("a name");
     client.cancel(stream, &mut out);
-    client.over(0, &over(), &mut out);
+    client.report_attempt(0, &over(), &mut out);
     let cancelled = MetaserverEvent::Cancel(stream);
     let expected =
         [MetaserverEvent::Place(stream, placing()), cancelled, MetaserverEvent::Over(0, over())];
@@ -107,12 +107,16 @@ fn a_server_registers() {
     let mut member = RegisteredServer::new();
     member.register(&register());
     member.offer(9, "{}");
-    member.holds(&[TICKET; 6000]);
+    member.report_running(&[TICKET; 6000]);
     let report = LoadReport { load: 0.5, running: 1, waiting: 2, elsewhere: 3 };
     member.report(&report);
-    let fates =
-        [AttemptState::Here, AttemptState::Gone, AttemptState::Ran(5), AttemptState::Crashed];
-    fates.into_iter().for_each(|fate| member.told(TICKET, fate));
+    let fates = [
+        AttemptState::Accepted,
+        AttemptState::Unknown,
+        AttemptState::Completed(5),
+        AttemptState::Crashed,
+    ];
+    fates.into_iter().for_each(|fate| member.report_attempt(TICKET, fate));
     member.leave();
     let bytes = std::mem::take(member.out());
     assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
@@ -122,9 +126,9 @@ fn a_server_registers() {
         MetaserverEvent::Holds(vec![TICKET; 5461]),
         MetaserverEvent::Holds(vec![TICKET; 539]),
         MetaserverEvent::Report(report),
-        MetaserverEvent::Told(TICKET, AttemptState::Here),
-        MetaserverEvent::Told(TICKET, AttemptState::Gone),
-        MetaserverEvent::Told(TICKET, AttemptState::Ran(5)),
+        MetaserverEvent::Told(TICKET, AttemptState::Accepted),
+        MetaserverEvent::Told(TICKET, AttemptState::Unknown),
+        MetaserverEvent::Told(TICKET, AttemptState::Completed(5)),
         MetaserverEvent::Told(TICKET, AttemptState::Crashed),
         MetaserverEvent::Leave,
     ];
@@ -193,7 +197,7 @@ fn what_breaks_the_protocol_is_said() {
     chunk.extend_from_slice(b"data");
     assert!(desk.step(&chunk).is_err());
     let mut out = Vec::new();
-    client.seek(&placing(), &mut out).expect("a name");
+    client.request_placement(&placing(), &mut out).expect("a name");
     assert!(matches!(desk.step(&out), Ok(FrameStep::Event(..))));
     assert!(desk.step(&out).is_err(), "a stream begins once");
     let last = out.len() - 4;
@@ -203,7 +207,7 @@ fn what_breaks_the_protocol_is_said() {
     assert!(matches!(answer(&mut desk, &mut client)[..], [ClientEvent::Ended(_)]));
     let mut many = Vec::new();
     (0..5).for_each(|_| {
-        client.seek(&placing(), &mut many).expect("a name");
+        client.request_placement(&placing(), &mut many).expect("a name");
     });
     assert!(all(&mut Metaserver::new(4), &many, 9).is_empty(), "no hello");
 }
@@ -211,7 +215,7 @@ fn what_breaks_the_protocol_is_said() {
 #[test]
 fn what_lies_at_servers_is_told_with_a_call() {
     let lying = |bytes| InputLocation { server: "s".into(), address: "h:1".into(), bytes };
-    let one = PlacementRequest { lying: vec![lying(7)], ..placing() };
+    let one = PlacementRequest { input_locations: vec![lying(7)], ..placing() };
     let (mut bytes, mut bare) = (Vec::new(), Vec::new());
     one.encode(&mut bytes);
     placing().encode(&mut bare);
@@ -231,11 +235,11 @@ fn what_lies_at_servers_is_told_with_a_call() {
     let long = [b"\x01\0\0\0\0\0\0\0\0\x01\x02".as_slice(), &[b'a'; 0x201]].concat();
     assert_eq!(with(&long), Err(DecodeError::Name));
     // Of more than may be told the first are.
-    let many = PlacementRequest { lying: (0..40).map(lying).collect(), ..placing() };
+    let many = PlacementRequest { input_locations: (0..40).map(lying).collect(), ..placing() };
     bytes.clear();
     many.encode(&mut bytes);
     let read = PlacementRequest::decode(&bytes).expect("it is as long as it may be");
-    assert_eq!(read.lying, many.lying[..32]);
+    assert_eq!(read.input_locations, many.input_locations[..32]);
 }
 
 #[test]
@@ -243,7 +247,7 @@ fn names_have_no_control_characters() {
     let (mut client, mut out) = (Client::new(), Vec::new());
     for routine in ["", "a\nb", &"n".repeat(513)] {
         let place = PlacementRequest { routine: routine.into(), ..placing() };
-        assert_eq!(client.seek(&place, &mut out), Err(RequestTooLong(routine.len())));
+        assert_eq!(client.request_placement(&place, &mut out), Err(RequestTooLong(routine.len())));
     }
     assert!(out.is_empty());
     let placed = Placement { server: "s\x1b[2J".into(), ..placed("") };

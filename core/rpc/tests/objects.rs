@@ -165,7 +165,7 @@ fn a_client_takes_nothing_else() {
         streams: 4,
         bytes: 1,
         role: Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     };

@@ -16,7 +16,7 @@ const RETURNED: SharedDirections = SharedDirections { sent: false, returned: tru
 
 #[test]
 fn hellos() {
-    let hello = ClientHello { program: "p".into(), maps: true, ..ClientHello::default() };
+    let hello = ClientHello { program: "p".into(), maps_memory: true, ..ClientHello::default() };
     let bytes = b"kumicall\x01\0\x01\0\x0a\0\0\0\x02\0\x01\0p\x0a\0\x01\0\x01";
     assert_eq!(hello.encode(), bytes);
     assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello, bytes.len()))));
@@ -24,14 +24,14 @@ fn hellos() {
     answer.extend_from_slice(b"0123456789abcdef\x39\x30");
     let local = LocalEndpoint { secret: *b"0123456789abcdef", port: 12345 };
     let (hello, _) = ServerHello::decode(&answer).expect("well-formed").expect("whole");
-    assert!(hello.gives && hello.local == Some(local));
+    assert!(hello.shares_memory && hello.local == Some(local));
     let again = ServerHello::decode(&hello.encode()).expect("well-formed").expect("whole");
     assert_eq!(again.0, hello);
     // Of another length it is none.
     answer[12] -= 1;
     answer[23] -= 1;
     let (hello, _) = ServerHello::decode(&answer).expect("well-formed").expect("whole");
-    assert!(hello.gives && hello.local.is_none());
+    assert!(hello.shares_memory && hello.local.is_none());
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_call_byte_by_byte() {
     let wants = head(vec![(1, SENT), (2, BOTH)]);
     let stream = client.call(&wants, &[size(2, 4)], &mut out).expect("short");
     assert_eq!(out[12..], *b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x02\0\x01\0\x09\x01\x02\0\x09\x03");
-    assert_eq!(client.granting(), 1);
+    assert_eq!(client.pending_grants(), 1);
     assert_eq!(events(&mut server, &out), Ok(vec![ServerEvent::Call(1, wants)]));
     let grant = MemoryGrant {
         memory: 5,
@@ -59,7 +59,7 @@ fn a_call_byte_by_byte() {
     expected[0] = u8::try_from(expected.len() - 12).expect("short");
     assert_eq!((bytes.as_slice(), with), (expected.as_slice(), vec![(0, 5)]));
     assert_eq!(heard(&mut client, &bytes), Ok(vec![ClientEvent::Granted(1, grant)]));
-    assert_eq!(client.granting(), 0);
+    assert_eq!(client.pending_grants(), 0);
     let mut out = Vec::new();
     client.filled(stream, &mut out);
     assert_eq!(out, b"\0\0\0\0\x01\0\0\0\x15\0\0\0");

@@ -194,7 +194,7 @@ impl World {
             self.passed.extend(self.passing.pop_front().map(|(_, memory)| memory));
         }
         self.passing.iter_mut().for_each(|(at, _)| *at -= count);
-        assert!(self.passed.len() <= self.client.granting(), "none that was not asked for");
+        assert!(self.passed.len() <= self.client.pending_grants(), "none that was not asked for");
         loop {
             match self.client.step(&self.inputs.0).expect("the server keeps to the protocol") {
                 Step::More(_) => break,
@@ -214,7 +214,7 @@ impl World {
                 }
             }
         }
-        assert!(self.passed.len() <= self.client.granting());
+        assert!(self.passed.len() <= self.client.pending_grants());
     }
 
     fn told(&mut self, event: ClientEvent) {
@@ -292,7 +292,7 @@ proptest! {
         world.settle();
         prop_assert_eq!(world.over, world.begun);
         prop_assert!(world.lent.is_empty() && world.has.is_empty() && world.passed.is_empty());
-        prop_assert_eq!(world.client.granting(), 0);
+        prop_assert_eq!(world.client.pending_grants(), 0);
         let all: BTreeSet<u32> = world.free.iter().copied().collect();
         prop_assert_eq!((all.len(), world.free.len()), (world.next as usize, world.next as usize));
     }

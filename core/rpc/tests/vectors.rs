@@ -28,7 +28,7 @@ fn hellos() {
         token: "ab".into(),
         program: "p".into(),
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     };
     let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
     assert_eq!(hello.encode(), bytes);
@@ -43,7 +43,7 @@ fn hellos() {
         streams: 2,
         bytes: 3,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
@@ -182,7 +182,7 @@ fn wishes_for_held_arrays() {
     assert_eq!(step, Step::Event(48, Some(ServerEvent::Fetch(1, fetch))));
     let step = server.step(second).expect("well-formed");
     assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
-    assert_eq!(format!("{:?}", name(3)), "HeldName(…3)", "secrets are not printed");
+    assert_eq!(format!("{:?}", name(3)), "HeldArrayName(…3)", "secrets are not printed");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn parts_with_vouchers() {
 fn wishes_for_vouchers() {
     let name = HeldArrayName { secret: *b"0123456789abcdef", index: 3 };
     let (mut client, mut out) = (Client::new(), Vec::new());
-    assert_eq!(client.vouch(name, 6, &mut out), 1);
+    assert_eq!(client.request_voucher(name, 6, &mut out), 1);
     let wish = b"\x18\0\0\0\x01\0\0\0\x18\0\0\x000123456789abcdef\x03\0\0\0\x06\0\0\0";
     assert_eq!(out, wish);
     let mut server = Server::new(4);
@@ -241,7 +241,7 @@ fn wishes_for_vouchers() {
     }
     let step = server.step(wish).expect("well-formed");
     assert_eq!(step, Step::Event(wish.len(), Some(ServerEvent::Vouch(1, name, 6))));
-    server.vouched(1, "voucher_0f");
+    server.send_voucher(1, "voucher_0f");
     let answer = pieces(&mut server);
     assert_eq!(answer, b"\x0a\0\0\0\x01\0\0\0\x19\0\0\0voucher_0f");
     let given = ClientEvent::Voucher(1, "voucher_0f".into());

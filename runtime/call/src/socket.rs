@@ -1,4 +1,4 @@
-//! Connections of tasks: to metaservers, and those that metaservers accept.
+//! Asynchronous connections: to metaservers, and those that metaservers accept.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,63 +10,63 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::tls::{self, SecuredStream, Tls};
+use crate::tls::{self, Tls, TlsStream};
 
 /// A connection of any kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite {}
 
 impl<S: AsyncRead + AsyncWrite> Stream for S {}
 
-/// A connection whose kind is of no matter.
+/// A connection of any transport.
 pub(crate) type Socket = Pin<Box<dyn Stream>>;
 
-/// How long a stranger may say nothing at all.
+/// How long a new connection may stay silent.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// With what one begins who does not speak TLS.
+/// First byte of a client that does not speak TLS.
 const FIRST: u8 = b'k';
 
-/// A connection that is not encrypted.
-pub(crate) enum Plain {
+/// An unencrypted connection.
+pub(crate) enum PlainSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Plain {
+impl PlainSocket {
     /// Connects to `HOST:PORT` or `unix:PATH`.
-    pub async fn open(address: &str) -> io::Result<Plain> {
+    pub async fn open(address: &str) -> io::Result<PlainSocket> {
         if let Some(path) = address.strip_prefix("unix:") {
-            return Ok(Plain::Unix(UnixStream::connect(path).await?));
+            return Ok(PlainSocket::Unix(UnixStream::connect(path).await?));
         }
         let bare = address.strip_prefix("kumi://").unwrap_or(address);
         let stream = TcpStream::connect(bare).await?;
         crate::tcp::prepare(&stream)?;
-        Ok(Plain::Tcp(stream))
+        Ok(PlainSocket::Tcp(stream))
     }
 
-    /// The system's own.
+    /// The file descriptor.
     pub fn into_descriptor(self) -> io::Result<OwnedFd> {
         Ok(match self {
-            Plain::Tcp(stream) => stream.into_std()?.into(),
-            Plain::Unix(stream) => stream.into_std()?.into(),
+            PlainSocket::Tcp(stream) => stream.into_std()?.into(),
+            PlainSocket::Unix(stream) => stream.into_std()?.into(),
         })
     }
 }
 
-/// Connects to `HOST:PORT`, `tls://HOST:PORT`, trusting these authorities, or `unix:PATH`.
+/// Connects to `HOST:PORT`, to `tls://HOST:PORT` with these trusted authorities, or to `unix:PATH`.
 pub(crate) async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Socket> {
     if let Some(bare) = address.strip_prefix("tls://") {
         let session = tls::begin(tls::host(bare), ca).map_err(io::Error::other)?;
-        let socket = Plain::open(bare).await?.into_descriptor()?;
-        return Ok(Box::pin(SecuredStream::new(socket, session)?));
+        let socket = PlainSocket::open(bare).await?.into_descriptor()?;
+        return Ok(Box::pin(TlsStream::new(socket, session)?));
     }
-    Ok(match Plain::open(address).await? {
-        Plain::Tcp(stream) => Box::pin(stream),
-        Plain::Unix(stream) => Box::pin(stream),
+    Ok(match PlainSocket::open(address).await? {
+        PlainSocket::Tcp(stream) => Box::pin(stream),
+        PlainSocket::Unix(stream) => Box::pin(stream),
     })
 }
 
-/// A connection that has come, and whether it does not begin with TLS though it should: then who is there is told so in
-/// the only way that it understands.
+/// Accepts a connection. The flag is true if the peer does not begin with TLS though it should; it is then
+/// told so in plain text.
 pub(crate) async fn accept(stream: TcpStream, tls: Option<Tls>) -> io::Result<(Socket, bool)> {
     let Some(tls) = tls else { return Ok((Box::pin(stream), false)) };
     let mut first = [0];
@@ -74,6 +74,6 @@ pub(crate) async fn accept(stream: TcpStream, tls: Option<Tls>) -> io::Result<(S
     if count == 1 && first[0] == FIRST {
         return Ok((Box::pin(stream), true));
     }
-    let secured = SecuredStream::new(stream.into_std()?.into(), tls.accept()?)?;
+    let secured = TlsStream::new(stream.into_std()?.into(), tls.accept()?)?;
     Ok((Box::pin(secured), false))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Served, config, eventually, served};
 use kumi_call::server::Config;
-use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Traffic};
+use kumi_call::{Arg, Array, CallError, Client, HeldNames, RemoteArray, Traffic};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -23,16 +23,16 @@ fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
     (served(config), traffic)
 }
 
-fn names() -> Names {
-    Names::new().expect("random bytes")
+fn names() -> HeldNames {
+    HeldNames::new().expect("random bytes")
 }
 
 fn stays(name: HeldArrayName) -> Arg<'static> {
-    Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)))
+    Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)))
 }
 
 fn held(name: HeldArrayName, bytes: u64, server: &str) -> Arg<'static> {
-    Arg::AtServers(Box::new(AtServers::held(name, bytes, server)))
+    Arg::AtServers(Box::new(RemoteArray::held(name, bytes, server)))
 }
 
 /// Has an array of so many numbers held.
@@ -60,7 +60,7 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     let address = server.address.to_string();
     product(
         held(one, 32, &address),
-        Arg::AtServers(Box::new(AtServers { to, keep, ..AtServers::default() })),
+        Arg::AtServers(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
     );
     assert_eq!(c, a);
     let mut fetched = [0.0; 2];
@@ -112,10 +112,10 @@ fn parts_come_from_several_places() {
         voucher: String::new(),
     };
     let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    let x = Arg::AtServers(Box::new(AtServers {
+    let x = Arg::AtServers(Box::new(RemoteArray {
         from: Some(Array::flat(&own)),
         parts: vec![part(8, far, 8, &address), part(32, near, 0, "")],
-        ..AtServers::default()
+        ..RemoteArray::default()
     }));
     let mut y = [0.0; 7];
     two.call("add", vec![7.into(), x, y.as_mut_slice().into()]).expect("it runs");
@@ -124,7 +124,8 @@ fn parts_come_from_several_places() {
     let name = names.fresh();
     let mut x = [1, 2, 3, 4, 5];
     let keep = HeldResult { name, lifetime_ms: 60_000, sent: false, survives: false };
-    let array = AtServers { from: Some(Array::flat(&x)), keep: Some(keep), ..AtServers::default() };
+    let array =
+        RemoteArray { from: Some(Array::flat(&x)), keep: Some(keep), ..RemoteArray::default() };
     one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
@@ -138,7 +139,7 @@ fn parts_come_from_several_places() {
         voucher: String::new(),
     };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
-    let array = AtServers { parts: vec![part], to, ..AtServers::default() };
+    let array = RemoteArray { parts: vec![part], to, ..RemoteArray::default() };
     two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
     assert_eq!(x, [1, 2, 3, 4, 5]);
 }
@@ -159,12 +160,12 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     fill(&client, 2, 1.0, stays(known)).expect("it runs");
     let error = refused(&client, held(unknown, 16, ""));
     assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
-    let short = AtServers::held(known, 8, "");
+    let short = RemoteArray::held(known, 8, "");
     let error = refused(&client, Arg::AtServers(Box::new(short)));
     assert!(error.to_string().contains("in part only"), "{error}");
     let error = refused(&client, held(known, 24, ""));
     assert!(error.to_string().contains("fewer than the parts"), "{error}");
-    let mut beyond = AtServers::held(known, 16, "");
+    let mut beyond = RemoteArray::held(known, 16, "");
     beyond.parts[0].from = 1;
     let error = refused(&client, Arg::AtServers(Box::new(beyond)));
     assert!(error.to_string().contains("more than the held array has"), "{error}");
@@ -172,7 +173,7 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
     assert!(error.to_string().contains("take another name"), "{error}");
     let keep = Some(HeldResult { name: own, lifetime_ms: 1000, sent: false, survives: false });
-    let circle = AtServers { keep, ..AtServers::held(own, 16, "") };
+    let circle = RemoteArray { keep, ..RemoteArray::held(own, 16, "") };
     let x = [1.0, 2.0];
     let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
     let error = client.call("add", args).expect_err("it cannot run");
@@ -210,7 +211,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
@@ -304,7 +305,7 @@ fn arrays_end_with_their_time_or_their_client() {
     let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
     let keep = |name, lifetime_ms, survives| {
         let keep = HeldResult { name, lifetime_ms, sent: false, survives };
-        Arg::AtServers(Box::new(AtServers { keep: Some(keep), ..AtServers::default() }))
+        Arg::AtServers(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
     };
     // Each time by another connection: who asks for what has lost its owner is its owner then.
     let missing = |name| {

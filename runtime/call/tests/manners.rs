@@ -56,7 +56,7 @@ fn a_client_that_waits_answers_pings() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
         };

@@ -253,7 +253,7 @@ fn a_routine_whose_servers_are_gone_is_not_unknown() {
 
 fn hello() -> Vec<u8> {
     let (token, program, site) = (String::new(), String::new(), String::new());
-    ClientHello { versions: 1..=1, token, program, site, maps: false }.encode()
+    ClientHello { versions: 1..=1, token, program, site, maps_memory: false }.encode()
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn strangers_cost_a_counter() {
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         [hello(), vec![0xff; 12]].concat(),
         [hello(), vec![9, 0, 0, 0, 1, 0, 0, 0, 32, 0, 0, 0], vec![0; 9]].concat(),
-        member(&|member| member.told(ticket, AttemptState::Gone)),
+        member(&|member| member.report_attempt(ticket, AttemptState::Unknown)),
         member(&|member| member.offer(1, "{}")),
         member(&|member| member.register(&register(0))),
         member(&|member| member.register(&register(u16::MAX))),

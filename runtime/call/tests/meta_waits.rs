@@ -94,10 +94,10 @@ impl Idler {
             priority: 0,
             idempotent: false,
             routine: routine.to_owned(),
-            lying: Vec::new(),
+            input_locations: Vec::new(),
         };
         let mut out = Vec::new();
-        self.rpc.seek(&placing, &mut out).expect("a name");
+        self.rpc.request_placement(&placing, &mut out).expect("a name");
         self.stream.write_all(&out).expect("written");
     }
 
@@ -107,7 +107,7 @@ impl Idler {
         let ended = AttemptOutcome::Done;
         let over = AttemptReport { ticket, ended, out: fast, back: fast, ran_ns, waited_ns: 0 };
         let mut out = Vec::new();
-        self.rpc.over(stream, &over, &mut out);
+        self.rpc.report_attempt(stream, &over, &mut out);
         self.stream.write_all(&out).expect("written");
     }
 

@@ -75,9 +75,9 @@ impl Raw {
         let socket = UnixStream::connect(path).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         let mut raw = Raw { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
-        raw.say(&ClientHello { maps: true, ..ClientHello::default() }.encode());
+        raw.say(&ClientHello { maps_memory: true, ..ClientHello::default() }.encode());
         let hello = raw.next();
-        assert!(matches!(hello, Some(ClientEvent::Hello(hello)) if hello.gives));
+        assert!(matches!(hello, Some(ClientEvent::Hello(hello)) if hello.shares_memory));
         raw
     }
 
@@ -260,8 +260,8 @@ fn who_was_not_offered_memory_does_not_get_it() {
     let (_server, path) = server(|config| config.share_memory = false);
     let socket = UnixStream::connect(&path).expect("a connection");
     let mut raw = Raw { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
-    raw.say(&ClientHello { maps: true, ..ClientHello::default() }.encode());
-    assert!(matches!(raw.next(), Some(ClientEvent::Hello(hello)) if !hello.gives));
+    raw.say(&ClientHello { maps_memory: true, ..ClientHello::default() }.encode());
+    assert!(matches!(raw.next(), Some(ClientEvent::Hello(hello)) if !hello.shares_memory));
     raw.call(&head(vec![(1, SENT)], 0), &results());
     assert!(matches!(raw.next(), Some(ClientEvent::Ended(it)) if it.code == Code::Protocol));
     assert!(raw.next().is_none());
@@ -347,7 +347,7 @@ fn greeting() -> ServerHello {
         streams: 9,
         bytes: 1 << 30,
         role: kumi_rpc::Role::Server,
-        gives: true,
+        shares_memory: true,
         local: None,
         vouchers: kumi_rpc::VoucherSupport::Unknown,
     }

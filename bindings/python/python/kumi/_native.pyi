@@ -10,7 +10,7 @@ FIFO_ALIGNMENT: int
 __all__ = [
     "FIFO_ALIGNMENT",
     "FIFO_OVERHEAD",
-    "NativeBell",
+    "NativeWakeEvent",
     "NativeCall",
     "NativeClient",
     "NativeCompletion",
@@ -106,8 +106,8 @@ class NativeCall:
     def cancel(self) -> None: ...
 
 @final
-class NativeBell:
-    def __new__(cls, calls: Sequence[NativeCall]) -> NativeBell: ...
+class NativeWakeEvent:
+    def __new__(cls, calls: Sequence[NativeCall]) -> NativeWakeEvent: ...
     def wait(self, seconds: float | None) -> None: ...
 
 @final

@@ -18,14 +18,14 @@ impl Client {
         let (shared, chunks): (Vec<ArraySize>, Vec<ArraySize>) =
             results.iter().partition(|size| is_asked(size));
         let asked = (!head.shared.is_empty()).then(|| head.shared.clone());
-        self.granting += usize::from(asked.is_some());
+        self.pending_grants += usize::from(asked.is_some());
         Call { parts: IncomingArrays::new(&chunks), runs: true, asked, shared, ..Call::default() }
     }
 
     /// How many calls have asked for memory and have no answer to that: not more descriptors than these may have come.
     #[must_use]
-    pub fn granting(&self) -> usize {
-        self.granting
+    pub fn pending_grants(&self) -> usize {
+        self.pending_grants
     }
 
     /// The answer to a call's wish for memory. What of it is not granted travels as chunks.
@@ -39,7 +39,7 @@ impl Client {
             return Err(unasked);
         };
         let asked = call.asked.take().ok_or(unasked)?;
-        self.granting -= 1;
+        self.pending_grants -= 1;
         for part in &grant.parts {
             let fits = |(argument, share): &(u16, _)| {
                 *argument == part.argument && part.share.is_part_of(*share)

@@ -41,14 +41,14 @@ pub fn written(server: &mut Server) -> (Vec<u8>, Vec<(usize, u32)>) {
 /// Both ends of a connection behind their hellos.
 pub fn ends(gives: bool) -> (Client, Server) {
     let (mut client, mut server) = (Client::new(), Server::new(8));
-    let hello = ClientHello { maps: true, ..ClientHello::default() };
+    let hello = ClientHello { maps_memory: true, ..ClientHello::default() };
     assert!(events(&mut server, &hello.encode()).is_ok());
     server.offer(gives, None);
     assert!(server.welcome(&hello, "s", 1));
     let (bytes, _) = written(&mut server);
     let step = client.step(&bytes).expect("well-formed");
     assert!(
-        matches!(step, Step::Event(_, Some(ClientEvent::Hello(hello))) if hello.gives == gives)
+        matches!(step, Step::Event(_, Some(ClientEvent::Hello(hello))) if hello.shares_memory == gives)
     );
     (client, server)
 }

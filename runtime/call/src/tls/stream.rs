@@ -1,4 +1,4 @@
-//! A session over a socket, for tasks.
+//! Asynchronous stream over TLS.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,30 +8,30 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Secured, advice};
+use super::{TlsSession, advice};
 use crate::native::{self, Source, Target};
 
 /// A connection over TLS.
 #[derive(Debug)]
-pub struct SecuredStream {
+pub struct TlsStream {
     socket: AsyncFd<OwnedFd>,
-    session: Secured,
+    session: TlsSession,
 }
 
 fn waits(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-impl SecuredStream {
-    /// Over a socket that does not wait.
+impl TlsStream {
+    /// A stream over a non-blocking socket.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn new(socket: OwnedFd, session: Secured) -> io::Result<SecuredStream> {
-        Ok(SecuredStream { socket: native::watch(socket)?, session })
+    /// An error of the system.
+    pub fn new(socket: OwnedFd, session: TlsSession) -> io::Result<TlsStream> {
+        Ok(TlsStream { socket: native::watch(socket)?, session })
     }
 
-    /// Writes what is encrypted. Pending: the socket takes no more, and whoever is woken tries again.
+    /// Writes encrypted output. Pending: the socket is full, and the woken task tries again.
     fn send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut ready = ready!(self.socket.poll_write_ready(context))?;
@@ -43,7 +43,7 @@ impl SecuredStream {
     }
 }
 
-impl AsyncRead for SecuredStream {
+impl AsyncRead for TlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -51,7 +51,7 @@ impl AsyncRead for SecuredStream {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         loop {
-            // What is to be agreed on goes out whatever comes of reading.
+            // Handshake messages go out whatever the read returns.
             if let Poll::Ready(sent) = stream.send(context) {
                 sent?;
             }
@@ -77,7 +77,7 @@ impl AsyncRead for SecuredStream {
     }
 }
 
-impl AsyncWrite for SecuredStream {
+impl AsyncWrite for TlsStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl AsyncWrite for SecuredStream {
             let mut ready = ready!(stream.socket.poll_write_ready(context))?;
             let socket = ready.get_ref().get_ref().as_fd();
             match stream.session.write(socket, [Source::Bytes(bytes)].into_iter()) {
-                // So much is encrypted ahead of an agreement that it must come first; reading brings it about.
+                // The output buffer is full before the handshake is done; reading completes the handshake.
                 Ok(0) if !bytes.is_empty() => return Poll::Pending,
                 Err(error) if waits(&error) => ready.clear_ready(),
                 other => return Poll::Ready(other),

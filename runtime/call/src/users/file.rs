@@ -1,4 +1,4 @@
-//! The file of users: what is in it, reading and checking it.
+//! User file: format, reading and checks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,57 +14,57 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Account, Known};
+use super::{Account, TokenRecord};
 
-/// Longest file, in bytes.
+/// Longest file in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 /// Most tokens of a file.
 const MOST_TOKENS: usize = 65_536;
 /// Longest name of a user.
 const MOST_NAME: usize = 64;
 
-/// Why a file of users cannot be used.
+/// Why a user file cannot be used.
 #[derive(Debug, Error)]
 pub enum UsersError {
     /// It cannot be read or written.
     #[error("the file of users {} cannot be {doing}: {source}; check its name and permissions", path.display())]
     File {
-        /// `read`, `written`, …
+        /// The operation: `read`, `written`, …
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Others than its owner may write to it.
     #[error("others may write to the file of users {}, and make themselves users: chmod 600 it", .0.display())]
     Writable(PathBuf),
-    /// It is no file of users.
+    /// The file is not a user file.
     #[error("{} is no file of users: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The error and its position.
         reason: String,
     },
-    /// What was asked for cannot be.
+    /// The requested change is impossible.
     #[error("{0}")]
     Asked(String),
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Content {
     /// Its users.
     #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
-    pub users: Vec<Entry>,
+    pub users: Vec<UserEntry>,
 }
 
 /// A user of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct UserEntry {
     pub name: String,
     /// Patterns; none: all routines.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ pub struct Entry {
     pub priority: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
-    /// May offer routines at a metaserver; then it calls none unless `routines` names some.
+    /// May offer routines at a metaserver. It then calls only the routines in `routines`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server: bool,
     #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
@@ -86,25 +86,25 @@ pub struct Entry {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// BLAKE3 of it, 64 hexadecimal digits.
+    /// BLAKE3 hash of the token, 64 hexadecimal digits.
     pub blake3: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<Moment>,
+    pub expires: Option<Timestamp>,
 }
 
 /// A time as people write it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Moment {
+pub enum Timestamp {
     Seconds(i64),
     Text(String),
     Date(toml::value::Datetime),
 }
 
-/// What a file says.
+/// Checked content of a file.
 #[derive(Debug)]
-pub struct Parsed {
-    pub tokens: Vec<Known>,
+pub struct ParsedUsers {
+    pub tokens: Vec<TokenRecord>,
     pub accounts: Vec<Arc<Account>>,
 }
 
@@ -120,12 +120,12 @@ pub fn shown(seconds: i64) -> String {
     at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_else(|| format!("{seconds} s since 1970"))
 }
 
-impl Moment {
+impl Timestamp {
     pub fn seconds(&self) -> Result<i64, String> {
         let text = match self {
-            Moment::Seconds(seconds) => return Ok(*seconds),
-            Moment::Text(text) => text.clone(),
-            Moment::Date(date) => date.to_string(),
+            Timestamp::Seconds(seconds) => return Ok(*seconds),
+            Timestamp::Text(text) => text.clone(),
+            Timestamp::Date(date) => date.to_string(),
         };
         moment(&text).ok_or_else(|| {
             format!("`{text}` is no time: write 2026-12-31T23:59:59Z, or seconds since 1970")
@@ -139,7 +139,7 @@ impl Token {
     }
 }
 
-/// Whether this may be a user's name: it appears in logs and on command lines.
+/// Whether a text may be a user's name, which appears in logs and on command lines.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits) || name.starts_with('-')
@@ -152,8 +152,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-impl Entry {
-    /// The routines that the user may call: all unless some are named, but a server calls none.
+impl UserEntry {
+    /// The routines that a user may call: all by default, but none for a server.
     pub fn patterns(&self) -> Vec<String> {
         let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
         self.routines.clone().unwrap_or_else(all)
@@ -161,8 +161,8 @@ impl Entry {
 }
 
 impl Content {
-    /// What the file says, if all of it can be.
-    pub fn parsed(&self) -> Result<Parsed, String> {
+    /// Checks the content of a file.
+    pub fn parsed(&self) -> Result<ParsedUsers, String> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
         for entry in &self.users {
@@ -186,22 +186,22 @@ impl Content {
             accounts.push(Arc::clone(&account));
             for token in &entry.tokens {
                 let hash = token.hash().map_err(of_user)?;
-                let expires = token.expires.as_ref().map(Moment::seconds);
+                let expires = token.expires.as_ref().map(Timestamp::seconds);
                 let expires = expires.transpose().map_err(of_user)?;
                 if !hashes.insert(*hash.as_bytes()) {
                     return Err(of_user(format!("the token {} is there twice", id(&hash))));
                 }
-                tokens.push(Known { hash, user: Arc::clone(&account), expires });
+                tokens.push(TokenRecord { hash, user: Arc::clone(&account), expires });
             }
         }
         if tokens.len() > MOST_TOKENS {
             return Err(format!("{} tokens are more than {MOST_TOKENS}", tokens.len()));
         }
-        Ok(Parsed { tokens, accounts })
+        Ok(ParsedUsers { tokens, accounts })
     }
 }
 
-/// By what people tell tokens apart: the first digits of the hash.
+/// The identifier of a token for people: the first digits of its hash.
 pub fn id(hash: &Hash) -> String {
     hash.to_hex().chars().take(8).collect()
 }
@@ -210,7 +210,7 @@ pub fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> UsersEr
     move |source| UsersError::File { doing, path: path.to_owned(), source }
 }
 
-/// What is in an open file, which only its owner may write.
+/// Reads an open file, to which only its owner may write.
 pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
     let wrong = |reason: &dyn fmt::Display| UsersError::Content {
         path: path.to_owned(),
@@ -233,7 +233,7 @@ pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
 }
 
 /// Reads and checks a file.
-pub fn read(path: &Path) -> Result<Parsed, UsersError> {
+pub fn read(path: &Path) -> Result<ParsedUsers, UsersError> {
     let mut file = File::open(path).map_err(failed("read", path))?;
     let parsed = content(path, &mut file)?.parsed();
     parsed.map_err(|reason| UsersError::Content { path: path.to_owned(), reason })

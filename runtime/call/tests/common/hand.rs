@@ -59,7 +59,7 @@ impl Hand {
             streams: 16,
             bytes: self.bytes,
             role: kumi_rpc::Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
             vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
