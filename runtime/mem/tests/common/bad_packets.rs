@@ -1,6 +1,6 @@
 //! Packets for rank 0 of a job of three, each of which fails one check of the channel protocol and passes all before it.
 
-use kumi_proto::wire::{Codec, FULL, HEADER_BYTES, Header, Kind, VERSION};
+use kumi_proto::wire::{Codec, FULL, HEADER_BYTES, Header, PacketKind, VERSION};
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
 
 use super::common::CHANNEL_KEY;
@@ -12,7 +12,8 @@ const MAGIC_AT: usize = 4;
 const VERSION_AT: usize = 6;
 
 /// A probe of rank 1, which has sent nothing else: right in every field.
-const PROBE: Header = Header { kind: Kind::Probe, flags: 0, from: 1, to: 0, sequence: 9, ack: 0 };
+const PROBE: Header =
+    Header { kind: PacketKind::Probe, flags: 0, from: 1, to: 0, sequence: 9, ack: 0 };
 
 fn made(key: ChannelKey, header: Header, body: usize) -> Vec<u8> {
     let mut packet = vec![0; HEADER_BYTES + body];
@@ -30,7 +31,7 @@ fn changed(at: usize, byte: u8) -> Vec<u8> {
 /// Each bad packet, with the counter of the check that it fails.
 pub fn each() -> Vec<(&'static str, Vec<u8>)> {
     let right = made(KEY, PROBE, 0);
-    let data = Header { kind: Kind::Data, ..PROBE };
+    let data = Header { kind: PacketKind::Data, ..PROBE };
     let mut damaged = right.clone();
     damaged[20] ^= 1;
     vec![
@@ -45,7 +46,7 @@ pub fn each() -> Vec<(&'static str, Vec<u8>)> {
         ("drop_source", made(KEY, Header { from: 0, ..PROBE }, 0)),
         ("drop_source", made(KEY, Header { from: RANKS, ..PROBE }, 0)),
         ("drop_kind", made(KEY, Header { flags: FULL, ..PROBE }, 0)),
-        ("drop_kind", made(KEY, Header { kind: Kind::Ack, ..PROBE }, 7)),
+        ("drop_kind", made(KEY, Header { kind: PacketKind::Ack, ..PROBE }, 7)),
         ("drop_kind", made(KEY, PROBE, 8)),
         ("drop_window", made(KEY, Header { sequence: 1 << 30, ..data }, 40)),
         ("drop_window", made(KEY, Header { ack: 1 << 30, ..PROBE }, 0)),
