@@ -1,15 +1,17 @@
 //! The handler thread: serves the channel while the program's main thread computes.
 //!
-//! It sleeps in `epoll_wait`. While main is quiet, the socket is in its set ("armed", one shot) and
-//! a timer runs for the protocol's next deadline. When main takes the lock and finds the socket
-//! armed, main disarms it and starts a tick instead, so that packets main is waiting for do not
-//! wake this thread too. At a tick the thread looks whether main has taken the lock since the last
-//! one: if not, it arms the socket again. If main has held the lock over a whole tick (a long
-//! wait), the thread sleeps deep: main restarts the tick when the wait ends; a long timer stands by
-//! in case main's glance at the flag came too early.
+//! It sleeps in `epoll_wait`.
 //!
-//! Rings from ranks of this node concern it only while it is told so (`Channel::serve_rings`): then it also listens
-//! to the rank's doorbell, which its peers ring for it as they do for a main thread that sleeps.
+//! - While main is away, the socket is in its set ("armed", one shot), and a timer runs for the
+//!   protocol's next deadline.
+//! - If main takes the lock and finds the socket armed, it disarms it and starts a tick instead.
+//!   Packets that main waits for then do not wake this thread too.
+//! - At a tick the thread arms the socket again, unless main has taken the lock since the last tick.
+//! - If main has held the lock over a whole tick (a long wait), the thread sleeps deep. Main restarts
+//!   the tick when its wait ends, and a long timer covers the case that main looked too early.
+//!
+//! Rings from ranks of this node concern it only while `Channel::serve_rings` says so. It then listens
+//! to the rank's doorbell too, which peers ring as they do for a sleeping main thread.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -37,7 +39,7 @@ const TIMER: u64 = 2;
 const STOP: u64 = 3;
 const BELL: u64 = 4;
 
-/// What wakes the handler thread.
+/// Descriptors that wake the handler thread.
 #[derive(Debug)]
 pub(crate) struct HandlerWaitSet {
     epoll: OwnedFd,
@@ -180,7 +182,7 @@ pub(crate) fn start<H: Handler>(
     let body = move || {
         let scheduled = setting.map_or(Ok(()), |setting| setting.apply(Thread::Handler));
         let go_on = scheduled.is_ok();
-        // Whoever starts the thread waits for this answer.
+        // The starter of the thread waits for this answer.
         let _ = tell.send(scheduled);
         if go_on {
             run(&shared);
@@ -197,7 +199,7 @@ pub(crate) fn start<H: Handler>(
 /// Starts a thread with all signals blocked: they are for the program's own threads.
 ///
 /// # Errors
-/// What the kernel says, for example that there are too many threads.
+/// The kernel's error, for example that there are too many threads.
 pub fn spawn_without_signals(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -216,7 +218,7 @@ pub fn spawn_without_signals(
     thread
 }
 
-/// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
+/// Runs until it is stopped. An error is kept for the next call of the main thread.
 fn run<H: Handler>(shared: &Shared<H>) {
     let Some(wait_set) = shared.wait_set.get() else { return };
     let mut ticker = TickState { epoch: 0, tick: TICK };

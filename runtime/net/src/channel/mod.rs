@@ -1,4 +1,4 @@
-//! A rank's channel: who drives it, and how the program's main thread waits.
+//! A rank's channel, and the waits of the program's main thread.
 
 pub(crate) mod core;
 pub(crate) mod fork_check;
@@ -39,7 +39,7 @@ use crate::wait::{Wait, WaitEvent, WaitFlags};
 const MOST_SEGMENTS: usize = 44;
 const MOST_BYTES: usize = 65_507;
 
-/// What can go wrong on a channel that is up.
+/// Errors of a running channel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -61,21 +61,21 @@ pub enum ChannelError {
     Ring {
         /// The peer.
         from: u32,
-        /// What was found.
+        /// The damage found.
         damage: RingDamage,
     },
     /// The kernel refused something.
     #[error("the channel's socket failed: {0}")]
     Io(#[from] io::Error),
-    /// This machine has refused for some seconds to send packets to a peer. It goes on trying: what waits later
-    /// may succeed.
+    /// This machine has refused for some seconds to send packets to a peer. The channel keeps trying,
+    /// so a later wait may succeed.
     #[error(
         "rank {to} cannot be reached: for seconds this machine has refused to send to it ({reason}); look at its firewall, routes and addresses"
     )]
     Unreachable {
         /// The peer.
         to: u32,
-        /// What the kernel says.
+        /// The kernel's reason.
         reason: io::Error,
     },
     /// The handler thread met an error or panicked; the channel is dead.
@@ -192,7 +192,7 @@ impl<H: Handler> Channel<H> {
     /// [`Channel::serve_rings`]).
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel's error.
     pub fn start(
         attachment: Attachment,
         socket: Option<OwnedFd>,
@@ -345,7 +345,7 @@ impl<H: Handler> Channel<H> {
             guard.let_go(wait).map_err(E::from)?;
             return Ok(result);
         }
-        // What was refused before may fit what is waited for now.
+        // Frames refused before may fit the new wait.
         guard.core.drain_rings(&self.shared.attachment)?;
         guard.core.service(&self.shared.attachment)?;
         let mut spin = self.spin.borrow_mut();
@@ -373,7 +373,7 @@ impl<H: Handler> Channel<H> {
                         return Ok(result);
                     }
                 }
-                // What waits in the socket is read first.
+                // Datagrams in the socket are read first.
                 WaitEvent::Deadline => waiting.idle(false),
                 // Room is made without any sign while this rank is awake.
                 WaitEvent::Turn => continue,
@@ -448,9 +448,10 @@ impl<H: Handler> Guard<'_, H> {
         self.core.send_remote_with(&self.shared.attachment, to, write)
     }
 
-    /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
-    /// waiting for when more are to follow: a run of packets, which leaves by one system call. (Filling
-    /// every place as soon as an ack frees it makes ever shorter runs, and as many acks.)
+    /// Two numbers for a rank of another node: how many frames [`Guard::send`] takes now, and how many
+    /// are worth waiting for when more will follow. The second is a run of packets, which leaves by one
+    /// system call. (Filling every slot as soon as an ack frees it makes ever shorter runs, and as many
+    /// acks.)
     ///
     /// `None` for a rank of this node.
     #[must_use]
@@ -479,10 +480,12 @@ impl<H: Handler> Guard<'_, H> {
         self.core.transmit(&self.shared.attachment)
     }
 
-    /// As [`Guard::transmit`], for a program that sends on and on without waiting: while some packets to
-    /// `to` are under way, further ones are held back until they fill a run, which leaves by one
-    /// system call, until this rank waits or asks for progress, or until the handler thread looks, a
-    /// millisecond later at most.
+    /// As [`Guard::transmit`], for a program that sends on without waiting. While packets to `to` are
+    /// in flight, further ones are held back until one of these happens:
+    ///
+    /// - they fill a run, which leaves by one system call;
+    /// - this rank waits or asks for progress;
+    /// - the handler thread looks, at most a millisecond later.
     ///
     /// # Errors
     /// [`ChannelError::Io`].
@@ -491,8 +494,8 @@ impl<H: Handler> Guard<'_, H> {
         self.core.transmit_soon(&self.shared.attachment, to)
     }
 
-    /// Takes what the socket gave. What was waited for comes first: an ack can ride on what the program sends
-    /// next, or else waits for the handler thread's tick.
+    /// Takes what the socket gave. The attempt comes first: an ack can then be piggybacked on the
+    /// program's next packet, instead of waiting for the handler thread's tick.
     fn take_datagrams<R, E: From<ChannelError>>(
         &mut self,
         attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,

@@ -1,4 +1,4 @@
-//! Calls whoever drives a channel, from another thread of its process.
+//! Waker: has a channel served from a thread that does not drive it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,8 +22,8 @@ impl ChannelWaker {
         ChannelWaker(shared)
     }
 
-    /// Has the channel served soon: by the main thread if that waits, otherwise by the handler thread
-    /// (if there is one). What is to be seen then must have been written before.
+    /// Has the channel served soon: by the main thread if it waits, otherwise by the handler thread if
+    /// there is one. Write what they are to see before.
     pub fn serve(&self) {
         self.0.serve();
     }

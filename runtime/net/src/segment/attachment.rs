@@ -1,4 +1,4 @@
-//! Where a rank is: its segment, mapped, and the descriptors it inherited.
+//! Attachment of a rank: its mapped segment, and the descriptors it inherited.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -47,13 +47,13 @@ pub enum AttachError {
         name: &'static str,
         /// Its value.
         found: String,
-        /// What would be right.
+        /// A correct value.
         expected: &'static str,
     },
     /// The kernel refused something.
     #[error("joining the job failed ({what}): {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -91,9 +91,9 @@ impl Attachment {
         for bell in &launch.doorbells {
             check_open(*bell, "a doorbell")?;
         }
-        // SAFETY: the daemon opened these descriptors for this rank, they are open, and the
-        // environment is only read once per process by whoever initialises Kumi: attaching a second
-        // time fails before anything is closed (see `claim`, below).
+        // SAFETY: the daemon opened these descriptors for this rank, and they are open. The environment
+        // is read once per process, when Kumi is initialised: a second attach fails before anything is
+        // closed (see `claim`, below).
         let segment = unsafe { std::mem::ManuallyDrop::new(OwnedFd::from_raw_fd(launch.segment)) };
         let (map, layout) = map_segment(&segment)?;
         let local = launch
@@ -140,7 +140,7 @@ impl Attachment {
     /// A job of one rank without a daemon: an own segment and no socket.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel's error.
     pub fn singleton(arena_bytes: u64) -> Result<Attachment, AttachError> {
         let spec = SegmentSpec {
             channel_key: 1,
@@ -226,7 +226,7 @@ impl Attachment {
         segment::context(&self.map, &self.layout, local)
     }
 
-    /// What a rank of this node does, by its context; none if it is on another node.
+    /// Activity of a rank of this node, by its context; none if it is on another node.
     #[must_use]
     pub fn rank_state(&self, rank: u32) -> Option<RankState> {
         self.local_of(rank).map(|local| segment::state_of(self.context(local)))
@@ -258,7 +258,7 @@ impl Attachment {
     /// Gives pages of the own arena back to the system; they read as zeros afterwards.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// If the range is not inside of the arena.

@@ -7,8 +7,9 @@ use crate::layout::{Sleep, Wake};
 use crate::sync::fence;
 
 impl Sleep {
-    /// Says that this rank is about to sleep, for room in a ring of its own or for anything else. What it looks
-    /// at afterwards, with whatever order, is not older than what a peer has done that does not see this.
+    /// Announces that this rank is about to sleep, for room in a ring of its own or for anything else.
+    /// A look after this, with whatever order, sees all that a peer did before it missed the
+    /// announcement.
     pub(crate) fn announce_sleep(&self, room: bool) {
         self.wants_room.store(u32::from(room), Relaxed);
         self.sleeping.store(1, Relaxed);

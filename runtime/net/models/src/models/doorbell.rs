@@ -1,4 +1,4 @@
-//! Sleeping and being woken by a doorbell, as `Channel::wait` and those who deliver do it.
+//! Model of doorbells: sleeping and being woken, as `Channel::wait` and its peers do it.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -10,7 +10,7 @@ use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU64, begin};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// What others see of a rank, and its doorbell.
+/// The shared state of a rank, and its doorbell.
 struct Rank {
     sleep: Sleep,
     wake: Wake,

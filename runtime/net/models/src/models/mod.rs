@@ -1,4 +1,4 @@
-//! The models. Each runs all its interleavings and panics with the first that is wrong.
+//! The models. Each runs all its interleavings and panics at the first wrong one.
 
 mod doorbell;
 mod idle;
