@@ -328,7 +328,7 @@ impl Engine {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
                         let atomic = AtomicOperation { operation, width, operand, operand2 };
-                        // SAFETY: `access` has just checked that the bytes lie in a window and are aligned.
+                        // SAFETY: `access` checked range and offset; windows with the right begin at multiples of eight.
                         QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => QueuedAnswer::Refused { token, reason },

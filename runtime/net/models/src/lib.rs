@@ -19,6 +19,8 @@
 
 #[path = "../../src/shm/doorbell.rs"]
 mod doorbell;
+#[path = "../../src/channel/handover.rs"]
+mod handover;
 #[path = "../../src/shm/idle_flag.rs"]
 mod idle_flag;
 mod layout;

@@ -307,9 +307,7 @@ impl<H: Handler> ChannelCore<H> {
         }
         if taken > 0 {
             self.publish(attachment);
-            if attachment.context(local).sleep.awaits_room() {
-                attachment.wake(local);
-            }
+            attachment.wake_for_room(local);
         }
         Ok(())
     }

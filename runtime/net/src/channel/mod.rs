@@ -3,6 +3,7 @@
 pub(crate) mod core;
 pub(crate) mod fork_check;
 pub(crate) mod handler_thread;
+pub(crate) mod handover;
 mod late_reads;
 pub(crate) mod lock;
 pub mod priority;
@@ -17,8 +18,8 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
 use std::thread::JoinHandle;
 
 use kumi_proto::SendError;
@@ -26,6 +27,7 @@ use kumi_proto::SendError;
 use crate::channel::core::{ChannelCore, Handler};
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::handler_thread::{HandlerWaitSet, start};
+use crate::channel::handover::Handover;
 use crate::channel::lock::DriveLock;
 use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::waker::ChannelWaker;
@@ -90,18 +92,11 @@ pub enum ChannelError {
 pub(crate) struct Shared<H> {
     core: UnsafeCell<ChannelCore<H>>,
     pub(crate) lock: DriveLock,
-    /// Times the main thread took the lock.
-    pub(crate) epoch: AtomicU64,
-    /// The handler sleeps without a tick because main has been waiting for long.
-    pub(crate) deep: AtomicBool,
-    /// Another thread has asked for service since the handler last served.
-    pub(crate) service_requested: AtomicBool,
+    pub(crate) handover: Handover,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
     pub(crate) wait_set: OnceLock<HandlerWaitSet>,
-    /// The handler thread serves the rings too, not only the socket.
-    pub(crate) rings: AtomicBool,
     /// In which process it was started.
     pub(crate) forks: ForkCheck,
     pub(crate) attachment: Attachment,
@@ -169,20 +164,7 @@ pub struct Guard<'c, H: Handler> {
 impl<H: Handler> Drop for Guard<'_, H> {
     fn drop(&mut self) {
         self.shared.lock.unlock_main();
-        // A kick that is missed here costs one long tick of the handler, see `thread`.
-        if self.shared.deep.load(Relaxed) {
-            self.shared.wake_deep();
-        }
-    }
-}
-
-impl<H> Shared<H> {
-    #[cold]
-    fn wake_deep(&self) {
-        self.deep.store(false, Relaxed);
-        if let Some(wait_set) = self.wait_set.get() {
-            wait_set.tick();
-        }
+        self.shared.handover.main_unlocked(self.shared.wait_set.get());
     }
 }
 
@@ -207,13 +189,10 @@ impl<H: Handler> Channel<H> {
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
             lock: DriveLock::default(),
-            epoch: AtomicU64::new(0),
-            deep: AtomicBool::new(false),
-            service_requested: AtomicBool::new(false),
+            handover: Handover::default(),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
             wait_set: OnceLock::new(),
-            rings: AtomicBool::new(false),
             forks: ForkCheck::watch().map_err(io_error("pthread_atfork"))?,
             attachment,
         });
@@ -250,12 +229,7 @@ impl<H: Handler> Channel<H> {
         if serve && self.thread.borrow().is_none() {
             self.start_thread()?;
         }
-        if self.shared.rings.swap(serve, SeqCst) != serve && serve {
-            // It may sleep for the socket only.
-            if let Some(wait_set) = self.shared.wait_set.get() {
-                wait_set.now();
-            }
-        }
+        self.shared.handover.set_serves_rings(serve, self.shared.wait_set.get());
         Ok(())
     }
 
@@ -301,7 +275,7 @@ impl<H: Handler> Channel<H> {
     pub(crate) fn lock_anyway(&self) -> Guard<'_, H> {
         let shared = &*self.shared;
         shared.lock.lock_main();
-        shared.epoch.store(shared.epoch.load(Relaxed) + 1, Relaxed);
+        shared.handover.main_locked();
         // SAFETY: the lock is held until the guard is dropped.
         let core = unsafe { shared.core() };
         Guard { shared, core }
@@ -324,7 +298,7 @@ impl<H: Handler> Channel<H> {
         if guard.core.armed {
             guard.core.armed = false;
             if let Some(wait_set) = shared.wait_set.get() {
-                wait_set.disarm(shared.rings.load(Relaxed));
+                wait_set.disarm(shared.handover.serves_rings());
             }
         }
         Ok(guard)

@@ -1,7 +1,6 @@
 //! Waker: has a channel served from a thread that does not drive it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crate::channel::Shared;
 use crate::channel::core::Handler;
@@ -47,9 +46,7 @@ impl<H: Handler> WakeTarget for Shared<H> {
         self.attachment.own().wake.mark(me);
         self.attachment.wake(me);
         if let Some(wait_set) = self.wait_set.get() {
-            // Before the alarm: the handler may be about to set it to another time.
-            self.service_requested.store(true, SeqCst);
-            wait_set.now();
+            self.handover.request(wait_set);
         }
     }
 

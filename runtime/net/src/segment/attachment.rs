@@ -272,27 +272,27 @@ impl Attachment {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Wakes a rank of this node if it sleeps. What it is to notice must have been written with
-    /// sequentially consistent order before.
+    /// Wakes a rank of this node if it sleeps. Write what it is to notice before, with sequentially
+    /// consistent order.
     #[inline]
     pub fn wake(&self, local: usize) {
-        let context = self.context(local);
-        if context.sleep.sleeps() {
-            self.ring_bell(local, context);
-        }
+        self.context(local).sleep.wake(|| self.ring_bell(local));
     }
 
-    #[cold]
-    fn ring_bell(&self, local: usize, context: &RankContext) {
-        if context.sleep.claim() {
-            let one = 1u64;
-            // A full eventfd (EAGAIN) rings already; there is no other failure.
-            // SAFETY: eight bytes are read from `one`.
-            unsafe { libc::write(self.bells[local].as_raw_fd(), (&raw const one).cast(), 8) };
-            // Threads without the channel's lock ring too.
-            let count = &self.own().counters[crate::segment::counters::Counter::Doorbells as usize];
-            count.fetch_add(1, Relaxed);
-        }
+    /// Wakes a rank of this node if it sleeps for room in a ring from which this rank has just consumed.
+    #[inline]
+    pub(crate) fn wake_for_room(&self, local: usize) {
+        self.context(local).sleep.wake_for_room(|| self.ring_bell(local));
+    }
+
+    fn ring_bell(&self, local: usize) {
+        let one = 1u64;
+        // A full eventfd (EAGAIN) rings already; there is no other failure.
+        // SAFETY: eight bytes are read from `one`.
+        unsafe { libc::write(self.bells[local].as_raw_fd(), (&raw const one).cast(), 8) };
+        // Threads without the channel's lock ring too.
+        let count = &self.own().counters[crate::segment::counters::Counter::Doorbells as usize];
+        count.fetch_add(1, Relaxed);
     }
 
     /// Adds to one of the own counters. Only the owner's threads write them, and each counter has

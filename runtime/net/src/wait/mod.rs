@@ -134,22 +134,25 @@ impl<H: Handler> Guard<'_, H> {
     /// when nothing did.
     pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
         let attachment = &self.shared.attachment;
-        if !waiting.satisfied(SeqCst) && !self.core.ring_hint(attachment) {
-            let until = match (self.core.deadline(), latest) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            attachment.count(Counter::Sleeps, 1);
-            tracepoints::sleep();
-            self.core.publish_all(attachment);
-            let bell = attachment.own_bell();
-            match &mut self.core.remote {
-                Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
-                // Without packets there are no deadlines.
-                None => drop(sys::wait_readable([bell])),
-            }
-        }
-        waiting.awake();
+        attachment.own().sleep.sleep_unless(
+            &mut *self.core,
+            |core| waiting.satisfied(SeqCst) || core.ring_hint(attachment),
+            |core| {
+                let until = match (core.deadline(), latest) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+                attachment.count(Counter::Sleeps, 1);
+                tracepoints::sleep();
+                core.publish_all(attachment);
+                let bell = attachment.own_bell();
+                match &mut core.remote {
+                    Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
+                    // Without packets there are no deadlines.
+                    None => drop(sys::wait_readable([bell])),
+                }
+            },
+        );
         waiting.since = 0;
         self.core.update_clock();
         // The cause may be at the socket, which is otherwise polled only now and then.
