@@ -2,7 +2,7 @@
 //! and by queues in the network.
 
 use crate::Micros;
-use crate::queueing_delay::{Delay, Verdict};
+use crate::queueing_delay::{DelayMonitor, QueueVerdict};
 
 /// Least window, in packets.
 const LEAST: u32 = 2;
@@ -11,7 +11,7 @@ const NEAR: u32 = 1 << 16;
 
 /// Congestion window of one peer, in packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Congestion {
+pub(crate) struct CongestionWindow {
     window: u32,
     threshold: u32,
     most: u32,
@@ -21,12 +21,12 @@ pub(crate) struct Congestion {
     before: u32,
     /// Losses of packets transmitted before this transmission belong to the reduction already made.
     recovery: u32,
-    delay: Delay,
+    delay: DelayMonitor,
     /// The last round found too long a queue to grow.
     hold: bool,
 }
 
-impl Congestion {
+impl CongestionWindow {
     pub(crate) fn new(initial: u32, most: u32) -> Self {
         let window = initial.clamp(LEAST, most);
         Self {
@@ -36,7 +36,7 @@ impl Congestion {
             credit: 0,
             before: window,
             recovery: 0,
-            delay: Delay::new(),
+            delay: DelayMonitor::new(),
             hold: false,
         }
     }
@@ -79,14 +79,14 @@ impl Congestion {
         else {
             return;
         };
-        self.hold = matches!(verdict, Verdict::Enough | Verdict::TooMuch(_));
+        self.hold = matches!(verdict, QueueVerdict::Enough | QueueVerdict::TooMuch(_));
         match verdict {
             // Below the threshold it grows with each ack as it is.
-            Verdict::Free(add) if self.window >= self.threshold => {
+            QueueVerdict::Free(add) if self.window >= self.threshold => {
                 self.window = self.window.saturating_add(add).min(self.most);
             }
-            Verdict::Free(_) | Verdict::Some | Verdict::Enough => {}
-            Verdict::TooMuch(permille) => {
+            QueueVerdict::Free(_) | QueueVerdict::Some | QueueVerdict::Enough => {}
+            QueueVerdict::TooMuch(permille) => {
                 // Rounded, not cut: small windows would shrink more than large ones.
                 let keep = (u64::from(self.window) * u64::from(1_000 - permille) + 500) / 1_000;
                 self.window = short(keep).max(LEAST);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn grows_fast_then_slowly_and_never_above_the_most() {
-        let mut c = Congestion::new(4, 64);
+        let mut c = CongestionWindow::new(4, 64);
         c.acked(4);
         assert_eq!(c.window(), 8);
         c.lost(0, 9);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn halves_once_per_round_trip_and_keeps_two() {
-        let mut c = Congestion::new(32, 128);
+        let mut c = CongestionWindow::new(32, 128);
         c.lost(0, 32);
         c.lost(5, 33);
         assert_eq!(c.window(), 16);

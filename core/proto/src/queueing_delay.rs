@@ -24,7 +24,7 @@ const LEAST_CUT: u32 = 125;
 
 /// What a round says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum QueueVerdict {
     /// Nothing queues: the window may grow by so many packets.
     Free(u32),
     /// Some queue: the window may grow by one packet.
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
 /// Round trips of one peer, in microseconds, round by round. A round lasts until a packet is acked that
 /// was sent after it began.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delay {
+pub(crate) struct DelayMonitor {
     /// Shortest round trip of these and of the rounds before.
     base: [u32; 2],
     rounds: u16,
@@ -60,7 +60,7 @@ pub(crate) struct Delay {
     saturated: bool,
 }
 
-impl Delay {
+impl DelayMonitor {
     pub(crate) const fn new() -> Self {
         Self {
             base: [u32::MAX; 2],
@@ -102,7 +102,7 @@ impl Delay {
         window: u32,
         target: u32,
         held: bool,
-    ) -> Option<Verdict> {
+    ) -> Option<QueueVerdict> {
         self.least = self.least.min(sample);
         self.sum = self.sum.saturating_add(sample);
         self.count += 1;
@@ -136,22 +136,22 @@ impl Delay {
     }
 }
 
-fn verdict(queue: u32, mean: u32, target: u32, window: u32, believed: bool) -> Verdict {
+fn verdict(queue: u32, mean: u32, target: u32, window: u32, believed: bool) -> QueueVerdict {
     if queue > target {
         if !believed {
-            return Verdict::Enough;
+            return QueueVerdict::Enough;
         }
         // As Swift: the more above, the more, at most by half; and at least by so much that flows become
         // equal in good time.
         let permille = u64::from(queue - target) * 500 / u64::from(queue);
-        return Verdict::TooMuch((permille as u32).max(LEAST_CUT));
+        return QueueVerdict::TooMuch((permille as u32).max(LEAST_CUT));
     }
     if queue >= target / 2 {
-        return Verdict::Some;
+        return QueueVerdict::Some;
     }
     // What adds an eighth of the target to the queue.
     let add = u64::from(window) * u64::from(target) / (8 * u64::from(mean.max(1)));
-    Verdict::Free((add as u32).clamp(1, window))
+    QueueVerdict::Free((add as u32).clamp(1, window))
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     /// One round of packets that all take `sample` microseconds.
-    fn round(delay: &mut Delay, at: &mut u32, sample: u32) -> Option<Verdict> {
+    fn round(delay: &mut DelayMonitor, at: &mut u32, sample: u32) -> Option<QueueVerdict> {
         delay.limited();
         *at += 10;
         delay.sample(sample, *at - 1, *at, 100, 500, false)
@@ -167,27 +167,27 @@ mod tests {
 
     #[test]
     fn a_round_that_is_slow_once_is_no_congestion() {
-        let (mut delay, mut at) = (Delay::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
         for _ in 0..20 {
-            assert_eq!(round(&mut delay, &mut at, 100), Some(Verdict::Free(62)));
-            assert_eq!(round(&mut delay, &mut at, 9_000), Some(Verdict::Enough));
+            assert_eq!(round(&mut delay, &mut at, 100), Some(QueueVerdict::Free(62)));
+            assert_eq!(round(&mut delay, &mut at, 9_000), Some(QueueVerdict::Enough));
         }
     }
 
     #[test]
     fn a_queue_that_stays_shrinks_the_window_by_its_length() {
-        let (mut delay, mut at) = (Delay::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
         round(&mut delay, &mut at, 100);
-        assert_eq!(round(&mut delay, &mut at, 400), Some(Verdict::Some));
+        assert_eq!(round(&mut delay, &mut at, 400), Some(QueueVerdict::Some));
         assert!(delay.saturated());
         round(&mut delay, &mut at, 700);
-        assert_eq!(round(&mut delay, &mut at, 700), Some(Verdict::TooMuch(125)));
-        assert_eq!(round(&mut delay, &mut at, 100_000), Some(Verdict::TooMuch(497)));
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::TooMuch(125)));
+        assert_eq!(round(&mut delay, &mut at, 100_000), Some(QueueVerdict::TooMuch(497)));
     }
 
     #[test]
     fn a_round_counts_as_a_whole_and_only_if_the_window_was_full() {
-        let (mut delay, mut at) = (Delay::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
         round(&mut delay, &mut at, 100);
         assert_eq!(delay.sample(5_000, at - 1, at + 1, 100, 500, false), None, "the round goes on");
         assert_eq!(delay.sample(150, at, at + 2, 100, 500, false), None, "nothing waited");
@@ -196,27 +196,27 @@ mod tests {
 
     #[test]
     fn who_holds_back_learns_the_shortest_round_trip() {
-        let (mut delay, mut at) = (Delay::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
         // Came when others had filled the queue.
-        assert_eq!(round(&mut delay, &mut at, 600), Some(Verdict::Free(10)));
-        assert_eq!(round(&mut delay, &mut at, 700), Some(Verdict::Free(8)));
+        assert_eq!(round(&mut delay, &mut at, 600), Some(QueueVerdict::Free(10)));
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Free(8)));
         assert!(delay.standing());
         assert_eq!(delay.sample(100, at, at + 1, 1, 500, true), None);
         assert!(delay.standing(), "it still is, when nobody holds back");
         at += 1;
         assert_eq!(round(&mut delay, &mut at, 300), None);
-        assert_eq!(round(&mut delay, &mut at, 700), Some(Verdict::Enough));
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Enough));
         assert!(holds(0, 500) && holds(1_499, 500) && holds(131_072, 500));
         assert!(!holds(1_500, 500) && !holds(131_071, 500) && !holds(0, 0));
     }
 
     #[test]
     fn a_longer_path_is_believed_in_the_end() {
-        let (mut delay, mut at) = (Delay::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
         round(&mut delay, &mut at, 100);
         for _ in 0..2 * FORGET {
             round(&mut delay, &mut at, 3_000);
         }
-        assert_eq!(round(&mut delay, &mut at, 3_000), Some(Verdict::Free(2)));
+        assert_eq!(round(&mut delay, &mut at, 3_000), Some(QueueVerdict::Free(2)));
     }
 }

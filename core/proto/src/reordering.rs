@@ -10,7 +10,7 @@ const CLEAN: u8 = 16;
 
 /// What is expected of the path to one peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reorder {
+pub(crate) struct ReorderingEstimate {
     threshold: u16,
     /// Losses since the last needless resend.
     clean: u8,
@@ -20,7 +20,7 @@ pub(crate) struct Reorder {
     margin: u32,
 }
 
-impl Reorder {
+impl ReorderingEstimate {
     pub(crate) const fn new() -> Self {
         Self { threshold: LEAST, clean: 0, suspect: false, margin: 0 }
     }
@@ -36,7 +36,7 @@ impl Reorder {
     }
 
     /// Packets were taken as lost.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn on_loss(&mut self) {
         self.suspect = true;
         if self.threshold == LEAST && self.margin == 0 {
             return;
@@ -52,7 +52,12 @@ impl Reorder {
     /// The peer got a packet twice; whether a needless resend may be the cause. From now on packets may
     /// overtake each other twice as far as before: up to `window` transmissions, and up to `longest`
     /// microseconds.
-    pub(crate) fn twice(&mut self, round_trip: Micros, longest: Micros, window: usize) -> bool {
+    pub(crate) fn on_duplicate(
+        &mut self,
+        round_trip: Micros,
+        longest: Micros,
+        window: usize,
+    ) -> bool {
         if !self.suspect {
             return false;
         }
@@ -72,30 +77,30 @@ mod tests {
 
     #[test]
     fn grows_with_needless_resends_up_to_the_bounds() {
-        let mut reorder = Reorder::new();
-        assert!(!reorder.twice(100, 1_000, 128), "nothing was sent again");
+        let mut reorder = ReorderingEstimate::new();
+        assert!(!reorder.on_duplicate(100, 1_000, 128), "nothing was sent again");
         assert_eq!((reorder.threshold(), reorder.margin()), (3, 0));
         for (threshold, margin) in [(6, 25), (12, 50), (24, 100), (48, 200), (96, 400), (128, 800)]
         {
-            reorder.lost();
-            assert!(reorder.twice(100, 1_000, 128));
+            reorder.on_loss();
+            assert!(reorder.on_duplicate(100, 1_000, 128));
             assert_eq!((reorder.threshold(), reorder.margin()), (threshold, margin));
         }
-        reorder.lost();
-        reorder.twice(100, 1_000, 128);
+        reorder.on_loss();
+        reorder.on_duplicate(100, 1_000, 128);
         assert_eq!((reorder.threshold(), reorder.margin()), (128, 1_000));
     }
 
     #[test]
     fn is_forgotten_after_losses_that_were_some() {
-        let mut reorder = Reorder::new();
-        reorder.lost();
-        reorder.twice(100, 1_000, 128);
-        reorder.lost();
-        reorder.twice(100, 1_000, 128);
+        let mut reorder = ReorderingEstimate::new();
+        reorder.on_loss();
+        reorder.on_duplicate(100, 1_000, 128);
+        reorder.on_loss();
+        reorder.on_duplicate(100, 1_000, 128);
         for _ in 0..2 * CLEAN {
             assert!(reorder.threshold() > 3 && reorder.margin() > 0);
-            reorder.lost();
+            reorder.on_loss();
         }
         assert_eq!((reorder.threshold(), reorder.margin()), (3, 0));
     }

@@ -4,7 +4,7 @@ use crate::{Config, Micros};
 
 /// Smoothed round trip, its variation, and the back-off.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rtt {
+pub(crate) struct RetransmissionTimeout {
     /// Eight times the smoothed round trip; 0 before the first sample.
     srtt_8: u32,
     /// Four times the mean deviation.
@@ -18,7 +18,7 @@ const LONGEST: u64 = 60_000_000;
 /// A sample counts as at most this many timeouts.
 const AT_MOST: u64 = 4;
 
-impl Rtt {
+impl RetransmissionTimeout {
     /// Takes a sample (RFC 6298, 2.2 and 2.3, with alpha = 1/8 and beta = 1/4).
     ///
     /// It counts as at most [`AT_MOST`] timeouts: a peer that was stopped is not a longer path.
@@ -54,7 +54,7 @@ impl Rtt {
     }
 
     /// The timeout now, back-off included.
-    pub(crate) fn rto(&self, config: &Config) -> Micros {
+    pub(crate) fn timeout(&self, config: &Config) -> Micros {
         (self.base(config) << self.backoff).min(config.max_rto)
     }
 
@@ -81,70 +81,76 @@ mod tests {
     #[test]
     fn before_a_sample_the_initial_timeout_holds() {
         let config = Config::default();
-        assert_eq!(Rtt::default().rto(&config), config.initial_rto);
-        assert_eq!(Rtt::default().smoothed(), None);
+        assert_eq!(RetransmissionTimeout::default().timeout(&config), config.initial_rto);
+        assert_eq!(RetransmissionTimeout::default().smoothed(), None);
     }
 
     #[test]
     fn first_sample_as_the_standard_says() {
         let config = Config { min_rto: 1_000, ..Config::default() };
-        let mut rtt = Rtt::default();
-        rtt.sample(8_000, &config);
+        let mut retransmission = RetransmissionTimeout::default();
+        retransmission.sample(8_000, &config);
         // SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
-        assert_eq!(rtt.smoothed(), Some(8_000));
-        assert_eq!(rtt.rto(&config), 8_000 + 4 * 4_000);
+        assert_eq!(retransmission.smoothed(), Some(8_000));
+        assert_eq!(retransmission.timeout(&config), 8_000 + 4 * 4_000);
     }
 
     #[test]
     fn steady_samples_approach_the_least_timeout() {
         let config = Config::default();
-        let mut rtt = Rtt::default();
+        let mut retransmission = RetransmissionTimeout::default();
         for _ in 0..100 {
-            rtt.sample(100, &config);
+            retransmission.sample(100, &config);
         }
-        assert_eq!(rtt.rto(&config), config.min_rto);
-        assert_eq!(rtt.smoothed(), Some(100));
+        assert_eq!(retransmission.timeout(&config), config.min_rto);
+        assert_eq!(retransmission.smoothed(), Some(100));
     }
 
     #[test]
     fn back_off_doubles_up_to_the_bound_and_ends_with_progress() {
         let config = Config::default();
-        let mut rtt = Rtt::default();
-        rtt.sample(100, &config);
-        let base = rtt.rto(&config);
-        rtt.back_off();
-        assert_eq!(rtt.rto(&config), 2 * base);
+        let mut retransmission = RetransmissionTimeout::default();
+        retransmission.sample(100, &config);
+        let base = retransmission.timeout(&config);
+        retransmission.back_off();
+        assert_eq!(retransmission.timeout(&config), 2 * base);
         for _ in 0..200 {
-            rtt.back_off();
+            retransmission.back_off();
         }
-        assert_eq!(rtt.rto(&config), config.max_rto);
-        rtt.progress();
-        assert_eq!(rtt.rto(&config), base);
+        assert_eq!(retransmission.timeout(&config), config.max_rto);
+        retransmission.progress();
+        assert_eq!(retransmission.timeout(&config), base);
     }
 
     #[test]
     fn a_wait_is_remembered_for_a_while_and_counts_as_four_timeouts_at_most() {
         let config = Config::default();
-        let mut rtt = Rtt::default();
-        let samples = |rtt: &mut Rtt, count| (0..count).for_each(|_| rtt.sample(100, &config));
-        samples(&mut rtt, 100);
-        rtt.sample(6_000, &config);
-        samples(&mut rtt, 16);
-        assert!(rtt.rto(&config) > config.min_rto);
-        samples(&mut rtt, 16);
-        assert_eq!(rtt.rto(&config), config.min_rto);
-        rtt.sample(10_000_000, &config);
-        assert!(rtt.rto(&config) < 5 * config.min_rto, "{}", rtt.rto(&config));
+        let mut retransmission = RetransmissionTimeout::default();
+        let samples = |retransmission: &mut RetransmissionTimeout, count| {
+            (0..count).for_each(|_| retransmission.sample(100, &config))
+        };
+        samples(&mut retransmission, 100);
+        retransmission.sample(6_000, &config);
+        samples(&mut retransmission, 16);
+        assert!(retransmission.timeout(&config) > config.min_rto);
+        samples(&mut retransmission, 16);
+        assert_eq!(retransmission.timeout(&config), config.min_rto);
+        retransmission.sample(10_000_000, &config);
+        assert!(
+            retransmission.timeout(&config) < 5 * config.min_rto,
+            "{}",
+            retransmission.timeout(&config)
+        );
     }
 
     #[test]
     fn absurd_samples_do_not_overflow() {
         let config = Config::default();
-        let mut rtt = Rtt::default();
+        let mut retransmission = RetransmissionTimeout::default();
         for sample in [u64::MAX, 0, u64::MAX, 1, 0, 0] {
-            rtt.sample(sample, &config);
-            let rto = rtt.rto(&config);
-            assert!((config.min_rto..=config.max_rto).contains(&rto));
+            retransmission.sample(sample, &config);
+            let timeout = retransmission.timeout(&config);
+            assert!((config.min_rto..=config.max_rto).contains(&timeout));
         }
     }
 }

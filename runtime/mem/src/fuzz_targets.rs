@@ -4,15 +4,15 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 
-use kumi_net::{Delivery, Handler, Place};
+use kumi_net::{Attachment, Delivery, Handler};
 use kumi_proto::frame::{
     Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, Width, WindowKey,
 };
 
 use crate::engine::Engine;
 use crate::fifo::queue::{ALIGNMENT, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Queue, need};
-use crate::window::key::Random;
-use crate::window::table::{Memory, Rights};
+use crate::window::key::RandomSource;
+use crate::window::table::{Rights, WindowMemory};
 
 /// Bytes of each window.
 const WINDOW: usize = 1024;
@@ -21,9 +21,9 @@ const QUEUES: [(u64, u64, bool); 2] = [(256, 64, false), (576, 128, true)];
 const BOUND: usize = 4_000;
 
 /// The input, byte by byte; zeros when it is used up.
-struct Bytes<'i>(&'i [u8]);
+struct InputReader<'i>(&'i [u8]);
 
-impl<'i> Bytes<'i> {
+impl<'i> InputReader<'i> {
     fn next(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -57,7 +57,7 @@ impl<'i> Bytes<'i> {
 }
 
 /// A list of pieces, and what a put has for them: mostly as many bytes as they have together.
-fn pieces(input: &mut Bytes<'_>) -> (Vec<u8>, Vec<u8>) {
+fn pieces(input: &mut InputReader<'_>) -> (Vec<u8>, Vec<u8>) {
     let (mut list, mut bytes) = (Vec::new(), usize::from(input.next() == 255));
     for _ in 0..input.next() % 6 {
         let (distance, length) = (input.number() as u32, input.number() as u32);
@@ -68,7 +68,11 @@ fn pieces(input: &mut Bytes<'_>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Frames with a list of pieces, or for many ranks: mostly ones that there are.
-fn list_frame(kind: u8, input: &mut Bytes<'_>, (window, offset): (WindowKey, u64)) -> Vec<u8> {
+fn list_frame(
+    kind: u8,
+    input: &mut InputReader<'_>,
+    (window, offset): (WindowKey, u64),
+) -> Vec<u8> {
     let (token, last, signal) = (input.number(), input.bit(), input.bit());
     let notify = input.bit().then(|| input.number() as u32);
     let (list, bytes) = pieces(input);
@@ -110,7 +114,7 @@ fn list_frame(kind: u8, input: &mut Bytes<'_>, (window, offset): (WindowKey, u64
 }
 
 /// A frame of any kind with such numbers; small ones for a window name one of these.
-fn frame(input: &mut Bytes<'_>, windows: &[Memory; 4]) -> Vec<u8> {
+fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
     let kind = input.next() % 22;
     let (token, offset, stride) = (input.number(), input.number(), input.number());
     let (number, last, wait) = (input.number(), input.bit(), input.bit());
@@ -153,16 +157,16 @@ fn frame(input: &mut Bytes<'_>, windows: &[Memory; 4]) -> Vec<u8> {
 
 /// Windows of a rank alone, between bytes that nobody may write: with all rights, a FIFO and a port; with that
 /// to atomics only; with none; and one with all rights in the memory that is given.
-fn rank(lent: &mut [u64]) -> (Place, Engine, [Memory; 4]) {
-    let place = Place::singleton(1 << 20).expect("memory");
-    let mut engine = Engine::new(BOUND, place.arena_bytes(), Random::Seeded(5));
+fn rank(lent: &mut [u64]) -> (Attachment, Engine, [WindowMemory; 4]) {
+    let attachment = Attachment::singleton(1 << 20).expect("memory");
+    let mut engine = Engine::new(BOUND, attachment.arena_bytes(), RandomSource::Seeded(5));
     let none = Rights { write: false, read: false, atomic: false };
     let rights = [Rights::ALL, Rights { atomic: true, ..none }, none];
     let [open, atomic, none] =
-        rights.map(|rights| engine.windows.create(&place, WINDOW, rights).expect("room"));
+        rights.map(|rights| engine.windows.create(&attachment, WINDOW, rights).expect("room"));
     let own = lent.as_mut_ptr().cast();
     // SAFETY: the caller uses the memory only when the engine has gone.
-    let own = unsafe { engine.windows.lend(&place, own, size_of_val(lent), Rights::ALL) };
+    let own = unsafe { engine.windows.lend(&attachment, own, size_of_val(lent), Rights::ALL) };
     let pieces = [open, atomic, none, own.expect("a slot")];
     for piece in &pieces {
         engine.windows.know(piece.key, [piece.key].into());
@@ -173,23 +177,23 @@ fn rank(lent: &mut [u64]) -> (Place, Engine, [Memory; 4]) {
         queue.open(if signal { MARK_SIGNAL } else { MARK_FIFO }, 3);
         drop(engine.fifos.add((pieces[0].key, offset), queue, capacity, signal, 3).expect("free"));
     }
-    (place, engine, pieces)
+    (attachment, engine, pieces)
 }
 
 /// Frames of a rank that keeps to no rule, for a rank with windows, a FIFO and a port: no panic, answers that are
 /// frames, bounded memory, and nothing written where nobody may write. How many were no fault.
 pub fn engine(input: &[u8]) -> usize {
-    let mut input = Bytes(input);
+    let mut input = InputReader(input);
     let mut lent = [GUARD; WINDOW / 8 + 2 * GUARDS];
-    let (place, mut engine, pieces) = rank(&mut lent[GUARDS..][..WINDOW / 8]);
-    let arena = place.arena(0);
+    let (attachment, mut engine, pieces) = rank(&mut lent[GUARDS..][..WINDOW / 8]);
+    let arena = attachment.arena(0);
     let (mut good, mut frames) = (0, 0);
     while !input.0.is_empty() && frames < 200 {
         frames += 1;
         let bytes = frame(&mut input, &pieces);
         // A job of one has no other ranks; its own number is as good.
         engine.fault = None;
-        let delivery = engine.frame(&place, 0, &bytes);
+        let delivery = engine.frame(&attachment, 0, &bytes);
         good += usize::from(engine.fault.is_none() && delivery == Delivery::Taken);
         if input.next() % 4 > 0 {
             let mut room = usize::from(input.next());
@@ -229,7 +233,7 @@ const GUARDS: usize = 64;
 /// A FIFO in memory that holds the input: positions, waiting ranks, records. Appends and takes then: errors or
 /// records that fit, never a panic, nothing outside is touched.
 pub fn queue(input: &[u8]) {
-    let mut input = Bytes(input);
+    let mut input = InputReader(input);
     let capacity = 8 * (2 + u64::from(input.next() % 38));
     let words = (OVERHEAD + capacity as usize) / 8;
     let mut memory = vec![GUARD; words + 2 * ALIGNMENT / 8];
@@ -274,7 +278,7 @@ pub fn queue(input: &[u8]) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Bytes, Frame, WINDOW, frame, rank};
+    use super::{Frame, InputReader, WINDOW, frame, rank};
 
     /// Inputs that look random, the same in every run (splitmix64).
     fn inputs(mut seed: u64, count: usize, most: u64) -> impl Iterator<Item = Vec<u8>> {
@@ -290,11 +294,11 @@ mod tests {
 
     #[test]
     fn frames_of_all_kinds_are_made() {
-        let (place, _, pieces) = rank(&mut [0; WINDOW / 8]);
-        let made = inputs(3, 4_000, 300).map(|input| frame(&mut Bytes(&input), &pieces));
+        let (attachment, _, pieces) = rank(&mut [0; WINDOW / 8]);
+        let made = inputs(3, 4_000, 300).map(|input| frame(&mut InputReader(&input), &pieces));
         let good = made.filter(|bytes| Frame::decode(bytes).is_ok());
         assert_eq!(good.map(|bytes| bytes[0]).collect::<BTreeSet<_>>().len(), 20);
-        drop(place);
+        drop(attachment);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! `kumi-mem` gives them a meaning.
 //!
 //! * [`segment`], [`launch`]: what the node's daemon needs.
-//! * [`Place`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
+//! * [`Attachment`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
 //!   main thread while it waits or sends, otherwise the handler thread.
 //!
 //! Linux only.
@@ -23,13 +23,13 @@ pub mod tracepoints;
 mod wait;
 mod wire;
 
-pub use channel::core::{Answers, Handler};
-pub use channel::handler_thread::quiet_thread;
+pub use channel::core::{AnswerSender, Handler};
+pub use channel::handler_thread::spawn_without_signals;
 pub use channel::priority::{self, HandlerSetting, Policy, Priority};
-pub use channel::waker::Nudge;
-pub use channel::{Channel, ChannelError, Guard, Settings};
+pub use channel::waker::ChannelWaker;
+pub use channel::{Channel, ChannelError, ChannelSettings, Guard};
 pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, SealKey, frame};
-pub use segment::attachment::{AttachError, Place};
+pub use segment::attachment::{AttachError, Attachment};
 pub use segment::{counters, launch, layout};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;

@@ -17,7 +17,7 @@ impl Endpoint {
             self.shared.closed = true;
             self.wake_all();
         }
-        self.hurry_acks();
+        self.send_delayed_acks();
     }
 
     /// The channel is closed by [`Self::quiesce`].
@@ -42,7 +42,7 @@ impl Endpoint {
         for &rank in &self.rings {
             if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
                 peer.sender.resume(now, &self.shared);
-                super::list(peer, rank, &mut self.listed, &mut self.deadline);
+                super::note_deadline(peer, rank, &mut self.listed, &mut self.deadline);
             }
         }
         self.wake_all();

@@ -2,7 +2,7 @@
 //! not acked in time.
 
 use super::{Endpoint, SendError};
-use crate::peer::Rest;
+use crate::peer::LentPart;
 use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
 use core::ops::Range;
@@ -40,7 +40,7 @@ impl Endpoint {
             let (start, behind) = room.split_at_mut(header.len());
             start.copy_from_slice(header);
             behind[..copied].copy_from_slice(&data[..copied]);
-            let rest = Rest { place: place + copied as u64, bytes: data.len() - copied };
+            let rest = LentPart { place: place + copied as u64, bytes: data.len() - copied };
             (header.len() + copied, rest)
         })
     }

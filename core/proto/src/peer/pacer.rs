@@ -8,14 +8,14 @@ const QUANTUM: Micros = 100;
 
 /// When the next run may leave, while the network is saturated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct Pacer {
     /// What has left may have left by then, at the pace.
     pub(super) paid: Micros,
     /// Something waits for that.
     pub(super) wake: Micros,
 }
 
-impl Pace {
+impl Pacer {
     pub(super) const fn new() -> Self {
         Self { paid: 0, wake: NEVER }
     }
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_window_leaves_in_four_fifths_of_a_round_trip() {
-        let mut pace = Pace::new();
+        let mut pace = Pacer::new();
         let (window, round_trip) = (50, 1_000);
         let (mut now, mut sent) = (10_000, 0);
         pace.paid = now;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn who_is_late_catches_up_for_a_round_trip_at_most() {
-        let mut pace = Pace::new();
+        let mut pace = Pacer::new();
         pace.left(50_000, 10, 10, 1_000);
         assert_eq!(pace.paid, 49_800);
         assert_eq!(pace.budget(50_000, 10, 1_000), 1);

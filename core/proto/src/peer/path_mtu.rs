@@ -11,7 +11,7 @@ const DOUBLINGS: u8 = 6;
 /// What is known of the path to a peer. *Long* packets are those longer than `safe_datagram` that are
 /// sent to arrive whole.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
+pub(super) struct PathMtu {
     /// Long packets vanish on the way; they are tried again then. [`NEVER`]: they do not.
     retry_at: Micros,
     /// Bytes of the longest datagram that arrives whole, as the wire has told.
@@ -22,7 +22,7 @@ pub(super) struct Path {
     holes: u8,
 }
 
-impl Path {
+impl PathMtu {
     pub(super) fn new(config: &Config) -> Self {
         // `max_datagram` is at most 65,507.
         let told = u16::try_from(config.max_datagram).unwrap_or(u16::MAX);
@@ -30,25 +30,25 @@ impl Path {
     }
 
     /// Bytes of the longest datagram that is taken to arrive whole.
-    pub(super) fn carries(&self, config: &Config) -> usize {
+    pub(super) fn whole_datagram(&self, config: &Config) -> usize {
         let told = usize::from(self.told);
         if self.retry_at == NEVER { told } else { told.min(config.safe_datagram) }
     }
 
     /// Bytes of the longest datagram to cut for it.
-    pub(super) fn limit(&self, config: &Config) -> usize {
-        self.carries(config).max(config.least_datagram.min(config.max_datagram))
+    pub(super) fn datagram_limit(&self, config: &Config) -> usize {
+        self.whole_datagram(config).max(config.least_datagram.min(config.max_datagram))
     }
 
     /// The wire has told.
-    pub(super) fn tell(&mut self, datagram: usize, config: &Config) {
+    pub(super) fn set(&mut self, datagram: usize, config: &Config) {
         let bounded = datagram.clamp(64, config.max_datagram);
         self.told = u16::try_from(bounded).unwrap_or(u16::MAX);
     }
 
     /// A packet of this many bytes is sent to arrive whole, and might not for its length.
     pub(super) fn is_long(&self, bytes: usize, config: &Config) -> bool {
-        bytes > config.safe_datagram && bytes <= self.carries(config)
+        bytes > config.safe_datagram && bytes <= self.whole_datagram(config)
     }
 
     /// A long packet has arrived.

@@ -2,11 +2,11 @@
 
 use super::NEVER;
 use crate::Micros;
-use crate::wire::{ACK_NOW, Header, Kind};
+use crate::wire::{ACK_NOW, Header, PacketKind};
 
 /// Probes: numbers sent and answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
+pub(super) struct ProbeState {
     pub(super) due: bool,
     /// One is due then, unless something happens before.
     pub(super) later: Micros,
@@ -23,7 +23,7 @@ pub(super) struct Probe {
     pub(super) last_mark: u32,
 }
 
-impl Probe {
+impl ProbeState {
     pub(super) const fn new() -> Self {
         Self {
             due: false,
@@ -44,7 +44,7 @@ impl Probe {
 
     /// The number of the probe that a packet with ECHO answers.
     pub(super) fn number(&self, header: &Header) -> u32 {
-        if header.kind != Kind::Data {
+        if header.kind != PacketKind::Data {
             return header.sequence;
         }
         // The last one sent with this lowest byte.

@@ -6,7 +6,7 @@ use alloc::vec;
 
 /// What is known of a packet in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PacketState {
     /// Not sent yet.
     Queued,
     /// Sent, not known to have arrived.
@@ -19,14 +19,14 @@ pub(super) enum State {
 
 /// The part of a packet that does not lie in the ring: its caller's, until it is acked or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct LentPart {
     /// Where it is, as the caller says.
     pub(crate) place: u64,
     /// 0: all of the packet is in the ring.
     pub(crate) bytes: usize,
 }
 
-impl Rest {
+impl LentPart {
     /// Everything is in the ring.
     pub(crate) const NONE: Self = Self { place: 0, bytes: 0 };
 }
@@ -43,7 +43,7 @@ pub(super) struct Slot {
     pub(super) head: u16,
     /// Where the rest lies.
     pub(super) place: u64,
-    pub(super) state: State,
+    pub(super) state: PacketState,
     /// How often it was sent again. Then it gives no round trip (Karn).
     pub(super) resends: u8,
 }
@@ -62,12 +62,12 @@ impl Slot {
 
 /// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct SendRing {
     pub(super) bytes: Box<[u8]>,
     pub(super) slots: Box<[Slot]>,
 }
 
-impl Ring {
+impl SendRing {
     pub(crate) fn new(config: &Config) -> Box<Self> {
         let slot = Slot {
             sent_at: 0,
@@ -75,7 +75,7 @@ impl Ring {
             length: 0,
             head: 0,
             place: 0,
-            state: State::Queued,
+            state: PacketState::Queued,
             resends: 0,
         };
         Box::new(Self {

@@ -16,7 +16,7 @@ pub(crate) mod scalar;
 use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
 use crate::context::Context;
 use crate::error::Error;
-use crate::message::mailbox::{Received, Source, Tag, Wanted};
+use crate::message::mailbox::{MatchPattern, MessageStatus, Source, Tag};
 
 const BARRIER: i32 = -1;
 const BROADCAST: i32 = -2;
@@ -25,8 +25,8 @@ const ALLREDUCE: i32 = -4;
 const GATHER: i32 = -5;
 const ALLTOALL: i32 = -6;
 const WORDS: i32 = -7;
-fn wanted(from: u32, tag: i32) -> Wanted {
-    Wanted { from: Source::Rank(from), tag: Tag::Is(tag) }
+fn wanted(from: u32, tag: i32) -> MatchPattern {
+    MatchPattern { from: Source::Rank(from), tag: Tag::Is(tag) }
 }
 
 fn same_length(what: &'static str, given: usize, needed: usize) -> Result<(), Error> {
@@ -258,7 +258,7 @@ impl Context {
 }
 
 /// What was received must be as long as this rank expects, or the ranks' lengths differ.
-fn exact(received: Result<Received, Error>, needed: usize) -> Result<(), Error> {
+fn exact(received: Result<MessageStatus, Error>, needed: usize) -> Result<(), Error> {
     let given = match received {
         Ok(received) => received.len,
         Err(Error::Truncated { needed }) => needed,

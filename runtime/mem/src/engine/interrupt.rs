@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::Duration;
 
-use kumi_net::{Guard, Nudge, Wait, quiet_thread};
+use kumi_net::{ChannelWaker, Guard, Wait, spawn_without_signals};
 
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::Error;
 
 /// What the program wants to be asked, and the thread that sees to it.
-pub(crate) struct Interrupts {
+pub(crate) struct InterruptHook {
     ask: Box<dyn Fn() -> bool + Send>,
-    shared: Arc<Shared>,
+    shared: Arc<InterruptState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InterruptState {
     /// Goes up when a call begins to drive the channel and when it ends: odd meanwhile.
     calls: AtomicU64,
     /// The call is to ask.
@@ -57,13 +57,13 @@ impl Context {
         if self.interrupts.get().is_some() {
             return Ok(());
         }
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<InterruptState>::default();
         let body = {
-            let (shared, nudge) = (Arc::clone(&shared), self.channel.nudge());
-            move || remind(&shared, &nudge, every)
+            let (shared, waker) = (Arc::clone(&shared), self.channel.waker());
+            move || remind(&shared, &waker, every)
         };
-        let thread = Some(quiet_thread("kumi-ask", body)?);
-        self.interrupts.get_or_init(|| Interrupts { ask: Box::new(ask), shared, thread });
+        let thread = Some(spawn_without_signals("kumi-ask", body)?);
+        self.interrupts.get_or_init(|| InterruptHook { ask: Box::new(ask), shared, thread });
         Ok(())
     }
 
@@ -95,10 +95,10 @@ impl Context {
             }
             attempt(guard)
         };
-        let Some(Interrupts { ask, shared, .. }) = self.interrupts.get() else {
+        let Some(InterruptHook { ask, shared, .. }) = self.interrupts.get() else {
             return self.channel.wait(wait, attempt);
         };
-        let _call = Call::begin(&shared.calls);
+        let _call = ActiveCall::begin(&shared.calls);
         loop {
             let done = self.channel.wait(wait, |guard| match attempt(guard)? {
                 Some(result) => Ok(Some(Some(result))),
@@ -116,42 +116,42 @@ impl Context {
 }
 
 /// While it lives a call drives the channel.
-struct Call<'s>(&'s AtomicU64);
+struct ActiveCall<'s>(&'s AtomicU64);
 
-impl Call<'_> {
-    fn begin(calls: &AtomicU64) -> Call<'_> {
+impl ActiveCall<'_> {
+    fn begin(calls: &AtomicU64) -> ActiveCall<'_> {
         calls.store(calls.load(Relaxed) + 1, Release);
-        Call(calls)
+        ActiveCall(calls)
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
         // Written by this thread only.
         self.0.store(self.0.load(Relaxed) + 1, Release);
     }
 }
 
-fn remind(shared: &Shared, nudge: &Nudge, every: Duration) {
+fn remind(shared: &InterruptState, waker: &ChannelWaker, every: Duration) {
     let mut seen = 0;
     while !shared.stop.load(Acquire) {
         park_timeout(every);
         let calls = shared.calls.load(Acquire);
         if calls % 2 == 1 && calls == seen {
             shared.due.store(true, Relaxed);
-            nudge.serve();
+            waker.serve();
         }
         seen = calls;
     }
 }
 
-impl fmt::Debug for Interrupts {
+impl fmt::Debug for InterruptHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interrupts").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("InterruptHook").field("shared", &self.shared).finish_non_exhaustive()
     }
 }
 
-impl Drop for Interrupts {
+impl Drop for InterruptHook {
     fn drop(&mut self) {
         self.shared.stop.store(true, Release);
         if let Some(thread) = self.thread.take() {

@@ -5,30 +5,30 @@ pub(crate) mod interrupt;
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 
-use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
+use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery, Handler};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutList, WindowKey,
 };
 
 use crate::error::Refusal;
-use crate::fifo::table::{Arrived, Fifos, Outcome};
+use crate::fifo::table::{AppendOutcome, FifoTable, IncomingRecord};
 use crate::message::mailbox::Mailbox;
-use crate::multicast::{self, Cast, Multicasts};
-use crate::window::atomic::Atomic;
-use crate::window::completion::Completions;
-use crate::window::key::Random;
-use crate::window::pieces::{Blocks, Lent, Listed, Spread};
+use crate::multicast::{self, MulticastFrame, MulticastTable};
+use crate::window::atomic::AtomicOperation;
+use crate::window::completion::CompletionTable;
+use crate::window::key::RandomSource;
+use crate::window::pieces::{ByteLayout, GetLayout, LentBuffers, PieceList};
 use crate::window::strided::Shape;
-use crate::window::table::{Access, Windows};
+use crate::window::table::{Access, WindowTable};
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
 pub(crate) const MOST_ANSWERS: usize = 4096;
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Bytes(Asked),
+pub(crate) enum QueuedAnswer {
+    Bytes(GetRequest),
     Done { token: u64 },
     Value { token: u64, value: u64 },
     Refused { token: u64, reason: Refusal },
@@ -39,17 +39,17 @@ pub(crate) enum Answer {
 
 /// Bytes of a window that a rank asked for.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct GetRequest {
     token: u64,
     window: WindowKey,
-    blocks: Blocks,
+    blocks: GetLayout,
     length: u32,
     sent: u32,
 }
 
 /// A put of another rank, or a frame of one.
 #[derive(Clone, Copy)]
-struct Put<'d> {
+struct IncomingPut<'d> {
     /// 0: its sender does not want to know.
     token: u64,
     last: bool,
@@ -60,25 +60,25 @@ struct Put<'d> {
 
 /// What the own blocking request waits for.
 #[derive(Debug)]
-pub(crate) enum Pending {
+pub(crate) enum PendingRequest {
     /// Bytes of a remote window, into memory that the caller keeps until the request is over.
     Bytes { into: *mut u8, length: u32, received: u32 },
     /// The value before an atomic operation.
     Value(Option<u64>),
     /// As `Bytes`, into several buffers.
-    Pieces { into: Lent, length: u32, received: u32 },
+    Pieces { into: LentBuffers, length: u32, received: u32 },
 }
 
 // SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
 // not matter.
-unsafe impl Send for Pending {}
+unsafe impl Send for PendingRequest {}
 
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) token: u64,
     /// Who is to answer.
     target: Rank,
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingRequest,
     pub(crate) refused: Option<Refusal>,
     /// An answer, or its first piece, has come (an answer can be empty).
     begun: bool,
@@ -88,10 +88,9 @@ impl Request {
     /// The whole answer is here.
     pub(crate) fn answered(&self) -> bool {
         match &self.pending {
-            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
-                self.begun && length == received
-            }
-            Pending::Value(value) => value.is_some(),
+            PendingRequest::Bytes { length, received, .. }
+            | PendingRequest::Pieces { length, received, .. } => self.begun && length == received,
+            PendingRequest::Value(value) => value.is_some(),
         }
     }
 }
@@ -100,8 +99,8 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) mailbox: Mailbox,
-    pub(crate) windows: Windows,
-    pub(crate) fifos: Fifos,
+    pub(crate) windows: WindowTable,
+    pub(crate) fifos: FifoTable,
     /// The own request under way: the program has one thread and waits for each.
     pub(crate) request: Option<Request>,
     /// Those of a get of a list, which may take several.
@@ -111,11 +110,11 @@ pub(crate) struct Engine {
     /// Own puts that were refused, by target: how many and why the first.
     pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
     /// Own puts that tell when they are in place.
-    pub(crate) completions: Completions,
+    pub(crate) completions: CompletionTable,
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
-    pub(crate) multicasts: Multicasts,
-    pub(crate) answers: VecDeque<(Rank, Answer)>,
+    pub(crate) multicasts: MulticastTable,
+    pub(crate) answers: VecDeque<(Rank, QueuedAnswer)>,
     pub(crate) refused_here: u64,
     /// Bytes of the longest frame that all ways take.
     pub(crate) longest: usize,
@@ -123,18 +122,18 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(bound: usize, arena_bytes: usize, random: Random) -> Engine {
+    pub(crate) fn new(bound: usize, arena_bytes: usize, random: RandomSource) -> Engine {
         Engine {
             mailbox: Mailbox::new(bound),
-            windows: Windows::new(arena_bytes, random),
-            fifos: Fifos::default(),
+            windows: WindowTable::new(arena_bytes, random),
+            fifos: FifoTable::default(),
             request: None,
             list_requests: Vec::new(),
             fences: Vec::new(),
             refused_puts: HashMap::new(),
-            completions: Completions::default(),
+            completions: CompletionTable::default(),
             fault: None,
-            multicasts: Multicasts::default(),
+            multicasts: MulticastTable::default(),
             answers: VecDeque::new(),
             refused_here: 0,
             longest: usize::MAX,
@@ -149,14 +148,14 @@ impl Engine {
     }
 
     /// Begins a request to a rank; its token.
-    pub(crate) fn begin(&mut self, target: Rank, pending: Pending) -> u64 {
+    pub(crate) fn begin(&mut self, target: Rank, pending: PendingRequest) -> u64 {
         let token = self.token();
         self.request = Some(Request { token, target, pending, refused: None, begun: false });
         token
     }
 
     /// Notes a request with this token, one of several that the program waits for.
-    pub(crate) fn begin_with(&mut self, target: Rank, token: u64, pending: Pending) {
+    pub(crate) fn begin_with(&mut self, target: Rank, token: u64, pending: PendingRequest) {
         self.list_requests.push(Request { token, target, pending, refused: None, begun: false });
     }
 
@@ -166,7 +165,12 @@ impl Engine {
         self.list_requests.extract_if(.., over).map(|it| (it.token, it.refused)).collect()
     }
 
-    fn take(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Result<Delivery, String> {
+    fn take(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        frame: &[u8],
+    ) -> Result<Delivery, String> {
         match Frame::decode(frame).map_err(|error| error.to_string())? {
             Frame::Message { tag, total, data } => {
                 Ok(self.mailbox.first(from, tag.cast_signed(), total, data)?)
@@ -198,18 +202,18 @@ impl Engine {
                 Ok(Delivery::Taken)
             }
             Frame::Multicast { token, window, offset, notify, members, tail } => {
-                let cast = Cast { token, window, offset, notify, members, tail };
-                self.multicast(place, from, &cast)
+                let cast = MulticastFrame { token, window, offset, notify, members, tail };
+                self.multicast(attachment, from, &cast)
             }
             Frame::MulticastDone { token, refused } => {
                 self.multicast_done(from, token, refused);
                 Ok(Delivery::Taken)
             }
-            Frame::MulticastAppend(cast) => self.multicast_append(place, from, &cast),
+            Frame::MulticastAppend(cast) => self.multicast_append(attachment, from, &cast),
             Frame::MulticastAppendDone(done) => {
-                self.multicast_append_done(place, from, &done).map(|()| Delivery::Taken)
+                self.multicast_append_done(attachment, from, &done).map(|()| Delivery::Taken)
             }
-            request => Ok(self.serve(place, from, &request)),
+            request => Ok(self.serve(attachment, from, &request)),
         }
     }
 
@@ -221,8 +225,8 @@ impl Engine {
 
     fn value_arrived(&mut self, from: Rank, token: u64, value: u64) -> Result<Delivery, String> {
         match self.request_with(from, token) {
-            Some(Request { pending: Pending::Value(place), .. }) => {
-                *place = Some(value);
+            Some(Request { pending: PendingRequest::Value(attachment), .. }) => {
+                *attachment = Some(value);
                 Ok(Delivery::Taken)
             }
             _ => Err("an answer to no request".into()),
@@ -240,10 +244,11 @@ impl Engine {
             return Err("an answer to no request".into());
         };
         let (length, received) = match &mut request.pending {
-            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
-                (*length, received)
+            PendingRequest::Bytes { length, received, .. }
+            | PendingRequest::Pieces { length, received, .. } => (*length, received),
+            PendingRequest::Value(_) => {
+                return Err("bytes in answer to a request for a value".into());
             }
-            Pending::Value(_) => return Err("bytes in answer to a request for a value".into()),
         };
         // In order, so each piece begins where the last one ended.
         if at != *received || data.len() > (length - at) as usize {
@@ -251,15 +256,15 @@ impl Engine {
         }
         *received += data.len() as u32;
         match &mut request.pending {
-            Pending::Bytes { into, .. } if !data.is_empty() => {
+            PendingRequest::Bytes { into, .. } if !data.is_empty() => {
                 // SAFETY: inside of the lent memory by the check above.
                 unsafe {
                     into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len());
                 }
             }
             // SAFETY: these are the bytes of a slice.
-            Pending::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
-            Pending::Bytes { .. } | Pending::Value(_) => {}
+            PendingRequest::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
+            PendingRequest::Bytes { .. } | PendingRequest::Value(_) => {}
         }
         request.begun = true;
         Ok(())
@@ -276,117 +281,132 @@ impl Engine {
     }
 
     /// What others ask of this rank.
-    fn serve(&mut self, place: &Place, from: Rank, request: &Frame<'_>) -> Delivery {
+    fn serve(&mut self, attachment: &Attachment, from: Rank, request: &Frame<'_>) -> Delivery {
         if self.answers.len() >= MOST_ANSWERS {
             return Delivery::Full;
         }
-        if let Some(answer) = self.answer_to(place, from, request) {
+        if let Some(answer) = self.answer_to(attachment, from, request) {
             // A full FIFO is no mistake.
             let refused =
-                matches!(answer, Answer::Refused { reason, .. } if reason != Refusal::Full);
+                matches!(answer, QueuedAnswer::Refused { reason, .. } if reason != Refusal::Full);
             self.refused_here += u64::from(refused);
             self.answers.push_back((from, answer));
         }
         Delivery::Taken
     }
 
-    fn answer_to(&mut self, place: &Place, from: Rank, request: &Frame<'_>) -> Option<Answer> {
+    fn answer_to(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        request: &Frame<'_>,
+    ) -> Option<QueuedAnswer> {
         Some(match *request {
             Frame::Put { window, offset, notify, data } => {
-                let put = Put { token: 0, last: false, window, notify, data };
-                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
+                let put = IncomingPut { token: 0, last: false, window, notify, data };
+                return self.put(attachment, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutCounted { token, last, window, offset, notify, data } => {
-                let put = Put { token, last, window, notify, data };
-                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
+                let put = IncomingPut { token, last, window, notify, data };
+                return self.put(attachment, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
-                let put = Put { token, last, window, notify, data };
+                let put = IncomingPut { token, last, window, notify, data };
                 let block = u64::from(block);
                 let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
-                return self.put(place, from, put, &shape);
+                return self.put(attachment, from, put, &shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
                 let shape = Shape::whole(offset, len.into());
-                self.bytes_asked(token, window, Blocks::Even(shape), len)
+                self.bytes_asked(token, window, GetLayout::Even(shape), len)
             }
             Frame::GetStrided { token, window, offset, stride, block, count } => {
                 let shape = Shape { offset, stride, block: block.into(), count: count.into() };
-                self.bytes_asked(token, window, Blocks::Even(shape), block * count)
+                self.bytes_asked(token, window, GetLayout::Even(shape), block * count)
             }
             Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
-                        let atomic = Atomic { operation, width, operand, operand2 };
-                        // SAFETY: bytes of a window, just checked, and aligned: windows with the right start
-                        // at multiples of eight.
-                        Answer::Value { token, value: unsafe { atomic.apply(word) } }
+                        let atomic = AtomicOperation { operation, width, operand, operand2 };
+                        // SAFETY: `access` has just checked that the bytes lie in a window and are aligned.
+                        QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
-                    Err(reason) => Answer::Refused { token, reason },
+                    Err(reason) => QueuedAnswer::Refused { token, reason },
                 }
             }
             Frame::Append { token, window, offset, wait, signal, data } => {
                 if let Err(reason) = self.windows.find(window) {
-                    return Some(Answer::Refused { token, reason });
+                    return Some(QueuedAnswer::Refused { token, reason });
                 }
-                let record = Arrived { from, token, wait, signal, data };
-                match self.fifos.append(place, (window, offset), record) {
-                    Outcome::Taken => Answer::Append { token, again: false },
-                    Outcome::Parked => return None,
-                    Outcome::Refused(reason) => Answer::Refused { token, reason },
+                let record = IncomingRecord { from, token, wait, signal, data };
+                match self.fifos.append(attachment, (window, offset), record) {
+                    AppendOutcome::Taken => QueuedAnswer::Append { token, again: false },
+                    AppendOutcome::Waiting => return None,
+                    AppendOutcome::Refused(reason) => QueuedAnswer::Refused { token, reason },
                 }
             }
-            Frame::PutList(ref list) => return self.put_list(place, from, list),
+            Frame::PutList(ref list) => return self.put_list(attachment, from, list),
             Frame::GetList(GetList { token, window, offset, pieces }) => {
-                let list = Listed::new(offset, pieces.to_vec());
+                let list = PieceList::new(offset, pieces.to_vec());
                 // The decoder has checked that it is less than 2^32.
                 let length = list.bytes() as u32;
-                self.bytes_asked(token, window, Blocks::List(list), length)
+                self.bytes_asked(token, window, GetLayout::List(list), length)
             }
             _ => return None,
         })
     }
 
-    fn put_list(&mut self, place: &Place, from: Rank, list: &PutList<'_>) -> Option<Answer> {
+    fn put_list(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        list: &PutList<'_>,
+    ) -> Option<QueuedAnswer> {
         let PutList { token, last, window, offset, notify, .. } = *list;
         let (list, data) = list.split();
-        let put = Put { token, last, window, notify, data };
-        self.put(place, from, put, &Listed::new(offset, list))
+        let put = IncomingPut { token, last, window, notify, data };
+        self.put(attachment, from, put, &PieceList::new(offset, list))
     }
 
     /// Applies a put, or a frame of one; what is to be answered.
     fn put(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         from: Rank,
-        put: Put<'_>,
-        shape: &impl Spread,
-    ) -> Option<Answer> {
-        let Put { token, last, window, notify, data } = put;
-        if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
-            return Some(Answer::Refused { token, reason });
+        put: IncomingPut<'_>,
+        shape: &impl ByteLayout,
+    ) -> Option<QueuedAnswer> {
+        let IncomingPut { token, last, window, notify, data } = put;
+        if let Err(reason) = self.windows.put(attachment.own(), window, shape, notify, data) {
+            return Some(QueuedAnswer::Refused { token, reason });
         }
         if !last {
             return None;
         }
         // Answers of a pair are in order, so the last says it for all that come one after another.
-        if let Some((to, Answer::Done { token: owed })) = self.answers.back_mut()
+        if let Some((to, QueuedAnswer::Done { token: owed })) = self.answers.back_mut()
             && *to == from
         {
             *owed = token;
             return None;
         }
-        Some(Answer::Done { token })
+        Some(QueuedAnswer::Done { token })
     }
 
-    fn bytes_asked(&self, token: u64, window: WindowKey, blocks: Blocks, length: u32) -> Answer {
+    fn bytes_asked(
+        &self,
+        token: u64,
+        window: WindowKey,
+        blocks: GetLayout,
+        length: u32,
+    ) -> QueuedAnswer {
         match self.readable(window, &blocks) {
-            Ok(_) => Answer::Bytes(Asked { token, window, blocks, length, sent: 0 }),
-            Err(reason) => Answer::Refused { token, reason },
+            Ok(_) => QueuedAnswer::Bytes(GetRequest { token, window, blocks, length, sent: 0 }),
+            Err(reason) => QueuedAnswer::Refused { token, reason },
         }
     }
 
-    fn readable(&self, window: WindowKey, blocks: &Blocks) -> Result<NonNull<u8>, Refusal> {
+    fn readable(&self, window: WindowKey, blocks: &GetLayout) -> Result<NonNull<u8>, Refusal> {
         let (start, span) = blocks.range();
         // A fence: every rank answers. Frames of a pair are in order, so its answer says that everything before it has
         // been done.
@@ -400,23 +420,27 @@ impl Engine {
     fn send_answer(
         &self,
         to: Rank,
-        answer: &mut Answer,
+        answer: &mut QueuedAnswer,
         most: usize,
-        send: &mut Answers<'_>,
+        send: &mut AnswerSender<'_>,
     ) -> Result<bool, ChannelError> {
         let frame = match answer {
-            Answer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
-            Answer::Done { token } => Frame::PutDone { token: *token },
-            Answer::Value { token, value } => Frame::AtomicReply { token: *token, value: *value },
-            Answer::Refused { token, reason } => {
+            QueuedAnswer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
+            QueuedAnswer::Done { token } => Frame::PutDone { token: *token },
+            QueuedAnswer::Value { token, value } => {
+                Frame::AtomicReply { token: *token, value: *value }
+            }
+            QueuedAnswer::Refused { token, reason } => {
                 Frame::Refused { token: *token, code: reason.code() }
             }
-            Answer::Append { token, again } => Frame::AppendReply { token: *token, again: *again },
-            Answer::Multicast { token, refused } => {
+            QueuedAnswer::Append { token, again } => {
+                Frame::AppendReply { token: *token, again: *again }
+            }
+            QueuedAnswer::Multicast { token, refused } => {
                 let refused = refused.map(|(rank, reason)| (rank, reason.code()));
                 Frame::MulticastDone { token: *token, refused }
             }
-            Answer::MulticastAppend { token, refused, full } => {
+            QueuedAnswer::MulticastAppend { token, refused, full } => {
                 let (token, list) = (*token, multicast::list(full));
                 let refused = refused.map(|(rank, reason)| (rank, reason.code()));
                 let done = MulticastAppendDone { token, refused, full: &list };
@@ -429,11 +453,11 @@ impl Engine {
     fn send_bytes(
         &self,
         to: Rank,
-        asked: &mut Asked,
+        asked: &mut GetRequest,
         most: usize,
-        send: &mut Answers<'_>,
+        send: &mut AnswerSender<'_>,
     ) -> Result<bool, ChannelError> {
-        let Asked { token, window, ref blocks, length, ref mut sent } = *asked;
+        let GetRequest { token, window, ref blocks, length, ref mut sent } = *asked;
         let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
@@ -470,19 +494,19 @@ impl Engine {
 }
 
 impl Handler for Engine {
-    fn frame(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Delivery {
-        self.take(place, from, frame).unwrap_or_else(|what| {
+    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery {
+        self.take(attachment, from, frame).unwrap_or_else(|what| {
             let text = || format!("rank {from} sent what no rank sends ({what}); end the job");
             self.fault.get_or_insert_with(text);
             Delivery::Taken
         })
     }
 
-    fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError> {
+    fn answer(&mut self, most: usize, send: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
         for (to, token, refusal) in self.fifos.grants() {
             self.answers.push_back(match refusal {
-                None => (to, Answer::Append { token, again: true }),
-                Some(reason) => (to, Answer::Refused { token, reason }),
+                None => (to, QueuedAnswer::Append { token, again: true }),
+                Some(reason) => (to, QueuedAnswer::Refused { token, reason }),
             });
         }
         if self.answers.is_empty() && !self.multicasts.owes() {

@@ -15,14 +15,14 @@ use kumi_net::layout::{NOTIFIES, ROOM};
 use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
-use crate::engine::Pending;
+use crate::engine::PendingRequest;
 use crate::error::{Error, Refusal};
 use crate::fifo::queue::{
-    ALIGNMENT, CAPACITIES, Head, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Push, Queue,
+    ALIGNMENT, CAPACITIES, MARK_FIFO, MARK_SIGNAL, OVERHEAD, PushOutcome, Queue, QueueHead,
 };
 use crate::fifo::table::{announce, made_room};
 use crate::window::key::is_private;
-use crate::window::mapped_piece::Near;
+use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::counter_index;
 use crate::window::{Window, check_notify};
 
@@ -50,7 +50,7 @@ pub struct Fifo<'w> {
 
 /// A record that was taken out of a FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Popped {
+pub struct FifoRecord {
     /// The rank that appended it.
     pub from: u32,
     /// Its length in bytes.
@@ -120,7 +120,7 @@ impl Window<'_> {
             return Err(Error::BadFifo { what });
         }
         let base = self.own(offset, OVERHEAD + capacity)?;
-        if !base.cast::<Head>().is_aligned() {
+        if !base.cast::<QueueHead>().is_aligned() {
             let what = "the window's memory does not begin at a multiple of 64";
             return Err(Error::BadFifo { what });
         }
@@ -142,7 +142,7 @@ impl Window<'_> {
         queue.positions().mark.store(0, SeqCst);
         let mut guard = self.context.channel.lock()?;
         guard.handler().fifos.remove((self.memory.key, offset));
-        made_room(self.context.place(), queue, &AtomicU32::new(0));
+        made_room(self.context.attachment(), queue, &AtomicU32::new(0));
         Ok(guard.progress()?)
     }
 
@@ -208,28 +208,28 @@ impl Window<'_> {
         match self.near(to) {
             Some((local, near)) => {
                 self.context.fence_before_notify(to)?;
-                self.add_near(near?, local, (to, offset), record, mark, wait)
+                self.append_mapped(near?, local, (to, offset), record, mark, wait)
             }
-            None => self.add_far(to, offset as u64, record, mark, wait),
+            None => self.append_by_frames(to, offset as u64, record, mark, wait),
         }
     }
 
-    fn add_near(
+    fn append_mapped(
         &self,
-        near: &Near,
+        near: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
         record: &[u8],
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
-        let place = self.context.place();
-        let room = &place.own().notifies.0[ROOM].count;
+        let attachment = self.context.attachment();
+        let room = &attachment.own().notifies.0[ROOM].count;
         loop {
             let seen = room.load(SeqCst);
-            let full = self.push_near(near, local, (to, offset), record, mark)?;
+            let full = self.push_mapped(near, local, (to, offset), record, mark)?;
             let Some(queue) = full else { return Ok(true) };
-            if !wait || (mark == MARK_FIFO && local == place.local()) {
+            if !wait || (mark == MARK_FIFO && local == attachment.local()) {
                 return Ok(false);
             }
             if !self.ask_for_room(&queue, (to, offset), record)? {
@@ -240,26 +240,26 @@ impl Window<'_> {
 
     /// Appends if there is room; otherwise the queue, which is full. It is found anew each time: it
     /// may have gone while it was full.
-    pub(crate) fn push_near(
+    pub(crate) fn push_mapped(
         &self,
-        near: &Near,
+        near: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
         record: &[u8],
         mark: u64,
     ) -> Result<Option<Queue>, Error> {
-        let (at, place) = (offset as u64, self.context.place());
+        let (at, attachment) = (offset as u64, self.context.attachment());
         let (queue, notify) =
             queue_in(near, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
-        match queue.push(place.rank(), record) {
-            Ok(Push::Taken) => {
+        match queue.push(attachment.rank(), record) {
+            Ok(PushOutcome::Taken) => {
                 let counter = counter_index(near.key, notify);
-                announce(place, local, &queue, (mark == MARK_FIFO).then_some(counter));
-                place.count(Counter::DirectPuts, 1);
+                announce(attachment, local, &queue, (mark == MARK_FIFO).then_some(counter));
+                attachment.count(Counter::DirectPuts, 1);
                 Ok(None)
             }
-            Ok(Push::Full) => Ok(Some(queue)),
-            Ok(Push::TooLong) => Err(append_refused(to, at, record, Refusal::Record)),
+            Ok(PushOutcome::Full) => Ok(Some(queue)),
+            Ok(PushOutcome::TooLong) => Err(append_refused(to, at, record, Refusal::Record)),
             Err(_) => Err(append_refused(to, at, record, Refusal::Damage)),
         }
     }
@@ -271,13 +271,13 @@ impl Window<'_> {
         (to, offset): (u32, usize),
         record: &[u8],
     ) -> Result<bool, Error> {
-        queue.await_room(self.context.place().local());
+        queue.await_room(self.context.attachment().local());
         queue
             .has_room(record.len())
             .map_err(|_| append_refused(to, offset as u64, record, Refusal::Damage))
     }
 
-    fn add_far(
+    fn append_by_frames(
         &self,
         to: u32,
         offset: u64,
@@ -288,8 +288,8 @@ impl Window<'_> {
         let (window, signal) = (self.keys[to as usize], mark == MARK_SIGNAL);
         loop {
             let frame = |token| Frame::Append { token, window, offset, wait, signal, data };
-            let refused = match self.context.request(to, Pending::Value(None), frame)? {
-                Ok(Pending::Value(Some(0))) => return Ok(true),
+            let refused = match self.context.request(to, PendingRequest::Value(None), frame)? {
+                Ok(PendingRequest::Value(Some(0))) => return Ok(true),
                 Ok(_) => continue,
                 Err(reason) => reason,
             };
@@ -314,18 +314,22 @@ pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refu
 
 /// Finds the queue in a piece of this node and believes what it says of itself only as far as it
 /// stays in there; also the number of its notification counter.
-pub(crate) fn queue_in(near: &Near, offset: u64, mark: u64) -> Result<(Queue, u32), Refusal> {
+pub(crate) fn queue_in(
+    near: &MappedPiece,
+    offset: u64,
+    mark: u64,
+) -> Result<(Queue, u32), Refusal> {
     let room = near.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
     // SAFETY: inside of the piece by the check.
     let base = unsafe { near.base.add(offset as usize) };
     // Pieces in the segment start at pages, but where this one does was read from shared memory. The
     // own piece may be memory of the program's own, which starts anywhere.
-    if !base.cast::<Head>().is_aligned() {
+    if !base.cast::<QueueHead>().is_aligned() {
         return Err(if is_private(near.key) { Refusal::Fifo } else { Refusal::Damage });
     }
     // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
-    let head: &Head = unsafe { base.cast().as_ref() };
+    let head: &QueueHead = unsafe { base.cast().as_ref() };
     if head.mark.load(Acquire) != mark {
         return Err(Refusal::Fifo);
     }
@@ -362,7 +366,7 @@ impl Fifo<'_> {
     /// # Errors
     /// [`Error::ShortBuffer`] if it is longer than `into` (it stays), [`Error::FifoDamaged`],
     /// [`Error::HandlerPanicked`], [`Error::Fault`].
-    pub fn pop(&self, into: &mut [u8]) -> Result<Popped, Error> {
+    pub fn pop(&self, into: &mut [u8]) -> Result<FifoRecord, Error> {
         self.wait(|fifo| fifo.take(into))
     }
 
@@ -378,7 +382,7 @@ impl Fifo<'_> {
     ///
     /// # Errors
     /// As [`Fifo::pop`].
-    pub fn try_pop(&self, into: &mut [u8]) -> Result<Option<Popped>, Error> {
+    pub fn try_pop(&self, into: &mut [u8]) -> Result<Option<FifoRecord>, Error> {
         self.context().check_handlers()?;
         let taken = self.take(into)?;
         if taken.is_none() {
@@ -417,7 +421,7 @@ impl Fifo<'_> {
     fn wait<R>(&self, mut take: impl FnMut(&Self) -> Result<Option<R>, Error>) -> Result<R, Error> {
         let context = self.context();
         context.check_handlers()?;
-        let counter = &context.place().own().notifies.0[self.counter].count;
+        let counter = &context.attachment().own().notifies.0[self.counter].count;
         loop {
             // Before the look: every record raises it after it has become visible.
             let seen = counter.load(SeqCst);
@@ -437,7 +441,7 @@ impl Fifo<'_> {
         Ok(taken.map(|popped| (popped.from, data)))
     }
 
-    fn take(&self, into: &mut [u8]) -> Result<Option<Popped>, Error> {
+    fn take(&self, into: &mut [u8]) -> Result<Option<FifoRecord>, Error> {
         self.take_with(|needed| {
             let given = into.len();
             into.get_mut(..needed).ok_or(Error::ShortBuffer { needed, given })
@@ -447,7 +451,7 @@ impl Fifo<'_> {
     fn take_with<'b>(
         &self,
         buffer: impl FnOnce(usize) -> Result<&'b mut [u8], Error>,
-    ) -> Result<Option<Popped>, Error> {
+    ) -> Result<Option<FifoRecord>, Error> {
         let context = self.context();
         let damaged = |_| Error::FifoDamaged { rank: context.rank(), offset: self.offset };
         let head = self.head.get();
@@ -455,10 +459,10 @@ impl Fifo<'_> {
         let Some(next) = next else { return Ok(None) };
         let into = buffer(next.length)?;
         self.head.set(self.queue.take(head, next, into));
-        if made_room(context.place(), &self.queue, &self.far) {
+        if made_room(context.attachment(), &self.queue, &self.far) {
             context.serve()?;
         }
-        Ok(Some(Popped { from: next.from, len: next.length }))
+        Ok(Some(FifoRecord { from: next.from, len: next.length }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The queue behind a FIFO or a signal port: in window memory, any number of senders of the node,
 //! one taker. Layout and rules are in `docs/protocol.md`, "FIFOs in window memory".
 //!
-//! Nothing that is read there is believed: a value that cannot be is [`Damage`], and no value leads
+//! Nothing that is read there is believed: a value that cannot be is [`QueueDamage`], and no value leads
 //! outside of the queue's memory.
 
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ pub(crate) const MARK_FIFO: u64 = u64::from_le_bytes(*b"KUMIFIF\x01");
 /// Mark of a signal port.
 pub(crate) const MARK_SIGNAL: u64 = u64::from_le_bytes(*b"KUMISIG\x01");
 /// Bytes before the records.
-pub(crate) const OVERHEAD: usize = size_of::<Head>();
+pub(crate) const OVERHEAD: usize = size_of::<QueueHead>();
 /// What the start of a queue is a multiple of.
 pub(crate) const ALIGNMENT: usize = 64;
 /// Least and greatest capacity.
@@ -26,7 +26,7 @@ const TRIES: u32 = 10_000;
 /// Start of a queue.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub(crate) struct Head {
+pub(crate) struct QueueHead {
     /// A `MARK_`; 0: there is no queue.
     pub(crate) mark: AtomicU64,
     pub(crate) capacity: AtomicU64,
@@ -35,8 +35,8 @@ pub(crate) struct Head {
     /// 1: the port's thread sleeps here.
     pub(crate) sleeping: AtomicU32,
     reserved: [AtomicU32; 9],
-    tail: Line,
-    head: Line,
+    tail: CacheLine,
+    head: CacheLine,
     /// Bit `i`: local rank `i` waits for room.
     pub(crate) waiting: [AtomicU64; 8],
 }
@@ -44,25 +44,25 @@ pub(crate) struct Head {
 /// A word alone on its line.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 /// Not so in a model.
 const PLAIN: bool = size_of::<AtomicU32>() == 4;
-const _: () = assert!(!PLAIN || OVERHEAD == 256 && std::mem::offset_of!(Head, sleeping) == 24);
+const _: () = assert!(!PLAIN || OVERHEAD == 256 && std::mem::offset_of!(QueueHead, sleeping) == 24);
 const _: () = assert!(
     !PLAIN
-        || std::mem::offset_of!(Head, tail) == 64
-            && std::mem::offset_of!(Head, head) == 128
-            && std::mem::offset_of!(Head, waiting) == 192
+        || std::mem::offset_of!(QueueHead, tail) == 64
+            && std::mem::offset_of!(QueueHead, head) == 128
+            && std::mem::offset_of!(QueueHead, waiting) == 192
 );
 
 /// The memory holds what nobody writes there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Damage;
+pub(crate) struct QueueDamage;
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Push {
+pub(crate) enum PushOutcome {
     Taken,
     Full,
     TooLong,
@@ -70,7 +70,7 @@ pub(crate) enum Push {
 
 /// A record that can be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Next {
+pub(crate) struct NextRecord {
     pub(crate) from: u32,
     pub(crate) length: usize,
 }
@@ -90,7 +90,7 @@ fn word_of(from: u32, length: usize) -> u64 {
 /// A queue that has been found to lie inside of a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
-    head: NonNull<Head>,
+    head: NonNull<QueueHead>,
     data: NonNull<u8>,
     capacity: u64,
 }
@@ -122,7 +122,7 @@ impl Queue {
         head.mark.store(mark, Release);
     }
 
-    pub(crate) fn positions(&self) -> &Head {
+    pub(crate) fn positions(&self) -> &QueueHead {
         // SAFETY: mapped and aligned by the promise of `at`; it consists of atomics.
         unsafe { self.head.as_ref() }
     }
@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// Tail and head at one moment: `None` if senders kept changing the tail.
-    fn sample(&self) -> Result<Option<(u64, u64)>, Damage> {
+    fn sample(&self) -> Result<Option<(u64, u64)>, QueueDamage> {
         let positions = self.positions();
         let tail = positions.tail.0.load(SeqCst);
         let head = positions.head.0.load(SeqCst);
@@ -142,18 +142,18 @@ impl Queue {
         }
         let used = tail.wrapping_sub(head);
         if used > self.capacity || !used.is_multiple_of(WORD) || !tail.is_multiple_of(WORD) {
-            return Err(Damage);
+            return Err(QueueDamage);
         }
         Ok(Some((tail, head)))
     }
 
     /// Whether a record of this length fits now.
-    pub(crate) fn has_room(&self, length: usize) -> Result<bool, Damage> {
+    pub(crate) fn has_room(&self, length: usize) -> Result<bool, QueueDamage> {
         self.has_free(need(length))
     }
 
     /// Whether so many bytes are free. Also true if others are too fast to say: trying tells.
-    pub(crate) fn has_free(&self, bytes: u64) -> Result<bool, Damage> {
+    pub(crate) fn has_free(&self, bytes: u64) -> Result<bool, QueueDamage> {
         for _ in 0..TRIES {
             if let Some((tail, head)) = self.sample()? {
                 return Ok(bytes <= self.capacity - tail.wrapping_sub(head));
@@ -163,16 +163,16 @@ impl Queue {
     }
 
     /// Appends a record. The caller then wakes the taker.
-    pub(crate) fn push(&self, from: u32, record: &[u8]) -> Result<Push, Damage> {
+    pub(crate) fn push(&self, from: u32, record: &[u8]) -> Result<PushOutcome, QueueDamage> {
         if !self.takes(record.len()) {
-            return Ok(Push::TooLong);
+            return Ok(PushOutcome::TooLong);
         }
         let need = need(record.len());
         let place = &self.positions().tail.0;
         for _ in 0..TRIES {
             let Some((tail, head)) = self.sample()? else { continue };
             if need > self.capacity - tail.wrapping_sub(head) {
-                return Ok(Push::Full);
+                return Ok(PushOutcome::Full);
             }
             let after = tail.wrapping_add(need);
             if place.compare_exchange(tail, after, SeqCst, Relaxed).is_ok() {
@@ -180,14 +180,14 @@ impl Queue {
                 // The taker looks at its flag or counter after the word, and who appends at the word
                 // before these: hence the order.
                 self.word(tail).store(word_of(from, record.len()), SeqCst);
-                return Ok(Push::Taken);
+                return Ok(PushOutcome::Taken);
             }
         }
-        Ok(Push::Full)
+        Ok(PushOutcome::Full)
     }
 
     /// The record at the taker's position.
-    pub(crate) fn peek(&self, head: u64, ranks: u32) -> Result<Option<Next>, Damage> {
+    pub(crate) fn peek(&self, head: u64, ranks: u32) -> Result<Option<NextRecord>, QueueDamage> {
         let word = self.word(head).load(SeqCst);
         if word == 0 {
             return Ok(None);
@@ -198,11 +198,11 @@ impl Queue {
             && from < ranks
             && available <= self.capacity
             && need(length) <= available;
-        if good { Ok(Some(Next { from, length })) } else { Err(Damage) }
+        if good { Ok(Some(NextRecord { from, length })) } else { Err(QueueDamage) }
     }
 
     /// Copies the start of the record that `peek` found, as far as `into` goes, and frees its place; the new position.
-    pub(crate) fn take(&self, head: u64, next: Next, into: &mut [u8]) -> u64 {
+    pub(crate) fn take(&self, head: u64, next: NextRecord, into: &mut [u8]) -> u64 {
         let length = next.length.min(into.len());
         self.copy_out(head.wrapping_add(WORD), &mut into[..length]);
         self.clear(head, need(next.length) as usize);

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use kumi_net::layout::SIGNALS;
-use kumi_net::{Nudge, quiet_thread, sys};
+use kumi_net::{ChannelWaker, spawn_without_signals, sys};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::fifo::queue::{MARK_SIGNAL, Queue};
-use crate::fifo::table::{Key, made_room};
+use crate::fifo::table::{FifoKey, made_room};
 use crate::window::Window;
 
 /// What a handler gets.
@@ -26,20 +26,20 @@ pub struct Signal<'s> {
 
 /// What went wrong in handlers and has not been told to the program yet.
 #[derive(Debug, Default)]
-pub(crate) struct Failures {
+pub(crate) struct HandlerFailures {
     any: AtomicBool,
     /// The first, and how many followed.
-    first: Mutex<Option<(Failure, u64)>>,
+    first: Mutex<Option<(HandlerFailure, u64)>>,
 }
 
 #[derive(Debug)]
-enum Failure {
+enum HandlerFailure {
     Panic { offset: u64, text: String },
     Damage { offset: u64 },
 }
 
-impl Failures {
-    fn add(&self, failure: Failure) {
+impl HandlerFailures {
+    fn add(&self, failure: HandlerFailure) {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert((failure, 0)).1 += 1;
         self.any.store(true, SeqCst);
@@ -56,10 +56,10 @@ impl Context {
         self.failures.any.store(false, SeqCst);
         match first.take() {
             None => Ok(()),
-            Some((Failure::Panic { offset, text }, count)) => {
+            Some((HandlerFailure::Panic { offset, text }, count)) => {
                 Err(Error::HandlerPanicked { offset, count, text })
             }
-            Some((Failure::Damage { offset }, _)) => {
+            Some((HandlerFailure::Damage { offset }, _)) => {
                 Err(Error::FifoDamaged { rank: self.rank(), offset })
             }
         }
@@ -68,20 +68,20 @@ impl Context {
 
 /// A signal port and its thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct SignalPort {
     pub(crate) offset: u64,
-    shared: Arc<Shared>,
+    shared: Arc<PortState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    key: Key,
+struct PortState {
+    key: FifoKey,
     queue: Queue,
-    nudge: Nudge,
+    waker: ChannelWaker,
     /// Ranks that wait for room and send by frames.
     far: Arc<AtomicU32>,
-    failures: Arc<Failures>,
+    failures: Arc<HandlerFailures>,
     stop: AtomicBool,
 }
 
@@ -108,10 +108,10 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         let (queue, far) = self.open(offset, capacity, 0, MARK_SIGNAL)?;
         let key = (self.memory.key, offset as u64);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PortState {
             key,
             queue,
-            nudge: self.context.channel.nudge(),
+            waker: self.context.channel.waker(),
             far,
             failures: Arc::clone(&self.context.failures),
             stop: AtomicBool::new(false),
@@ -120,14 +120,14 @@ impl Window<'_> {
             let shared = Arc::clone(&shared);
             move || run(&shared, handler)
         };
-        let thread = match quiet_thread("kumi-signal", body) {
+        let thread = match spawn_without_signals("kumi-signal", body) {
             Ok(thread) => Some(thread),
             Err(error) => {
                 self.close(offset as u64, &queue)?;
                 return Err(error.into());
             }
         };
-        self.ports.borrow_mut().push(Port { offset: offset as u64, shared, thread });
+        self.ports.borrow_mut().push(SignalPort { offset: offset as u64, shared, thread });
         Ok(())
     }
 
@@ -157,14 +157,14 @@ impl Window<'_> {
         }
     }
 
-    fn close_port(&self, port: Port) -> Result<(), Error> {
+    fn close_port(&self, port: SignalPort) -> Result<(), Error> {
         let (offset, queue) = (port.offset, port.shared.queue);
         drop(port);
         self.close(offset, &queue)
     }
 }
 
-impl Drop for Port {
+impl Drop for SignalPort {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
         let sleeping = &self.shared.queue.positions().sleeping;
@@ -177,12 +177,12 @@ impl Drop for Port {
     }
 }
 
-fn run(port: &Shared, mut handler: impl FnMut(Signal<'_>)) {
-    let place = port.nudge.place();
-    let ranks = place.ranks();
+fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
+    let attachment = port.waker.attachment();
+    let ranks = attachment.ranks();
     let (mut head, mut buffer) = (0, Vec::new());
     // For a moment below 0, if the sender has not come to raise it: not idle either.
-    let unhandled = &place.own().notifies.0[SIGNALS].count;
+    let unhandled = &attachment.own().notifies.0[SIGNALS].count;
     while !port.stop.load(SeqCst) {
         let next = match port.queue.peek(head, ranks) {
             Ok(Some(next)) => next,
@@ -192,21 +192,21 @@ fn run(port: &Shared, mut handler: impl FnMut(Signal<'_>)) {
                 continue;
             }
             Err(_) => {
-                port.failures.add(Failure::Damage { offset: port.key.1 });
+                port.failures.add(HandlerFailure::Damage { offset: port.key.1 });
                 return;
             }
         };
         buffer.resize(next.length, 0);
         head = port.queue.take(head, next, &mut buffer);
-        if made_room(place, &port.queue, &port.far) {
-            port.nudge.serve();
+        if made_room(attachment, &port.queue, &port.far) {
+            port.waker.serve();
         }
         let signal = Signal { from: next.from, data: &buffer };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(signal))) {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             let text = text.unwrap_or("no message").to_string();
-            port.failures.add(Failure::Panic { offset: port.key.1, text });
+            port.failures.add(HandlerFailure::Panic { offset: port.key.1, text });
         }
         unhandled.fetch_sub(1, SeqCst);
     }

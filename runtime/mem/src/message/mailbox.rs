@@ -35,7 +35,7 @@ pub enum Tag {
 
 /// What was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
+pub struct MessageStatus {
     /// The sender.
     pub from: u32,
     /// Its tag.
@@ -45,12 +45,12 @@ pub struct Received {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct MatchPattern {
     pub(crate) from: Source,
     pub(crate) tag: Tag,
 }
 
-impl Wanted {
+impl MatchPattern {
     fn fits(&self, from: u32, tag: i32) -> bool {
         let source = match self.from {
             Source::Any => true,
@@ -66,7 +66,7 @@ impl Wanted {
 
 /// Where the bytes of a message go.
 #[derive(Debug)]
-pub(crate) enum Buffer {
+pub(crate) enum ReceiveBuffer {
     /// Memory of a receiver that waits until the message is complete or withdraws its receive.
     Raw(*mut u8, usize),
     /// A vector that grows.
@@ -75,14 +75,14 @@ pub(crate) enum Buffer {
 
 // SAFETY: the memory behind a raw buffer is lent to the mailbox by a caller that does not touch it
 // meanwhile; which thread writes it does not matter.
-unsafe impl Send for Buffer {}
+unsafe impl Send for ReceiveBuffer {}
 
-impl Buffer {
+impl ReceiveBuffer {
     /// Copies as much as fits.
     fn append(&mut self, at: u64, data: &[u8]) {
         match self {
-            Buffer::Grown(vector) => vector.extend_from_slice(data),
-            Buffer::Raw(start, capacity) => {
+            ReceiveBuffer::Grown(vector) => vector.extend_from_slice(data),
+            ReceiveBuffer::Raw(start, capacity) => {
                 let Ok(at) = usize::try_from(at) else { return };
                 let fits = data.len().min(capacity.saturating_sub(at));
                 if fits > 0 {
@@ -96,18 +96,18 @@ impl Buffer {
     /// The first bytes of a message, so many of which came; `None` if it is too long to be here.
     fn into_bytes(self, total: u64, came: u64) -> Option<Vec<u8>> {
         match self {
-            Buffer::Grown(vector) => Some(vector),
-            Buffer::Raw(start, capacity) if total <= capacity as u64 => {
+            ReceiveBuffer::Grown(vector) => Some(vector),
+            ReceiveBuffer::Raw(start, capacity) if total <= capacity as u64 => {
                 // SAFETY: `came <= total <= capacity`, and the memory is lent to us.
                 Some(unsafe { std::slice::from_raw_parts(start, came as usize) }.to_vec())
             }
-            Buffer::Raw(..) => None,
+            ReceiveBuffer::Raw(..) => None,
         }
     }
 }
 
 #[derive(Debug)]
-struct Kept {
+struct UnexpectedMessage {
     number: u64,
     from: u32,
     tag: i32,
@@ -115,7 +115,7 @@ struct Kept {
     data: Vec<u8>,
 }
 
-impl Kept {
+impl UnexpectedMessage {
     fn cost(&self) -> usize {
         usize::try_from(self.total).map_or(usize::MAX, |total| total.saturating_add(OVERHEAD))
     }
@@ -126,11 +126,11 @@ impl Kept {
 }
 
 #[derive(Debug)]
-struct Posted {
+struct PostedReceive {
     number: u64,
-    wanted: Wanted,
-    buffer: Buffer,
-    matched: Option<Received>,
+    wanted: MatchPattern,
+    buffer: ReceiveBuffer,
+    matched: Option<MessageStatus>,
     /// The number of the message, which says when it began to arrive.
     arrived: u64,
     complete: bool,
@@ -138,15 +138,15 @@ struct Posted {
 
 /// Where the rest of a pair's current message goes.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+enum StreamTarget {
     Kept(u64),
     Posted(u64),
     Nowhere,
 }
 
 #[derive(Debug)]
-struct Stream {
-    target: Target,
+struct MessageStream {
+    target: StreamTarget,
     total: u64,
     received: u64,
 }
@@ -154,9 +154,9 @@ struct Stream {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    kept: VecDeque<Kept>,
-    posted: Vec<Posted>,
-    streams: HashMap<u32, Stream>,
+    kept: VecDeque<UnexpectedMessage>,
+    posted: Vec<PostedReceive>,
+    streams: HashMap<u32, MessageStream>,
     cost: usize,
     bound: usize,
     next: u64,
@@ -204,7 +204,7 @@ impl Mailbox {
             return Err("a message is longer than any memory");
         }
         let Some(target) = self.place_for(from, tag, total) else { return Ok(Delivery::Full) };
-        let stream = Stream { target, total, received: 0 };
+        let stream = MessageStream { target, total, received: 0 };
         self.advance(from, stream, data)?;
         Ok(Delivery::Taken)
     }
@@ -216,20 +216,20 @@ impl Mailbox {
     }
 
     /// Decides where a message goes; `None` if it cannot be kept now.
-    fn place_for(&mut self, from: u32, tag: i32, total: u64) -> Option<Target> {
+    fn place_for(&mut self, from: u32, tag: i32, total: u64) -> Option<StreamTarget> {
         let waiting =
-            |posted: &&mut Posted| posted.matched.is_none() && posted.wanted.fits(from, tag);
+            |posted: &&mut PostedReceive| posted.matched.is_none() && posted.wanted.fits(from, tag);
         if let Some(posted) = self.posted.iter_mut().find(waiting) {
             let len = usize::try_from(total).unwrap_or(usize::MAX);
-            posted.matched = Some(Received { from, tag, len });
+            posted.matched = Some(MessageStatus { from, tag, len });
             posted.arrived = self.next;
             self.next += 1;
-            if let Buffer::Grown(vector) = &mut posted.buffer {
+            if let ReceiveBuffer::Grown(vector) = &mut posted.buffer {
                 vector.reserve(total.min(TRUSTED) as usize);
             }
-            return Some(Target::Posted(posted.number));
+            return Some(StreamTarget::Posted(posted.number));
         }
-        let mut kept = Kept { number: self.next, from, tag, total, data: Vec::new() };
+        let mut kept = UnexpectedMessage { number: self.next, from, tag, total, data: Vec::new() };
         let cost = self.cost.saturating_add(kept.cost());
         let awaited = self.awaited == Some(from) || self.awaited_too.contains(&from);
         if cost > self.bound && !awaited {
@@ -238,23 +238,28 @@ impl Mailbox {
         kept.data.reserve(total.min(TRUSTED) as usize);
         self.next += 1;
         self.cost = cost;
-        let target = Target::Kept(kept.number);
+        let target = StreamTarget::Kept(kept.number);
         self.kept.push_back(kept);
         Some(target)
     }
 
-    fn advance(&mut self, from: u32, mut stream: Stream, data: &[u8]) -> Result<(), &'static str> {
+    fn advance(
+        &mut self,
+        from: u32,
+        mut stream: MessageStream,
+        data: &[u8],
+    ) -> Result<(), &'static str> {
         if data.len() as u64 > stream.total - stream.received {
             return Err("a message is longer than it says");
         }
         match stream.target {
-            Target::Nowhere => {}
-            Target::Kept(number) => {
+            StreamTarget::Nowhere => {}
+            StreamTarget::Kept(number) => {
                 if let Some(kept) = self.kept.iter_mut().find(|kept| kept.number == number) {
                     kept.data.extend_from_slice(data);
                 }
             }
-            Target::Posted(number) => {
+            StreamTarget::Posted(number) => {
                 let found = self.posted.iter_mut().find(|posted| posted.number == number);
                 if let Some(posted) = found {
                     posted.buffer.append(stream.received, data);
@@ -270,11 +275,11 @@ impl Mailbox {
     }
 
     /// Posts a receive; its number is for [`Mailbox::take`] and [`Mailbox::withdraw`].
-    pub(crate) fn post(&mut self, wanted: Wanted, buffer: Buffer) -> u64 {
+    pub(crate) fn post(&mut self, wanted: MatchPattern, buffer: ReceiveBuffer) -> u64 {
         let number = self.next;
         self.next += 1;
         let (matched, arrived, complete) = (None, 0, false);
-        let mut posted = Posted { number, wanted, buffer, matched, arrived, complete };
+        let mut posted = PostedReceive { number, wanted, buffer, matched, arrived, complete };
         if let Some(at) = self.kept.iter().position(|kept| wanted.fits(kept.from, kept.tag)) {
             self.claim(at, &mut posted);
         }
@@ -283,26 +288,26 @@ impl Mailbox {
     }
 
     /// Gives a kept message to a receive.
-    fn claim(&mut self, at: usize, posted: &mut Posted) {
+    fn claim(&mut self, at: usize, posted: &mut PostedReceive) {
         let Some(kept) = self.kept.remove(at) else { return };
         self.cost = self.cost.saturating_sub(kept.cost());
         let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
-        posted.matched = Some(Received { from: kept.from, tag: kept.tag, len });
+        posted.matched = Some(MessageStatus { from: kept.from, tag: kept.tag, len });
         posted.arrived = kept.number;
         posted.complete = kept.complete();
         if !posted.complete
             && let Some(stream) = self.streams.get_mut(&kept.from)
         {
-            stream.target = Target::Posted(posted.number);
+            stream.target = StreamTarget::Posted(posted.number);
         }
         match &mut posted.buffer {
-            Buffer::Grown(vector) => *vector = kept.data,
-            raw @ Buffer::Raw(..) => raw.append(0, &kept.data),
+            ReceiveBuffer::Grown(vector) => *vector = kept.data,
+            raw @ ReceiveBuffer::Raw(..) => raw.append(0, &kept.data),
         }
     }
 
     /// A finished receive and its buffer.
-    pub(crate) fn take(&mut self, number: u64) -> Option<(Received, Buffer)> {
+    pub(crate) fn take(&mut self, number: u64) -> Option<(MessageStatus, ReceiveBuffer)> {
         let at =
             self.posted.iter().position(|posted| posted.number == number && posted.complete)?;
         let posted = self.posted.swap_remove(at);
@@ -316,10 +321,11 @@ impl Mailbox {
         let Some(at) = self.posted.iter().position(|posted| posted.number == number) else {
             return;
         };
-        let Posted { buffer, matched, arrived, complete, .. } = self.posted.remove(at);
-        let Some(Received { from, tag, len }) = matched else { return };
+        let PostedReceive { buffer, matched, arrived, complete, .. } = self.posted.remove(at);
+        let Some(MessageStatus { from, tag, len }) = matched else { return };
         let stream = self.streams.get_mut(&from);
-        let stream = stream.filter(|it| matches!(it.target, Target::Posted(to) if to == number));
+        let stream =
+            stream.filter(|it| matches!(it.target, StreamTarget::Posted(to) if to == number));
         let (total, came) = match &stream {
             Some(stream) => (stream.total, stream.received),
             None if complete => (len as u64, len as u64),
@@ -328,20 +334,21 @@ impl Mailbox {
         };
         let data = buffer.into_bytes(total, came);
         if let Some(stream) = stream {
-            stream.target = data.as_ref().map_or(Target::Nowhere, |_| Target::Kept(arrived));
+            stream.target =
+                data.as_ref().map_or(StreamTarget::Nowhere, |_| StreamTarget::Kept(arrived));
         }
         let Some(data) = data else { return };
-        let kept = Kept { number: arrived, from, tag, total, data };
+        let kept = UnexpectedMessage { number: arrived, from, tag, total, data };
         self.cost = self.cost.saturating_add(kept.cost());
         let at = self.kept.partition_point(|kept| kept.number < arrived);
         self.kept.insert(at, kept);
     }
 
     /// The first message that fits and that no receive has taken.
-    pub(crate) fn probe(&self, wanted: Wanted) -> Option<Received> {
+    pub(crate) fn probe(&self, wanted: MatchPattern) -> Option<MessageStatus> {
         let kept = self.kept.iter().find(|kept| wanted.fits(kept.from, kept.tag))?;
         let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
-        Some(Received { from: kept.from, tag: kept.tag, len })
+        Some(MessageStatus { from: kept.from, tag: kept.tag, len })
     }
 }
 

@@ -9,7 +9,7 @@ use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::message::mailbox::{Buffer, Received, Source, Tag, Wanted};
+use crate::message::mailbox::{MatchPattern, MessageStatus, ReceiveBuffer, Source, Tag};
 
 impl Context {
     /// Sends a message. Returns when it is in the channel; the data may change then.
@@ -59,14 +59,18 @@ impl Context {
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Truncated`] if the buffer is too small (the
     /// message is consumed then).
-    pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<Received, Error> {
+    pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<MessageStatus, Error> {
         self.check_handlers()?;
         self.recv_any(self.wanted(from, tag)?, buffer)
     }
 
     /// As [`Context::recv`], with the library's own tags too.
-    pub(crate) fn recv_any(&self, wanted: Wanted, buffer: &mut [u8]) -> Result<Received, Error> {
-        let mut posting = Posting::new(self, wanted, raw(buffer));
+    pub(crate) fn recv_any(
+        &self,
+        wanted: MatchPattern,
+        buffer: &mut [u8],
+    ) -> Result<MessageStatus, Error> {
+        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
         let (received, _) = posting.finish()?;
         fits(received, buffer.len())
     }
@@ -75,13 +79,13 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadTag`].
-    pub fn recv_vec(&self, from: Source, tag: Tag) -> Result<(Received, Vec<u8>), Error> {
+    pub fn recv_vec(&self, from: Source, tag: Tag) -> Result<(MessageStatus, Vec<u8>), Error> {
         self.check_handlers()?;
         let wanted = self.wanted(from, tag)?;
-        let mut posting = Posting::new(self, wanted, Buffer::Grown(Vec::new()));
+        let mut posting = ReceiveGuard::new(self, wanted, ReceiveBuffer::Grown(Vec::new()));
         match posting.finish()? {
-            (received, Buffer::Grown(vector)) => Ok((received, vector)),
-            (_, Buffer::Raw(..)) => Err(Error::Fault("a receive came back changed".into())),
+            (received, ReceiveBuffer::Grown(vector)) => Ok((received, vector)),
+            (_, ReceiveBuffer::Raw(..)) => Err(Error::Fault("a receive came back changed".into())),
         }
     }
 
@@ -97,7 +101,7 @@ impl Context {
         from: Source,
         recv_tag: Tag,
         buffer: &mut [u8],
-    ) -> Result<Received, Error> {
+    ) -> Result<MessageStatus, Error> {
         self.check_handlers()?;
         check_tag(send_tag)?;
         self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer)
@@ -109,11 +113,11 @@ impl Context {
         to: u32,
         send_tag: i32,
         data: &[u8],
-        wanted: Wanted,
+        wanted: MatchPattern,
         buffer: &mut [u8],
-    ) -> Result<Received, Error> {
+    ) -> Result<MessageStatus, Error> {
         self.check_rank(to)?;
-        let mut posting = Posting::new(self, wanted, raw(buffer));
+        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
         posting.post()?;
         self.send_any(to, send_tag, data)?;
         let (received, _) = posting.finish()?;
@@ -124,7 +128,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadTag`].
-    pub fn probe(&self, from: Source, tag: Tag) -> Result<Option<Received>, Error> {
+    pub fn probe(&self, from: Source, tag: Tag) -> Result<Option<MessageStatus>, Error> {
         self.check_handlers()?;
         let wanted = self.wanted(from, tag)?;
         let mut guard = self.channel.lock()?;
@@ -132,28 +136,28 @@ impl Context {
         Ok(guard.handler().mailbox.probe(wanted))
     }
 
-    fn wanted(&self, from: Source, tag: Tag) -> Result<Wanted, Error> {
+    fn wanted(&self, from: Source, tag: Tag) -> Result<MatchPattern, Error> {
         if let Source::Rank(rank) = from {
             self.check_rank(rank)?;
         }
         if let Tag::Is(tag) = tag {
             check_tag(tag)?;
         }
-        Ok(Wanted { from, tag })
+        Ok(MatchPattern { from, tag })
     }
 }
 
 /// A receive; withdrawn when it is dropped before its end, since its buffer is then gone.
-struct Posting<'c> {
+struct ReceiveGuard<'c> {
     context: &'c Context,
-    wanted: Wanted,
-    buffer: Option<Buffer>,
+    wanted: MatchPattern,
+    buffer: Option<ReceiveBuffer>,
     number: Option<u64>,
 }
 
-impl<'c> Posting<'c> {
-    fn new(context: &'c Context, wanted: Wanted, buffer: Buffer) -> Posting<'c> {
-        Posting { context, wanted, buffer: Some(buffer), number: None }
+impl<'c> ReceiveGuard<'c> {
+    fn new(context: &'c Context, wanted: MatchPattern, buffer: ReceiveBuffer) -> ReceiveGuard<'c> {
+        ReceiveGuard { context, wanted, buffer: Some(buffer), number: None }
     }
 
     fn post(&mut self) -> Result<(), Error> {
@@ -169,7 +173,7 @@ impl<'c> Posting<'c> {
     }
 
     /// Waits for the message.
-    fn finish(&mut self) -> Result<(Received, Buffer), Error> {
+    fn finish(&mut self) -> Result<(MessageStatus, ReceiveBuffer), Error> {
         let context = self.context;
         let awaited = match self.wanted.from {
             Source::Rank(rank) => Some(rank),
@@ -193,7 +197,7 @@ impl<'c> Posting<'c> {
     }
 }
 
-impl Drop for Posting<'_> {
+impl Drop for ReceiveGuard<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number
             && let Ok(mut guard) = self.context.channel.lock()
@@ -204,11 +208,11 @@ impl Drop for Posting<'_> {
     }
 }
 
-fn raw(buffer: &mut [u8]) -> Buffer {
-    Buffer::Raw(buffer.as_mut_ptr(), buffer.len())
+fn raw(buffer: &mut [u8]) -> ReceiveBuffer {
+    ReceiveBuffer::Raw(buffer.as_mut_ptr(), buffer.len())
 }
 
-fn fits(received: Received, capacity: usize) -> Result<Received, Error> {
+fn fits(received: MessageStatus, capacity: usize) -> Result<MessageStatus, Error> {
     if received.len <= capacity {
         Ok(received)
     } else {

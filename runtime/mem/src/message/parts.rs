@@ -11,7 +11,7 @@ use crate::engine::Engine;
 
 /// How many of the frames that carry so many bytes to queue and then put on the wire together: to a
 /// rank of this node all, otherwise the next part; `None` while there is no room for that.
-pub(crate) fn worthwhile(
+pub(crate) fn frames_to_queue(
     guard: &Guard<'_, Engine>,
     to: u32,
     bytes: usize,

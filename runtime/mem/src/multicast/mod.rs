@@ -17,7 +17,7 @@ use crate::error::{Error, Refusal};
 use crate::window::table::{Access, Rights, check};
 use crate::window::{Window, check_notify};
 
-pub(crate) use relay::{Cast, Multicasts, list};
+pub(crate) use relay::{MulticastFrame, MulticastTable, list};
 
 /// Most members of one tree: their list is in every frame.
 const MOST_MEMBERS: usize = 64;
@@ -29,23 +29,23 @@ const BATCHES: usize = 2;
 const RUN: u32 = 40;
 
 /// A member that is sent to, and those that it is to see to as a frame lists them.
-struct Child {
+struct TreeChild {
     rank: Rank,
     list: Vec<u8>,
 }
 
 /// What is the same for all members.
 #[derive(Clone, Copy)]
-struct Content<'d> {
+struct MulticastContent<'d> {
     offset: usize,
     data: &'d [u8],
     notify: Option<u32>,
 }
 
 /// Forgets the own multicast; answers that come later are dropped.
-struct GiveUp<'c>(&'c Context);
+struct MulticastCleanup<'c>(&'c Context);
 
-impl Drop for GiveUp<'_> {
+impl Drop for MulticastCleanup<'_> {
     fn drop(&mut self) {
         // Without the lock the channel is broken, and nothing comes any more.
         if let Ok(mut guard) = self.0.channel.lock() {
@@ -95,7 +95,7 @@ impl Window<'_> {
         }
         // It goes another way than what was put there before, which must not come later.
         self.context.fence(&far)?;
-        match self.multicast_far(&far, Content { offset, data, notify })? {
+        match self.multicast_by_frames(&far, MulticastContent { offset, data, notify })? {
             None => Ok(()),
             Some((rank, reason)) => Err(self.refused(rank, offset, data.len(), reason)),
         }
@@ -133,17 +133,17 @@ impl Window<'_> {
     }
 
     /// Sends to ranks that are reached by frames and waits for all; who refused and why.
-    fn multicast_far(
+    fn multicast_by_frames(
         &self,
         far: &[Rank],
-        content: Content<'_>,
+        content: MulticastContent<'_>,
     ) -> Result<Option<(Rank, Refusal)>, Error> {
-        let children: Vec<Child> = far
+        let children: Vec<TreeChild> = far
             .chunks(MOST_MEMBERS)
             .flat_map(relay::split)
-            .map(|(rank, members)| Child { rank, list: relay::list(&members) })
+            .map(|(rank, members)| TreeChild { rank, list: relay::list(&members) })
             .collect();
-        let over = GiveUp(self.context);
+        let over = MulticastCleanup(self.context);
         let (mut unanswered, mut refused) = (VecDeque::new(), None);
         let length = content.data.len();
         // One without bytes has one batch too.
@@ -170,9 +170,9 @@ impl Window<'_> {
 
     fn send_batch(
         &self,
-        children: &[Child],
+        children: &[TreeChild],
         token: u64,
-        Content { offset, data, notify }: Content<'_>,
+        MulticastContent { offset, data, notify }: MulticastContent<'_>,
         batch: Range<usize>,
     ) -> Result<(), Error> {
         let longest = children.iter().map(|child| child.list.len()).max().unwrap_or(0);
@@ -185,7 +185,7 @@ impl Window<'_> {
                 let most = self.context.longest - MULTICAST_BYTES - longest;
                 let piece = &data[done..batch.end.min(done + most)];
                 let last = done + piece.len() == batch.end;
-                for Child { rank, list } in &children[sent_to..] {
+                for TreeChild { rank, list } in &children[sent_to..] {
                     let frame = Frame::Multicast {
                         token: if last { token } else { 0 },
                         window: self.keys[*rank as usize],

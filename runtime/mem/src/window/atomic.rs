@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Frame, Operation, Width};
 
-use crate::engine::Pending;
+use crate::engine::PendingRequest;
 use crate::error::Error;
 use crate::window::Window;
 use crate::window::table::{Access, check};
 
 /// What an atomic operation is to do. The numbers of a four-byte operation are below 2^32.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Atomic {
+pub(crate) struct AtomicOperation {
     pub(crate) operation: Operation,
     pub(crate) width: Width,
     pub(crate) operand: u64,
@@ -43,13 +43,13 @@ macro_rules! apply {
     }};
 }
 
-impl Atomic {
+impl AtomicOperation {
     /// Does it; the value before.
     ///
     /// # Safety
     /// As many bytes as the width says, at a multiple of it, are inside of a window.
     pub(crate) unsafe fn apply(self, place: NonNull<u8>) -> u64 {
-        let Atomic { operation, width, operand, operand2 } = self;
+        let AtomicOperation { operation, width, operand, operand2 } = self;
         match width {
             Width::Eight => {
                 // SAFETY: eight aligned bytes of window memory, by the caller's promise.
@@ -224,8 +224,8 @@ impl Window<'_> {
             let near = near?;
             check(near.rights, near.size, at, bytes, Access::Atomic)
                 .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
-            self.context.place().count(Counter::DirectAtomics, 1);
-            let atomic = Atomic { operation, width, operand, operand2 };
+            self.context.attachment().count(Counter::DirectAtomics, 1);
+            let atomic = AtomicOperation { operation, width, operand, operand2 };
             // SAFETY: inside of the peer's window and aligned, by the check (windows with the right
             // start at multiples of eight).
             return Ok(unsafe { atomic.apply(near.base.add(offset)) });
@@ -241,8 +241,8 @@ impl Window<'_> {
             operand,
             operand2,
         };
-        match self.context.request(to, Pending::Value(None), frame)? {
-            Ok(Pending::Value(Some(value))) => Ok(value),
+        match self.context.request(to, PendingRequest::Value(None), frame)? {
+            Ok(PendingRequest::Value(Some(value))) => Ok(value),
             Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
             Err(reason) => Err(self.refused(to, offset, bytes as usize, reason)),
         }

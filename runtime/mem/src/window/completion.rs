@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use kumi_net::Wait;
 use kumi_proto::Rank;
 
-use crate::context::{Context, Withdraw};
+use crate::context::{Context, RequestCleanup};
 use crate::error::{Error, Refusal};
 
-/// Counts those puts of this rank that were given it (see [`After`]): it rises by one when a put
+/// Counts those puts of this rank that were given it (see [`OnPlacement`]): it rises by one when a put
 /// is in place at its target.
 ///
 /// It is an elastic memory barrier: waiting for it orders what follows behind these puts, to
@@ -24,7 +24,7 @@ pub struct Completion<'c> {
 
 /// What is to happen when a put is in place.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct After<'a> {
+pub struct OnPlacement<'a> {
     /// This notification counter (0 to 63) of the window at the target rises by one.
     pub notify: Option<u32>,
     /// This counter of the caller rises by one.
@@ -51,9 +51,9 @@ impl Completion<'_> {
     pub fn done(&self) -> Result<u64, Error> {
         self.context.progress()?;
         let mut guard = self.context.channel.lock()?;
-        let tally = guard.handler().completions.tally(self.number);
-        tally.report()?;
-        Ok(tally.done)
+        let counter_mut = guard.handler().completions.counter_mut(self.number);
+        counter_mut.report()?;
+        Ok(counter_mut.done)
     }
 
     /// Waits until so many puts are in place since the counter was made; returns how many are.
@@ -62,16 +62,16 @@ impl Completion<'_> {
     /// As [`Completion::done`], and [`Error::NeverDone`] if there are not so many.
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
         self.context.check_handlers()?;
-        let over = Withdraw(self.context);
+        let over = RequestCleanup(self.context);
         let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
-            let tally = engine.completions.tally(self.number);
-            tally.report()?;
-            if tally.done >= at_least {
-                return Ok(Some(tally.done));
+            let counter_mut = engine.completions.counter_mut(self.number);
+            counter_mut.report()?;
+            if counter_mut.done >= at_least {
+                return Ok(Some(counter_mut.done));
             }
-            if tally.begun < at_least {
-                return Err(Error::NeverDone { begun: tally.begun, at_least });
+            if counter_mut.begun < at_least {
+                return Err(Error::NeverDone { begun: counter_mut.begun, at_least });
             }
             // What is waited for may be behind messages that nobody has received.
             engine.mailbox.awaited = engine.completions.awaited(self.number);
@@ -86,7 +86,8 @@ impl Completion<'_> {
     /// # Errors
     /// As [`Completion::done`].
     pub fn wait_all(&self) -> Result<(), Error> {
-        let begun = self.context.channel.lock()?.handler().completions.tally(self.number).begun;
+        let begun =
+            self.context.channel.lock()?.handler().completions.counter_mut(self.number).begun;
         self.wait(begun).map(drop)
     }
 
@@ -112,9 +113,9 @@ impl Completion<'_> {
     pub(crate) fn at_once(&self, context: &Context) -> Result<(), Error> {
         self.check(context)?;
         let mut guard = self.context.channel.lock()?;
-        let tally = guard.handler().completions.tally(self.number);
-        tally.begun += 1;
-        tally.done += 1;
+        let counter_mut = guard.handler().completions.counter_mut(self.number);
+        counter_mut.begun += 1;
+        counter_mut.done += 1;
         Ok(())
     }
 
@@ -138,7 +139,7 @@ impl Drop for Completion<'_> {
 
 /// One counter.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CompletionCounter {
     /// Puts begun and not refused.
     begun: u64,
     done: u64,
@@ -146,7 +147,7 @@ pub(crate) struct Tally {
     refused: Vec<(Rank, u64, Refusal)>,
 }
 
-impl Tally {
+impl CompletionCounter {
     /// Tells once what a target refused.
     fn report(&mut self) -> Result<(), Error> {
         match self.refused.pop() {
@@ -158,17 +159,17 @@ impl Tally {
 
 /// All counters of a rank, and the puts under way that they wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Completions {
-    counters: HashMap<u64, Tally>,
+pub(crate) struct CompletionTable {
+    counters: HashMap<u64, CompletionCounter>,
     /// By target, in the order of sending, so with rising tokens: token and counter.
     under_way: HashMap<Rank, VecDeque<(u64, u64)>>,
     next: u64,
 }
 
-impl Completions {
+impl CompletionTable {
     fn open(&mut self) -> u64 {
         self.next += 1;
-        self.counters.insert(self.next, Tally::default());
+        self.counters.insert(self.next, CompletionCounter::default());
         self.next
     }
 
@@ -176,20 +177,20 @@ impl Completions {
         self.counters.remove(&number);
     }
 
-    fn tally(&mut self, number: u64) -> &mut Tally {
+    fn counter_mut(&mut self, number: u64) -> &mut CompletionCounter {
         self.counters.entry(number).or_default()
     }
 
     fn begin(&mut self, number: u64, to: Rank, token: u64) {
-        self.tally(number).begun += 1;
+        self.counter_mut(number).begun += 1;
         self.under_way.entry(to).or_default().push_back((token, number));
     }
 
     fn abandon(&mut self, to: Rank, token: u64) {
         if let Some(number) = self.remove(to, token)
-            && let Some(tally) = self.counters.get_mut(&number)
+            && let Some(counter_mut) = self.counters.get_mut(&number)
         {
-            tally.begun -= 1;
+            counter_mut.begun -= 1;
         }
     }
 
@@ -204,8 +205,8 @@ impl Completions {
         let Some(puts) = self.under_way.get_mut(&from) else { return false };
         let Some(last) = puts.iter().position(|put| put.0 == token) else { return false };
         for (_, number) in puts.drain(..=last) {
-            if let Some(tally) = self.counters.get_mut(&number) {
-                tally.done += 1;
+            if let Some(counter_mut) = self.counters.get_mut(&number) {
+                counter_mut.done += 1;
             }
         }
         true
@@ -214,12 +215,12 @@ impl Completions {
     /// A target refused a put, or a part of one.
     pub(crate) fn refused(&mut self, from: Rank, token: u64, reason: Refusal) {
         if let Some(number) = self.remove(from, token)
-            && let Some(tally) = self.counters.get_mut(&number)
+            && let Some(counter_mut) = self.counters.get_mut(&number)
         {
-            tally.begun -= 1;
-            match tally.refused.iter_mut().find(|refused| refused.0 == from) {
+            counter_mut.begun -= 1;
+            match counter_mut.refused.iter_mut().find(|refused| refused.0 == from) {
                 Some((_, count, _)) => *count += 1,
-                None => tally.refused.push((from, 1, reason)),
+                None => counter_mut.refused.push((from, 1, reason)),
             }
         }
     }
@@ -237,23 +238,23 @@ mod tests {
 
     #[test]
     fn an_answer_stands_for_all_before_it_to_the_same_rank() {
-        let mut table = Completions::default();
+        let mut table = CompletionTable::default();
         let (a, b) = (table.open(), table.open());
         for (token, to, number) in [(1, 7, a), (2, 8, a), (3, 7, b), (4, 7, a), (5, 7, b)] {
             table.begin(number, to, token);
         }
         assert!(table.done(7, 4));
-        assert_eq!((table.tally(a).done, table.tally(b).done), (2, 1));
+        assert_eq!((table.counter_mut(a).done, table.counter_mut(b).done), (2, 1));
         assert_eq!((table.awaited(a), table.awaited(b)), (Some(8), Some(7)));
         assert!(!table.done(7, 4) && !table.done(8, 5) && !table.done(9, 1), "not asked");
-        assert_eq!((table.tally(a).done, table.tally(b).done), (2, 1));
+        assert_eq!((table.counter_mut(a).done, table.counter_mut(b).done), (2, 1));
         assert!(table.done(8, 2) && table.done(7, 5));
-        assert_eq!((table.tally(a).done, table.tally(b).done), (3, 2));
+        assert_eq!((table.counter_mut(a).done, table.counter_mut(b).done), (3, 2));
     }
 
     #[test]
     fn a_refused_put_is_reported_once_and_never_counts() {
-        let mut table = Completions::default();
+        let mut table = CompletionTable::default();
         let number = table.open();
         for token in 1..=3 {
             table.begin(number, 7, token);
@@ -262,16 +263,16 @@ mod tests {
         table.refused(7, 2, Refusal::Right);
         table.refused(7, 2, Refusal::Right);
         assert!(table.done(7, 3));
-        assert_eq!((table.tally(number).begun, table.tally(number).done), (2, 2));
-        let report = table.tally(number).report();
+        assert_eq!((table.counter_mut(number).begun, table.counter_mut(number).done), (2, 2));
+        let report = table.counter_mut(number).report();
         assert!(
             matches!(report, Err(Error::Refused { rank: 7, count: 1, reason: Refusal::Right })),
             "{report:?}"
         );
-        assert!(table.tally(number).report().is_ok());
+        assert!(table.counter_mut(number).report().is_ok());
         table.begin(number, 7, 4);
         table.abandon(7, 4);
-        assert_eq!(table.tally(number).begun, 2);
+        assert_eq!(table.counter_mut(number).begun, 2);
         table.begin(number, 7, 5);
         table.close(number);
         assert!(table.done(7, 5), "nobody counts it any more");

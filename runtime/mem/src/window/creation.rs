@@ -3,15 +3,15 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
-use kumi_net::Place;
+use kumi_net::Attachment;
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::collective;
 use crate::context::Context;
 use crate::error::Error;
 use crate::window::Window;
-use crate::window::mapped_piece::Near;
-use crate::window::table::{Memory, NoWindow, Rights, Windows};
+use crate::window::mapped_piece::MappedPiece;
+use crate::window::table::{Rights, WindowMemory, WindowRefusal, WindowTable};
 
 impl Context {
     /// Makes a window with all rights. All ranks call this in the same order; sizes may differ.
@@ -28,7 +28,7 @@ impl Context {
     /// # Errors
     /// As [`Context::window`].
     pub fn window_with(&self, bytes: usize, rights: Rights) -> Result<Window<'_>, Error> {
-        self.make_window(|windows, place| windows.create(place, bytes, rights))
+        self.make_window(|windows, attachment| windows.create(attachment, bytes, rights))
     }
 
     /// As [`Context::window_with`], of memory that the program has (heap, stack, a mapped file) and that keeps
@@ -87,9 +87,9 @@ impl Context {
         bytes: usize,
         rights: Rights,
     ) -> Result<Window<'_>, Error> {
-        self.make_window(|windows, place| {
+        self.make_window(|windows, attachment| {
             // SAFETY: the caller promises it until the window is dropped, which removes it.
-            unsafe { windows.lend(place, base, bytes, rights) }
+            unsafe { windows.lend(attachment, base, bytes, rights) }
         })
     }
 
@@ -100,7 +100,7 @@ impl Context {
     /// # Errors
     /// [`Error::Fault`], [`Error::Io`] if the others were not told.
     pub fn refuse_window(&self) -> Result<(), Error> {
-        match self.make_window(|_, _| Err(NoWindow::Arguments)) {
+        match self.make_window(|_, _| Err(WindowRefusal::Arguments)) {
             Ok(_) | Err(Error::WindowRefused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -108,35 +108,35 @@ impl Context {
 
     fn make_window(
         &self,
-        make: impl FnOnce(&mut Windows, &Place) -> Result<Memory, NoWindow>,
+        make: impl FnOnce(&mut WindowTable, &Attachment) -> Result<WindowMemory, WindowRefusal>,
     ) -> Result<Window<'_>, Error> {
-        let made = make(&mut self.channel.lock()?.handler().windows, self.place());
+        let made = make(&mut self.channel.lock()?.handler().windows, self.attachment());
         let mine = match &made {
             Ok(memory) => [memory.key, memory.length as u64],
             Err(reason) => [NO_WINDOW, *reason as u64],
         };
-        let unshared = made.as_ref().map(|memory| Unshared(self, *memory));
+        let unshared = made.as_ref().map(|memory| UnsharedWindow(self, *memory));
         let (keys, sizes) = self.share_window(made.ok(), mine)?;
         let memory = made.map_err(|reason| self.refuses(reason))?;
         // From here on the window itself removes it.
         if let Ok(unshared) = unshared {
             std::mem::forget(unshared);
         }
-        let mut near: Vec<OnceCell<Near>> = Vec::new();
-        near.resize_with(self.place().local_count(), OnceCell::new);
-        near[self.place().local()] = Near::own(self.place(), memory).into();
+        let mut near: Vec<OnceCell<MappedPiece>> = Vec::new();
+        near.resize_with(self.attachment().local_count(), OnceCell::new);
+        near[self.attachment().local()] = MappedPiece::own(self.attachment(), memory).into();
         let (idle_calls, ports) = (Cell::new(0), RefCell::default());
         Ok(Window { context: self, keys, memory, sizes, near, idle_calls, ports })
     }
 
-    fn refuses(&self, reason: NoWindow) -> Error {
-        Error::WindowRefused { rank: self.rank(), reason: NoWindow::text(reason as u64) }
+    fn refuses(&self, reason: WindowRefusal) -> Error {
+        Error::WindowRefused { rank: self.rank(), reason: WindowRefusal::text(reason as u64) }
     }
 
     /// Tells the others name and size of the own piece, and learns theirs; when this has succeeded, all ranks know all.
     fn share_window(
         &self,
-        made: Option<Memory>,
+        made: Option<WindowMemory>,
         mine: [u64; 2],
     ) -> Result<(Arc<[WindowKey]>, Vec<u64>), Error> {
         let words = collective::all_words(self, mine)?;
@@ -146,9 +146,9 @@ impl Context {
             let mut guard = self.channel.lock()?;
             guard.handler().windows.know(memory.key, Arc::clone(&keys));
         }
-        let served = self.serve_near();
+        let served = self.serve_same_node();
         // Nobody goes on before those who forward multicasts know the names, and all are served.
-        let mine = if served.is_ok() { 0 } else { NoWindow::Thread as u64 };
+        let mine = if served.is_ok() { 0 } else { WindowRefusal::Thread as u64 };
         let told = collective::all_words(self, [mine])?;
         served?;
         agree(told.iter().map(|words| words[0]))?;
@@ -157,12 +157,12 @@ impl Context {
 
     /// Has frames of ranks of this node served while the program computes, if one of them has windows
     /// on memory of its own: those who have get requests, the others forward multicasts and get the answers.
-    fn serve_near(&self) -> Result<(), Error> {
-        let any = self.channel.lock()?.handler().windows.any_private_near(self.place());
+    fn serve_same_node(&self) -> Result<(), Error> {
+        let any = self.channel.lock()?.handler().windows.any_private_on_node(self.attachment());
         Ok(self.channel.serve_rings(any)?)
     }
 
-    pub(crate) fn remove_window(&self, memory: &Memory) -> Result<(), Error> {
+    pub(crate) fn remove_window(&self, memory: &WindowMemory) -> Result<(), Error> {
         // Nothing is sent from it any more, whatever has gone wrong before.
         let start = memory.base.as_ptr().cast_const();
         self.channel.take_back(None, start..start.wrapping_add(memory.length));
@@ -170,9 +170,9 @@ impl Context {
         {
             let mut guard = self.channel.lock()?;
             guard.handler().fifos.remove_window(key);
-            guard.handler().windows.remove(self.place(), key)?;
+            guard.handler().windows.remove(self.attachment(), key)?;
         }
-        self.serve_near()
+        self.serve_same_node()
     }
 }
 
@@ -181,15 +181,17 @@ fn agree(mut reasons: impl Iterator<Item = u64>) -> Result<(), Error> {
     let mut refused = (0..).zip(&mut reasons).filter(|(_, reason)| *reason != 0);
     match refused.next() {
         None => Ok(()),
-        Some((rank, reason)) => Err(Error::WindowRefused { rank, reason: NoWindow::text(reason) }),
+        Some((rank, reason)) => {
+            Err(Error::WindowRefused { rank, reason: WindowRefusal::text(reason) })
+        }
     }
 }
 
 /// Takes a window back that not all ranks have come to know, also when the program's own code, which
 /// waits call, panics: its memory may go then.
-struct Unshared<'c>(&'c Context, Memory);
+struct UnsharedWindow<'c>(&'c Context, WindowMemory);
 
-impl Drop for Unshared<'_> {
+impl Drop for UnsharedWindow<'_> {
     fn drop(&mut self) {
         // Without the lock the handler thread is dead and writes nowhere.
         let _ = self.0.remove_window(&self.1);

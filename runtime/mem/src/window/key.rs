@@ -27,7 +27,7 @@ pub(crate) fn is_private(key: WindowKey) -> bool {
 
 /// Where random numbers come from.
 #[derive(Debug)]
-pub(crate) enum Random {
+pub(crate) enum RandomSource {
     /// The operating system.
     System,
     /// The same in every run.
@@ -35,7 +35,7 @@ pub(crate) enum Random {
     Seeded(u64),
 }
 
-impl Random {
+impl RandomSource {
     /// A new key for a slot.
     pub(crate) fn key(&mut self, slot: usize, private: bool) -> io::Result<WindowKey> {
         loop {
@@ -49,9 +49,9 @@ impl Random {
 
     fn draw(&mut self) -> io::Result<u64> {
         match self {
-            Random::System => kumi_net::sys::random(),
+            RandomSource::System => kumi_net::sys::random(),
             #[cfg(any(test, fuzzing))]
-            Random::Seeded(state) => {
+            RandomSource::Seeded(state) => {
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 Ok(mixed ^ (mixed >> 27))
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn keys_carry_slot_and_place_and_differ() {
-        for mut random in [Random::System, Random::Seeded(0)] {
+        for mut random in [RandomSource::System, RandomSource::Seeded(0)] {
             let mut seen = std::collections::BTreeSet::new();
             for number in 0..1000 {
                 let (at, private) = (number % WINDOWS, number % 3 == 0);

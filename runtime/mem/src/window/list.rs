@@ -7,8 +7,8 @@ use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::message::parts::worthwhile;
-use crate::window::completion::After;
+use crate::message::parts::frames_to_queue;
+use crate::window::completion::OnPlacement;
 use crate::window::pieces::Piece;
 use crate::window::table::{Access, Rights, check, copy_in};
 use crate::window::{Window, check_notify};
@@ -28,7 +28,7 @@ impl Window<'_> {
     ///
     /// ```
     /// # fn main() -> Result<(), kumi_mem::Error> {
-    /// use kumi_mem::{After, Piece};
+    /// use kumi_mem::{OnPlacement, Piece};
     ///
     /// let context = kumi_mem::Context::init_singleton()?;
     /// let window = context.window(64)?;
@@ -52,7 +52,7 @@ impl Window<'_> {
         to: u32,
         pieces: &[Piece],
         data: &[u8],
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         self.put_lists(to, pieces, &[data], after)
     }
@@ -68,7 +68,7 @@ impl Window<'_> {
         to: u32,
         pieces: &[Piece],
         data: &[&[u8]],
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let bytes = same_bytes(pieces, data.iter().map(|buffer| buffer.len()))?;
         if let Some(notify) = after.notify {
@@ -80,8 +80,9 @@ impl Window<'_> {
             if bytes == 0 {
                 return self.put_with(to, 0, &[], after);
             }
-            let (list, source) = (List { pieces, inside: 0 }, Source { buffers: data, inside: 0 });
-            return self.put_list_far(to, Rest { list, source, bytes }, after);
+            let (list, source) =
+                (PieceCursor { pieces, inside: 0 }, BufferCursor { buffers: data, inside: 0 });
+            return self.put_list_by_frames(to, UnsentPut { list, source, bytes }, after);
         };
         let near = near?;
         if let Some(completion) = after.completion {
@@ -92,7 +93,7 @@ impl Window<'_> {
             check(near.rights, near.size, at, length, Access::Write)
                 .map_err(|reason| self.refused(to, piece.offset, piece.length, reason))?;
         }
-        let mut source = Source { buffers: data, inside: 0 };
+        let mut source = BufferCursor { buffers: data, inside: 0 };
         for piece in pieces {
             let mut done = 0;
             while done < piece.length {
@@ -103,7 +104,7 @@ impl Window<'_> {
                 done += run.len();
             }
         }
-        self.finish_near(near, (to, local), after)
+        self.finish_mapped(near, (to, local), after)
     }
 
     /// All pieces lie in the piece of the window at this rank, as it told when the window was made.
@@ -116,7 +117,12 @@ impl Window<'_> {
         Ok(())
     }
 
-    fn put_list_far(&self, to: u32, rest: Rest<'_>, after: After<'_>) -> Result<(), Error> {
+    fn put_list_by_frames(
+        &self,
+        to: u32,
+        rest: UnsentPut<'_>,
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
         let Some(completion) = after.completion else {
             return self.send_list(to, rest, after.notify, 0);
         };
@@ -128,7 +134,7 @@ impl Window<'_> {
     fn send_list(
         &self,
         to: u32,
-        mut rest: Rest<'_>,
+        mut rest: UnsentPut<'_>,
         notify: Option<u32>,
         token: u64,
     ) -> Result<(), Error> {
@@ -143,7 +149,7 @@ impl Window<'_> {
             let mut batch = 0;
             while rest.bytes > 0 {
                 if batch == 0 {
-                    match worthwhile(guard, to, rest.on_the_wire(), guard.max_frame(to)) {
+                    match frames_to_queue(guard, to, rest.on_the_wire(), guard.max_frame(to)) {
                         Some(frames) => batch = frames,
                         None => return Ok(None),
                     }
@@ -168,10 +174,10 @@ impl Window<'_> {
         &self,
         guard: &mut Guard<'_, Engine>,
         to: u32,
-        mut rest: Rest<'l>,
+        mut rest: UnsentPut<'l>,
         notify: Option<u32>,
         token: u64,
-    ) -> Result<Option<Rest<'l>>, Error> {
+    ) -> Result<Option<UnsentPut<'l>>, Error> {
         let most = guard.max_frame(to) - PUT_LIST_BYTES;
         let taken = rest.list.take(|count, bytes| {
             let used = (count + 1) * PIECE_BYTES + bytes;
@@ -219,19 +225,19 @@ fn same_bytes(pieces: &[Piece], buffers: impl Iterator<Item = usize>) -> Result<
 
 /// What has not been taken from a caller's buffers.
 #[derive(Clone, Copy)]
-struct Source<'d> {
+struct BufferCursor<'d> {
     buffers: &'d [&'d [u8]],
     /// Bytes taken from the first of them.
     inside: usize,
 }
 
-impl<'d> Source<'d> {
+impl<'d> BufferCursor<'d> {
     /// What comes next and lies in one buffer, at most so many bytes; not empty before the end.
     fn next(&mut self, most: usize) -> &'d [u8] {
         while let [first, behind @ ..] = self.buffers {
             let rest = &first[self.inside..];
             if rest.is_empty() {
-                *self = Source { buffers: behind, inside: 0 };
+                *self = BufferCursor { buffers: behind, inside: 0 };
                 continue;
             }
             let run = &rest[..rest.len().min(most)];
@@ -244,13 +250,13 @@ impl<'d> Source<'d> {
 
 /// What has not been sent of a put.
 #[derive(Clone, Copy)]
-struct Rest<'l> {
-    list: List<'l>,
-    source: Source<'l>,
+struct UnsentPut<'l> {
+    list: PieceCursor<'l>,
+    source: BufferCursor<'l>,
     bytes: usize,
 }
 
-impl Rest<'_> {
+impl UnsentPut<'_> {
     /// About how many bytes it takes in frames.
     fn on_the_wire(&self) -> usize {
         self.bytes + self.list.pieces.len() * PIECE_BYTES
@@ -259,14 +265,14 @@ impl Rest<'_> {
 
 /// What has not been taken from a list of pieces.
 #[derive(Clone, Copy)]
-struct List<'l> {
+struct PieceCursor<'l> {
     pieces: &'l [Piece],
     /// Bytes taken of the first of them.
     inside: usize,
 }
 
 /// Pieces for one frame.
-struct Taken {
+struct FramePieces {
     /// The lowest place.
     offset: u64,
     /// Of all together.
@@ -275,17 +281,17 @@ struct Taken {
     list: Vec<u8>,
 }
 
-impl List<'_> {
+impl PieceCursor<'_> {
     /// Takes pieces from the front until `room`, which is given their number and bytes so far, says
     /// that none goes in any more; it says how many bytes the next one may have. Something is taken
     /// if there is anything and a frame has room.
-    fn take(&mut self, room: impl Fn(usize, usize) -> usize) -> Taken {
+    fn take(&mut self, room: impl Fn(usize, usize) -> usize) -> FramePieces {
         let (mut taken, mut bytes): (Vec<(u64, u32)>, usize) = (Vec::new(), 0);
         let (mut low, mut high) = (u64::MAX, 0);
         while let [first, behind @ ..] = self.pieces {
             let (rest, most) = (first.length - self.inside, room(taken.len(), bytes));
             if rest == 0 {
-                *self = List { pieces: behind, inside: 0 };
+                *self = PieceCursor { pieces: behind, inside: 0 };
                 continue;
             }
             let length = rest.min(most);
@@ -304,7 +310,7 @@ impl List<'_> {
             [((start - low) as u32).to_le_bytes(), length.to_le_bytes()]
         };
         let list = taken.into_iter().flat_map(told).flatten().collect();
-        Taken { offset: low, bytes, list }
+        FramePieces { offset: low, bytes, list }
     }
 }
 
@@ -315,7 +321,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// What a frame says of the pieces.
-    fn taken(list: &mut List<'_>, room: impl Fn(usize, usize) -> usize) -> Vec<(u64, u32)> {
+    fn taken(list: &mut PieceCursor<'_>, room: impl Fn(usize, usize) -> usize) -> Vec<(u64, u32)> {
         let taken = list.take(room);
         told(&taken.list).map(|(at, length)| (taken.offset + u64::from(at), length)).collect()
     }
@@ -333,7 +339,7 @@ mod tests {
             piece(200, 64),
             piece(far, 7),
         ];
-        let mut list = List { pieces: &pieces, inside: 0 };
+        let mut list = PieceCursor { pieces: &pieces, inside: 0 };
         let low = far as u64 - (1 << 32);
         assert_eq!(taken(&mut list, |_, _| 1000), [(far as u64, 3), (low + 4, 10)]);
         assert_eq!(taken(&mut list, |_, _| 1000), [(low + 3, 10)]);
@@ -357,7 +363,7 @@ mod tests {
                 .enumerate()
                 .map(|(at, length)| Piece { offset: at * 7919 % 4001, length: *length })
                 .collect();
-            let mut list = List { pieces: &pieces, inside: 0 };
+            let mut list = PieceCursor { pieces: &pieces, inside: 0 };
             let mut bytes = Vec::new();
             loop {
                 let room = |count: usize, bytes: usize| frame.saturating_sub(bytes + 8 * count);

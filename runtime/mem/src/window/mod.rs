@@ -26,13 +26,13 @@ use kumi_net::layout::NOTIFIES;
 use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
 
 use crate::context::Context;
-use crate::engine::Pending;
+use crate::engine::PendingRequest;
 use crate::error::{Error, Refusal};
-use crate::fifo::signal::Port;
-use crate::window::completion::After;
+use crate::fifo::signal::SignalPort;
+use crate::window::completion::OnPlacement;
 use crate::window::key::is_private;
-use crate::window::mapped_piece::Near;
-use crate::window::table::{Access, Memory, Rights, check, copy_in, counter_index};
+use crate::window::mapped_piece::MappedPiece;
+use crate::window::table::{Access, Rights, WindowMemory, check, copy_in, counter_index};
 
 /// Most bytes of one get request; longer gets are several.
 pub(crate) const GET_PIECE: usize = 1 << 30;
@@ -57,13 +57,13 @@ pub struct Window<'c> {
     pub(crate) context: &'c Context,
     /// What each rank calls its piece.
     pub(crate) keys: Arc<[WindowKey]>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: WindowMemory,
     pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
-    pub(crate) near: Vec<OnceCell<Near>>,
+    pub(crate) near: Vec<OnceCell<MappedPiece>>,
     pub(crate) idle_calls: std::cell::Cell<u32>,
     /// The signal ports in the own piece.
-    pub(crate) ports: std::cell::RefCell<Vec<Port>>,
+    pub(crate) ports: std::cell::RefCell<Vec<SignalPort>>,
 }
 
 impl Window<'_> {
@@ -147,9 +147,9 @@ impl Window<'_> {
 
     /// The piece at a rank, if this process has it mapped.
     #[inline]
-    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
-        let local = self.context.place().local_of(rank)?;
-        let Some(near) = self.near[local].get() else { return self.look_near(rank, local) };
+    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&MappedPiece, Error>)> {
+        let local = self.context.attachment().local_of(rank)?;
+        let Some(near) = self.near[local].get() else { return self.find_mapped(rank, local) };
         // SAFETY: the entry lies in the segment, which the context keeps mapped.
         if unsafe { near.entry.as_ref() }.key.load(Acquire) != near.key {
             return Some((local, Err(Error::BadWindow { rank })));
@@ -158,11 +158,13 @@ impl Window<'_> {
     }
 
     #[cold]
-    fn look_near(&self, rank: u32, local: usize) -> Option<(usize, Result<&Near, Error>)> {
-        let (place, key) = (self.context.place(), self.keys[rank as usize]);
-        let near = match Near::find(place, local, key) {
+    fn find_mapped(&self, rank: u32, local: usize) -> Option<(usize, Result<&MappedPiece, Error>)> {
+        let (attachment, key) = (self.context.attachment(), self.keys[rank as usize]);
+        let near = match MappedPiece::find(attachment, local, key) {
             Some(near) => Ok(self.near[local].get_or_init(|| near)),
-            None if is_private(key) && Near::is_there(place, local, key) => return None,
+            None if is_private(key) && MappedPiece::is_there(attachment, local, key) => {
+                return None;
+            }
             None => Err(Error::BadWindow { rank }),
         };
         Some((local, near))
@@ -181,11 +183,11 @@ impl Window<'_> {
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
         match self.near(to) {
             Some((_, near)) => {
-                self.put_near(near?, to, offset, data)?;
-                self.context.place().count(Counter::DirectPuts, 1);
+                self.put_mapped(near?, to, offset, data)?;
+                self.context.attachment().count(Counter::DirectPuts, 1);
                 Ok(())
             }
-            None => self.put_far(to, offset, data, None),
+            None => self.put_by_frames(to, offset, data, None),
         }
     }
 
@@ -204,31 +206,35 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         check_notify(notify)?;
         let Some((local, near)) = self.near(to) else {
-            return self.put_far(to, offset, data, Some(notify));
+            return self.put_by_frames(to, offset, data, Some(notify));
         };
         let near = near?;
         // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
-        self.put_near(near, to, offset, data)?;
-        self.finish_near(near, (to, local), After { notify: Some(notify), completion: None })
+        self.put_mapped(near, to, offset, data)?;
+        self.finish_mapped(
+            near,
+            (to, local),
+            OnPlacement { notify: Some(notify), completion: None },
+        )
     }
 
     /// What happens once a put into mapped memory is written: the notification (checked to be one) after all that was put
     /// to that rank before, also by frames.
     #[inline]
-    pub(crate) fn finish_near(
+    pub(crate) fn finish_mapped(
         &self,
-        near: &Near,
+        near: &MappedPiece,
         (to, local): (u32, usize),
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
-        let place = self.context.place();
+        let attachment = self.context.attachment();
         if let Some(notify) = after.notify {
             self.context.fence_before_notify(to)?;
-            near.raise(place, local, notify);
+            near.raise(attachment, local, notify);
         }
-        place.count(Counter::DirectPuts, 1);
+        attachment.count(Counter::DirectPuts, 1);
         after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
     }
 
@@ -248,7 +254,13 @@ impl Window<'_> {
     }
 
     #[inline]
-    fn put_near(&self, near: &Near, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
+    fn put_mapped(
+        &self,
+        near: &MappedPiece,
+        to: u32,
+        offset: usize,
+        data: &[u8],
+    ) -> Result<(), Error> {
         let length = data.len() as u64;
         if let Err(reason) = check(near.rights, near.size, offset as u64, length, Access::Write) {
             return Err(self.refused(to, offset, data.len(), reason));
@@ -258,7 +270,13 @@ impl Window<'_> {
         Ok(())
     }
 
-    fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
+    fn put_by_frames(
+        &self,
+        to: u32,
+        at: usize,
+        data: &[u8],
+        notify: Option<u32>,
+    ) -> Result<(), Error> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.puts_to(to);
@@ -284,7 +302,7 @@ impl Window<'_> {
             // SAFETY: inside of the peer's window by the check; it may change meanwhile, as
             // documented.
             unsafe { into.as_mut_ptr().copy_from(near.base.as_ptr().add(offset), length) };
-            self.context.place().count(Counter::DirectGets, 1);
+            self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
         self.context.check_rank(from)?;
@@ -296,7 +314,8 @@ impl Window<'_> {
             let (piece, tail) = rest.split_at_mut(rest.len().min(GET_PIECE));
             let (window, start, len) = (self.keys[from as usize], at, piece.len() as u32);
             let frame = |token| Frame::GetRequest { token, window, offset: start, len };
-            let pending = Pending::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
+            let pending =
+                PendingRequest::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
             self.context
                 .request(from, pending, frame)?
                 .map_err(|reason| self.refused(from, offset, length, reason))?;
@@ -346,7 +365,7 @@ impl Window<'_> {
     #[inline]
     fn counter(&self, notify: u32) -> &AtomicU64 {
         let index = counter_index(self.memory.key, notify);
-        &self.context.place().own().notifies.0[index].count
+        &self.context.attachment().own().notifies.0[index].count
     }
 }
 
@@ -374,13 +393,13 @@ pub(crate) fn check_notify(notify: u32) -> Result<(), Error> {
 
 /// Asks for a line that is about to be written, so that its transfer overlaps that of the data.
 #[inline]
-fn prefetch_to_write<T>(place: &T) {
+fn prefetch_to_write<T>(attachment: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint; it changes nothing and cannot fault.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(place),
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(attachment),
             options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = attachment;
 }

@@ -3,7 +3,7 @@
 /// Whether any two of these ranges of memory, starts and lengths in bytes, have bytes in common: for those who
 /// make slices of what other languages pass. Sorts them.
 #[must_use]
-pub fn share_memory(ranges: &mut [(usize, usize)]) -> bool {
+pub fn any_overlap(ranges: &mut [(usize, usize)]) -> bool {
     ranges.sort_unstable();
     let mut end = 0;
     for (start, length) in ranges.iter().filter(|range| range.1 > 0) {
@@ -17,18 +17,18 @@ pub fn share_memory(ranges: &mut [(usize, usize)]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::share_memory;
+    use super::any_overlap;
 
     #[test]
     fn bytes_in_common_are_found_in_any_order() {
-        assert!(!share_memory(&mut []));
-        assert!(!share_memory(&mut [(8, 8), (0, 8), (16, 1)]));
-        assert!(share_memory(&mut [(8, 8), (0, 9), (16, 1)]));
-        assert!(share_memory(&mut [(3, 1), (0, 9)]));
-        assert!(share_memory(&mut [(5, 1), (5, 1)]));
+        assert!(!any_overlap(&mut []));
+        assert!(!any_overlap(&mut [(8, 8), (0, 8), (16, 1)]));
+        assert!(any_overlap(&mut [(8, 8), (0, 9), (16, 1)]));
+        assert!(any_overlap(&mut [(3, 1), (0, 9)]));
+        assert!(any_overlap(&mut [(5, 1), (5, 1)]));
         // Nothing shares nothing, also in the midst of something, and hides nobody.
-        assert!(!share_memory(&mut [(5, 0), (0, 9), (5, 0)]));
-        assert!(share_memory(&mut [(5, 0), (0, 9), (7, 1)]));
-        assert!(share_memory(&mut [(usize::MAX - 1, 9), (usize::MAX - 1, 1)]));
+        assert!(!any_overlap(&mut [(5, 0), (0, 9), (5, 0)]));
+        assert!(any_overlap(&mut [(5, 0), (0, 9), (7, 1)]));
+        assert!(any_overlap(&mut [(usize::MAX - 1, 9), (usize::MAX - 1, 1)]));
     }
 }

@@ -18,7 +18,7 @@ pub struct Piece {
 }
 
 /// Where the bytes of an operation lie in a window.
-pub(crate) trait Spread {
+pub(crate) trait ByteLayout {
     /// The lowest byte.
     fn start(&self) -> u64;
 
@@ -33,7 +33,7 @@ pub(crate) trait Spread {
     unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]);
 }
 
-impl Spread for Shape {
+impl ByteLayout for Shape {
     fn start(&self) -> u64 {
         self.offset
     }
@@ -51,18 +51,18 @@ impl Spread for Shape {
 
 /// The pieces that a frame lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed<B> {
+pub(crate) struct PieceList<B> {
     offset: u64,
     list: B,
     span: u64,
 }
 
-impl<B: AsRef<[u8]>> Listed<B> {
+impl<B: AsRef<[u8]>> PieceList<B> {
     /// Of a list that was decoded.
-    pub(crate) fn new(offset: u64, list: B) -> Listed<B> {
+    pub(crate) fn new(offset: u64, list: B) -> PieceList<B> {
         let end = |(distance, length)| u64::from(distance) + u64::from(length);
         let span = pieces(list.as_ref()).map(end).max().unwrap_or(0);
-        Listed { offset, list, span }
+        PieceList { offset, list, span }
     }
 
     /// Bytes of all pieces together.
@@ -100,7 +100,7 @@ impl<B: AsRef<[u8]>> Listed<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> Spread for Listed<B> {
+impl<B: AsRef<[u8]>> ByteLayout for PieceList<B> {
     fn start(&self) -> u64 {
         self.offset
     }
@@ -123,22 +123,22 @@ impl<B: AsRef<[u8]>> Spread for Listed<B> {
 
 /// What a get that came as a frame reads.
 #[derive(Debug)]
-pub(crate) enum Blocks {
+pub(crate) enum GetLayout {
     Even(Shape),
-    List(Listed<Vec<u8>>),
+    List(PieceList<Vec<u8>>),
 }
 
-impl Blocks {
+impl GetLayout {
     /// One piece.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self, Blocks::Even(Shape { count: 1, .. }))
+        matches!(self, GetLayout::Even(Shape { count: 1, .. }))
     }
 
     /// The lowest byte, and bytes from there to the last.
     pub(crate) fn range(&self) -> (u64, u64) {
         match self {
-            Blocks::Even(shape) => (shape.start(), shape.span()),
-            Blocks::List(list) => (list.start(), list.span()),
+            GetLayout::Even(shape) => (shape.start(), shape.span()),
+            GetLayout::List(list) => (list.start(), list.span()),
         }
     }
 
@@ -151,8 +151,8 @@ impl Blocks {
         // SAFETY: promised by the caller.
         unsafe {
             match self {
-                Blocks::Even(shape) => shape.gather(from, at, into),
-                Blocks::List(list) => list.gather(from, at, into),
+                GetLayout::Even(shape) => shape.gather(from, at, into),
+                GetLayout::List(list) => list.gather(from, at, into),
             }
         }
     }
@@ -160,7 +160,7 @@ impl Blocks {
 
 /// Buffers that a caller lends until its get is over; they are filled one after the other.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct LentBuffers {
     /// Start and length of those that are not full.
     rest: std::vec::IntoIter<(*mut u8, usize)>,
     /// What is left of the one that is being filled.
@@ -169,20 +169,20 @@ pub(crate) struct Lent {
 
 // SAFETY: the memory behind the pointers is lent by a caller that waits; which thread writes it does
 // not matter.
-unsafe impl Send for Lent {}
+unsafe impl Send for LentBuffers {}
 
-impl Lent {
+impl LentBuffers {
     /// # Safety
     /// The buffers may be written as long as the value is there.
-    pub(crate) unsafe fn new(buffers: &mut [&mut [u8]]) -> Lent {
+    pub(crate) unsafe fn new(buffers: &mut [&mut [u8]]) -> LentBuffers {
         let raw = |buffer: &mut &mut [u8]| (buffer.as_mut_ptr(), buffer.len());
         let rest: Vec<_> = buffers.iter_mut().map(raw).collect();
-        Lent { rest: rest.into_iter(), now: (std::ptr::null_mut(), 0) }
+        LentBuffers { rest: rest.into_iter(), now: (std::ptr::null_mut(), 0) }
     }
 
     /// Takes the room for the next so many bytes out of what is lent, or what there is; it is filled by
     /// itself.
-    pub(crate) fn split(&mut self, mut length: usize) -> Lent {
+    pub(crate) fn split(&mut self, mut length: usize) -> LentBuffers {
         let mut parts = Vec::new();
         while length > 0 {
             let (into, room) = self.now;
@@ -197,7 +197,7 @@ impl Lent {
             self.now = (unsafe { into.add(part) }, room - part);
             length -= part;
         }
-        Lent { rest: parts.into_iter(), now: (std::ptr::null_mut(), 0) }
+        LentBuffers { rest: parts.into_iter(), now: (std::ptr::null_mut(), 0) }
     }
 
     /// Writes what comes next; what goes beyond the last buffer is dropped.

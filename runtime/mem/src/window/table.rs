@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use kumi_net::Place;
+use kumi_net::Attachment;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::error::Refusal;
-use crate::window::key::{Random, is_private, slot};
-use crate::window::pieces::Spread;
+use crate::window::key::{RandomSource, is_private, slot};
+use crate::window::pieces::ByteLayout;
 
 /// What others may do with a window.
 ///
@@ -77,7 +77,7 @@ pub(crate) fn check(
 
 /// One window's memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct WindowMemory {
     pub(crate) base: NonNull<u8>,
     pub(crate) length: usize,
     pub(crate) rights: Rights,
@@ -88,30 +88,30 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: window memory is shared by design; it is reached by raw copies and atomics only.
-unsafe impl Send for Memory {}
+unsafe impl Send for WindowMemory {}
 
 /// A window and what the others call theirs.
 #[derive(Debug)]
-struct Slot {
-    memory: Memory,
+struct WindowSlot {
+    memory: WindowMemory,
     /// By rank; empty until the others have told.
     keys: Arc<[WindowKey]>,
 }
 
 /// The windows of this rank.
 #[derive(Debug)]
-pub(crate) struct Windows {
-    slots: Vec<Option<Slot>>,
+pub(crate) struct WindowTable {
+    slots: Vec<Option<WindowSlot>>,
     /// Where the search for a free slot begins: one that was freed is not used again soon.
     next: usize,
-    random: Random,
+    random: RandomSource,
     /// Free ranges of the arena, in pages' multiples: start and length.
     free: BTreeMap<usize, usize>,
 }
 
 /// Why a window cannot be made here. The numbers travel to the other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoWindow {
+pub(crate) enum WindowRefusal {
     /// There are [`WINDOWS`] already.
     Slot = 1,
     /// The arena has no such range.
@@ -128,7 +128,7 @@ pub(crate) enum NoWindow {
     Arguments = 7,
 }
 
-impl NoWindow {
+impl WindowRefusal {
     /// What the number that a rank has told means.
     pub(crate) fn text(number: u64) -> &'static str {
         match number {
@@ -148,24 +148,24 @@ impl NoWindow {
     }
 }
 
-impl Windows {
-    pub(crate) fn new(arena_bytes: usize, random: Random) -> Windows {
+impl WindowTable {
+    pub(crate) fn new(arena_bytes: usize, random: RandomSource) -> WindowTable {
         let slots = (0..WINDOWS).map(|_| None).collect();
-        Windows { slots, next: 0, random, free: BTreeMap::from([(0, arena_bytes)]) }
+        WindowTable { slots, next: 0, random, free: BTreeMap::from([(0, arena_bytes)]) }
     }
 
     /// Makes a window and shows it to the node. Its memory reads as zeros.
     pub(crate) fn create(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         length: usize,
         rights: Rights,
-    ) -> Result<Memory, NoWindow> {
+    ) -> Result<WindowMemory, WindowRefusal> {
         let key = self.key(false)?;
-        let offset = self.allocate(length).ok_or(NoWindow::Room)?;
+        let offset = self.allocate(length).ok_or(WindowRefusal::Room)?;
         // SAFETY: the allocator hands out ranges inside of the arena.
-        let base = unsafe { place.arena(place.local()).add(offset) };
-        Ok(self.publish(place, Memory { base, length, rights, key, offset }))
+        let base = unsafe { attachment.arena(attachment.local()).add(offset) };
+        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset }))
     }
 
     /// Makes a window of memory of the program's own, as it is.
@@ -174,40 +174,40 @@ impl Windows {
     /// The `length` bytes at `base` may be read and written by any thread until the window has been removed.
     pub(crate) unsafe fn lend(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         base: *mut u8,
         length: usize,
         rights: Rights,
-    ) -> Result<Memory, NoWindow> {
+    ) -> Result<WindowMemory, WindowRefusal> {
         let base = match NonNull::new(base) {
             Some(base) => base,
             None if length == 0 => NonNull::<u64>::dangling().cast(),
-            None => return Err(NoWindow::Memory),
+            None => return Err(WindowRefusal::Memory),
         };
         let end = base.addr().get().checked_add(length);
         if isize::try_from(length).is_err() || end.is_none() {
-            return Err(NoWindow::Memory);
+            return Err(WindowRefusal::Memory);
         }
         if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
-            return Err(NoWindow::Alignment);
+            return Err(WindowRefusal::Alignment);
         }
         let key = self.key(true)?;
-        Ok(self.publish(place, Memory { base, length, rights, key, offset: 0 }))
+        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset: 0 }))
     }
 
     /// A key in a free slot.
-    fn key(&mut self, private: bool) -> Result<WindowKey, NoWindow> {
+    fn key(&mut self, private: bool) -> Result<WindowKey, WindowRefusal> {
         let slots = (self.next..WINDOWS).chain(0..self.next);
         let free = slots.into_iter().find(|slot| self.slots[*slot].is_none());
-        let slot = free.ok_or(NoWindow::Slot)?;
-        self.random.key(slot, private).map_err(|_| NoWindow::Random)
+        let slot = free.ok_or(WindowRefusal::Slot)?;
+        self.random.key(slot, private).map_err(|_| WindowRefusal::Random)
     }
 
-    fn publish(&mut self, place: &Place, memory: Memory) -> Memory {
+    fn publish(&mut self, attachment: &Attachment, memory: WindowMemory) -> WindowMemory {
         let slot = slot(memory.key);
         self.next = (slot + 1) % WINDOWS;
-        self.slots[slot] = Some(Slot { memory, keys: Arc::default() });
-        let context = place.own();
+        self.slots[slot] = Some(WindowSlot { memory, keys: Arc::default() });
+        let context = attachment.own();
         for notify in &context.notifies.0[slot * NOTIFIES..(slot + 1) * NOTIFIES] {
             notify.count.store(0, Relaxed);
         }
@@ -234,10 +234,10 @@ impl Windows {
     }
 
     /// There are windows that a rank of this node, this one or another, has on memory of its own.
-    pub(crate) fn any_private_near(&self, place: &Place) -> bool {
-        let first = place.rank() as usize - place.local();
-        let near = first..first + place.local_count();
-        let private = |slot: &Slot| {
+    pub(crate) fn any_private_on_node(&self, attachment: &Attachment) -> bool {
+        let first = attachment.rank() as usize - attachment.local();
+        let near = first..first + attachment.local_count();
+        let private = |slot: &WindowSlot| {
             let keys = slot.keys.get(near.clone()).unwrap_or_default();
             is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
         };
@@ -245,14 +245,18 @@ impl Windows {
     }
 
     /// Takes a window away. Its memory goes back to the system, if it came from there.
-    pub(crate) fn remove(&mut self, place: &Place, key: WindowKey) -> std::io::Result<()> {
+    pub(crate) fn remove(
+        &mut self,
+        attachment: &Attachment,
+        key: WindowKey,
+    ) -> std::io::Result<()> {
         let slot = slot(key);
         let Some(memory) = self.find(key).ok().copied() else { return Ok(()) };
         self.slots[slot] = None;
-        place.own().windows[slot].key.store(NO_WINDOW, SeqCst);
+        attachment.own().windows[slot].key.store(NO_WINDOW, SeqCst);
         let pages = pages(memory.length);
         if pages > 0 && !is_private(key) {
-            place.discard(memory.offset, pages)?;
+            attachment.discard(memory.offset, pages)?;
             self.release(memory.offset, pages);
         }
         Ok(())
@@ -286,7 +290,7 @@ impl Windows {
     }
 
     /// The window of this name, and of no other.
-    pub(crate) fn find(&self, key: WindowKey) -> Result<&Memory, Refusal> {
+    pub(crate) fn find(&self, key: WindowKey) -> Result<&WindowMemory, Refusal> {
         let memory = self.slots[slot(key)].as_ref().map(|slot| &slot.memory);
         memory.filter(|memory| memory.key == key).ok_or(Refusal::Window)
     }
@@ -310,7 +314,7 @@ impl Windows {
         &self,
         context: &RankContext,
         key: WindowKey,
-        shape: &impl Spread,
+        shape: &impl ByteLayout,
         notify: Option<u32>,
         data: &[u8],
     ) -> Result<(), Refusal> {
@@ -379,83 +383,83 @@ mod tests {
         }
     }
 
-    fn engine() -> (Place, Windows) {
-        let place = Place::singleton(1 << 20).expect("place");
-        let windows = Windows::new(place.arena_bytes(), Random::Seeded(5));
-        (place, windows)
+    fn engine() -> (Attachment, WindowTable) {
+        let attachment = Attachment::singleton(1 << 20).expect("attachment");
+        let windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(5));
+        (attachment, windows)
     }
 
     #[test]
     fn a_window_is_found_by_its_whole_key_only() {
-        let (place, mut windows) = engine();
-        let one = windows.create(&place, 64, Rights::ALL).expect("window");
+        let (attachment, mut windows) = engine();
+        let one = windows.create(&attachment, 64, Rights::ALL).expect("window");
         for bit in 0..64 {
             let wrong = windows.access(one.key ^ 1 << bit, 0, 8, Access::Read);
             assert_eq!(wrong, Err(Refusal::Window), "bit {bit}");
         }
         for wrong in [NO_WINDOW, u64::MAX, slot(one.key) as u64] {
             assert_eq!(windows.access(wrong, 0, 0, Access::Read), Err(Refusal::Window));
-            windows.remove(&place, wrong).expect("nothing");
+            windows.remove(&attachment, wrong).expect("nothing");
         }
         assert_eq!(windows.access(one.key, 0, 8, Access::Read), Ok(one.base));
-        windows.remove(&place, one.key).expect("remove");
+        windows.remove(&attachment, one.key).expect("remove");
         assert_eq!(windows.access(one.key, 0, 8, Access::Read), Err(Refusal::Window));
-        assert_eq!(place.own().windows[slot(one.key)].key.load(SeqCst), NO_WINDOW);
+        assert_eq!(attachment.own().windows[slot(one.key)].key.load(SeqCst), NO_WINDOW);
         // Its slot, used again, has another name.
         let again: Vec<_> = (0..WINDOWS)
-            .map(|_| windows.create(&place, 0, Rights::ALL).expect("window").key)
+            .map(|_| windows.create(&attachment, 0, Rights::ALL).expect("window").key)
             .collect();
         assert!(again.iter().any(|key| slot(*key) == slot(one.key)));
         assert_eq!(windows.access(one.key, 0, 0, Access::Read), Err(Refusal::Window));
-        assert_eq!(windows.create(&place, 0, Rights::ALL).err(), Some(NoWindow::Slot));
+        assert_eq!(windows.create(&attachment, 0, Rights::ALL).err(), Some(WindowRefusal::Slot));
     }
 
     /// Only what is written takes memory.
     #[test]
     fn a_window_may_be_as_large_as_the_memory_of_a_large_node() {
         let arena_bytes = kumi_net::layout::arena_bytes(1, 64 << 30);
-        let place = Place::singleton(arena_bytes).expect("place");
-        let mut windows = Windows::new(place.arena_bytes(), Random::Seeded(5));
+        let attachment = Attachment::singleton(arena_bytes).expect("attachment");
+        let mut windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(5));
         let length = 20 << 30;
         for _ in 0..3 {
-            let one = windows.create(&place, length, Rights::ALL).expect("window");
-            let all = windows.create(&place, 64 << 30, Rights::ALL).expect("beside it");
+            let one = windows.create(&attachment, length, Rights::ALL).expect("window");
+            let all = windows.create(&attachment, 64 << 30, Rights::ALL).expect("beside it");
             for offset in [0, length as u64 - 8] {
                 let word = windows.access(one.key, offset, 8, Access::Atomic).expect("inside");
                 // SAFETY: eight aligned bytes of the window.
                 let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
                 assert_eq!(word.swap(7, SeqCst), 0);
             }
-            let much = windows.create(&place, 64 << 30, Rights::ALL);
-            assert_eq!(much.err(), Some(NoWindow::Room));
-            windows.remove(&place, all.key).expect("remove");
-            windows.remove(&place, one.key).expect("remove");
+            let much = windows.create(&attachment, 64 << 30, Rights::ALL);
+            assert_eq!(much.err(), Some(WindowRefusal::Room));
+            windows.remove(&attachment, all.key).expect("remove");
+            windows.remove(&attachment, one.key).expect("remove");
         }
     }
 
     #[test]
     fn lent_memory_is_checked_and_left_as_it_is() {
-        let (place, mut windows) = engine();
+        let (attachment, mut windows) = engine();
         let mut memory = [7u64; 8];
         let base = memory.as_mut_ptr().cast::<u8>();
         let reader = Rights { write: false, read: true, atomic: false };
         // SAFETY: what is accepted is `memory`, of which 63 bytes are at `base + 1`.
         unsafe {
-            let null = windows.lend(&place, std::ptr::null_mut(), 1, Rights::ALL);
-            assert_eq!(null.err(), Some(NoWindow::Memory));
-            let endless = windows.lend(&place, base, usize::MAX, Rights::ALL);
-            assert_eq!(endless.err(), Some(NoWindow::Memory));
-            let odd = windows.lend(&place, base.add(1), 63, Rights::ALL);
-            assert_eq!(odd.err(), Some(NoWindow::Alignment));
-            let odd = windows.lend(&place, base.add(1), 63, reader).expect("no atomics there");
+            let null = windows.lend(&attachment, std::ptr::null_mut(), 1, Rights::ALL);
+            assert_eq!(null.err(), Some(WindowRefusal::Memory));
+            let endless = windows.lend(&attachment, base, usize::MAX, Rights::ALL);
+            assert_eq!(endless.err(), Some(WindowRefusal::Memory));
+            let odd = windows.lend(&attachment, base.add(1), 63, Rights::ALL);
+            assert_eq!(odd.err(), Some(WindowRefusal::Alignment));
+            let odd = windows.lend(&attachment, base.add(1), 63, reader).expect("no atomics there");
             assert_eq!(odd.base.as_ptr(), base.add(1));
-            assert!(is_private(odd.key) && windows.any_private_near(&place));
+            assert!(is_private(odd.key) && windows.any_private_on_node(&attachment));
             assert_eq!(
                 windows.access(odd.key, 63, 0, Access::Read).map(|at| at.as_ptr()),
                 Ok(base.add(64))
             );
-            windows.remove(&place, odd.key).expect("remove");
-            windows.lend(&place, std::ptr::null_mut(), 0, Rights::ALL).expect("no bytes");
+            windows.remove(&attachment, odd.key).expect("remove");
+            windows.lend(&attachment, std::ptr::null_mut(), 0, Rights::ALL).expect("no bytes");
         }
         assert_eq!(memory, [7; 8]);
         assert_eq!(windows.free, BTreeMap::from([(0, 1 << 20)]), "nothing of the arena");
@@ -468,7 +472,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0usize..40_000), 1..60),
         ) {
             let arena = 1 << 20;
-            let mut windows = Windows::new(arena, Random::Seeded(1));
+            let mut windows = WindowTable::new(arena, RandomSource::Seeded(1));
             let mut live: Vec<(usize, usize)> = Vec::new();
             for (make, size) in steps {
                 if make {

@@ -3,9 +3,9 @@
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 
-use crate::engine::Pending;
+use crate::engine::PendingRequest;
 use crate::error::Error;
-use crate::window::completion::After;
+use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
 use crate::window::table::{Access, check};
 use crate::window::{GET_PIECE, Window, check_notify};
@@ -21,7 +21,7 @@ impl Window<'_> {
         to: u32,
         offset: usize,
         data: &[u8],
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let shape = Strided { offset, stride: data.len(), block: data.len(), count: 1 };
         self.put_strided(to, shape, data, after)
@@ -38,7 +38,7 @@ impl Window<'_> {
         to: u32,
         shape: Strided,
         data: &[u8],
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         shape.check(data.len())?;
         // SAFETY: nothing is lent for longer than the call.
@@ -54,7 +54,7 @@ impl Window<'_> {
         to: u32,
         shape: Strided,
         data: &[u8],
-        after: After<'_>,
+        after: OnPlacement<'_>,
         stays: bool,
     ) -> Result<(), Error> {
         if let Some(notify) = after.notify {
@@ -63,7 +63,7 @@ impl Window<'_> {
         self.context.check_rank(to)?;
         let Some((local, near)) = self.near(to) else {
             // SAFETY: promised by the caller.
-            return unsafe { self.put_blocks_far(to, shape, data, after, stays) };
+            return unsafe { self.put_blocks_by_frames(to, shape, data, after, stays) };
         };
         let (near, blocks) = (near?, shape.shape());
         if let Some(completion) = after.completion {
@@ -74,17 +74,17 @@ impl Window<'_> {
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
         // SAFETY: inside of the peer's window by the check.
         unsafe { blocks.scatter(near.base.add(shape.offset), data) };
-        self.finish_near(near, (to, local), after)
+        self.finish_mapped(near, (to, local), after)
     }
 
     /// # Safety
     /// As [`Window::put_blocks`].
-    unsafe fn put_blocks_far(
+    unsafe fn put_blocks_by_frames(
         &self,
         to: u32,
         shape: Strided,
         data: &[u8],
-        after: After<'_>,
+        after: OnPlacement<'_>,
         stays: bool,
     ) -> Result<(), Error> {
         let span = if data.is_empty() { 0 } else { shape.shape().span() };
@@ -167,7 +167,7 @@ impl Window<'_> {
             // SAFETY: inside of the peer's window by the check, and as many bytes as the blocks
             // have, by that of the shape.
             unsafe { blocks.gather(near.base.add(shape.offset), 0, into) };
-            self.context.place().count(Counter::DirectGets, 1);
+            self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
         self.context.check_rank(from)?;
@@ -195,7 +195,7 @@ impl Window<'_> {
         let (offset, stride) = (blocks.offset, blocks.stride);
         let frame = |token| Frame::GetStrided { token, window, offset, stride, block, count };
         let length = into.len() as u32;
-        let pending = Pending::Bytes { into: into.as_mut_ptr(), length, received: 0 };
+        let pending = PendingRequest::Bytes { into: into.as_mut_ptr(), length, received: 0 };
         self.context
             .request(from, pending, frame)?
             .map_err(|reason| self.refused(from, shape.offset, blocks.span() as usize, reason))

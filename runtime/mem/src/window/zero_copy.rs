@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::error::Error;
 use crate::window::Window;
-use crate::window::completion::After;
+use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
 
 /// Data of at least so many bytes is lent for the length of a call. What is not acked at its end is copied then, up to a send
@@ -14,21 +14,21 @@ const WORTHWHILE: usize = 512 << 10;
 
 /// Data of the caller's that is lent for the length of a call; its end takes it back, also by an error or a panic. It is not
 /// forgotten: that is what makes lending sound.
-pub(crate) struct LentForCall<'c> {
+pub(crate) struct ScopedLoan<'c> {
     context: &'c Context,
     to: u32,
     data: Range<*const u8>,
 }
 
-impl<'c> LentForCall<'c> {
+impl<'c> ScopedLoan<'c> {
     /// Lends it, if that is worth it. To ranks of the same node nothing is lent.
-    pub(crate) fn new(context: &'c Context, to: u32, data: &[u8]) -> Option<LentForCall<'c>> {
+    pub(crate) fn new(context: &'c Context, to: u32, data: &[u8]) -> Option<ScopedLoan<'c>> {
         let lends = context.lends && data.len() >= WORTHWHILE && !context.same_node(to);
-        lends.then(|| LentForCall { context, to, data: data.as_ptr_range() })
+        lends.then(|| ScopedLoan { context, to, data: data.as_ptr_range() })
     }
 }
 
-impl Drop for LentForCall<'_> {
+impl Drop for ScopedLoan<'_> {
     fn drop(&mut self) {
         self.context.channel.take_back(Some(self.to), self.data.clone());
     }
@@ -37,7 +37,7 @@ impl Drop for LentForCall<'_> {
 impl Window<'_> {
     /// As [`Window::put_with`] of the bytes `own` of the own piece, which may be sent from where they lie: to other nodes, if packets
     /// are long (Ethernet frames of 9,000 bytes) and not encrypted, they are not copied.
-    /// Returns before that: until the put is in place ([`After::completion`] counts it, [`Context::flush`] has returned,
+    /// Returns before that: until the put is in place ([`OnPlacement::completion`] counts it, [`Context::flush`] has returned,
     /// or the target has answered its notification) the target may get what `own` contained before or after a change, or
     /// partly so. Changing it is safe, and so is freeing the window.
     ///
@@ -63,7 +63,7 @@ impl Window<'_> {
         own: Range<usize>,
         to: u32,
         offset: usize,
-        after: After<'_>,
+        after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let length = own.end.wrapping_sub(own.start);
         let from = self.own(own.start, length)?;

@@ -6,29 +6,29 @@ use kumi_proto::{
 };
 
 use crate::segment::MIN_DATAGRAM;
-use crate::segment::attachment::{AttachError, Place, io_error};
+use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
 use crate::shm::idle_flag::tell_delivered;
 use crate::shm::ring::{Consumer, Producer};
-use crate::wait::blocking_wait::Doze;
-use crate::wire::driver::{Driver, Packets};
-use crate::wire::fault_injection::Faults;
-use crate::wire::path_mtu::Paths;
-use crate::wire::udp::Udp;
-use crate::wire::unreachable::Barred;
+use crate::wait::blocking_wait::BlockingWait;
+use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::fault_injection::FaultSettings;
+use crate::wire::path_mtu::PathMtuChecks;
+use crate::wire::udp::UdpDriver;
+use crate::wire::unreachable::UnreachablePeers;
 use crate::{ChannelError, sys, tracepoints};
 
 /// What the layer above does with frames. Called by whichever thread drives the channel, never by
 /// two at once.
 pub trait Handler: Send + 'static {
     /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
-    fn frame(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Delivery;
+    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery;
     /// Hands out answers of at most `most` bytes, as long as `send` takes them (it says false when
     /// that rank's ring is full).
     ///
     /// # Errors
     /// Those of `send`.
-    fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError>;
+    fn answer(&mut self, most: usize, send: &mut AnswerSender<'_>) -> Result<(), ChannelError>;
     /// There are answers that have not been handed out.
     fn owes_answers(&self) -> bool;
     /// Messages that nobody has received yet.
@@ -42,11 +42,11 @@ pub trait Handler: Send + 'static {
 }
 
 /// Takes the parts of an answer to a rank; false if its ring is full.
-pub type Answers<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
+pub type AnswerSender<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
 
-struct Into<'h, H>(&'h mut H, &'h Place);
+struct HandlerSink<'h, H>(&'h mut H, &'h Attachment);
 
-impl<H: Handler> Sink for Into<'_, H> {
+impl<H: Handler> Sink for HandlerSink<'_, H> {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
         let delivery = self.0.frame(self.1, from, frame);
         tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
@@ -55,11 +55,11 @@ impl<H: Handler> Sink for Into<'_, H> {
 }
 
 /// The ranks of other nodes.
-pub(crate) struct Remote {
+pub(crate) struct RemoteRanks {
     pub(crate) endpoint: Endpoint,
     pub(crate) wire: Box<dyn Driver>,
     /// The main thread's sleep.
-    pub(crate) doze: Doze,
+    pub(crate) blocking_wait: BlockingWait,
     /// The time, read when the lock was taken and whenever something happened since.
     pub(crate) now: u64,
     /// When everything was last published.
@@ -68,14 +68,14 @@ pub(crate) struct Remote {
     pub(crate) held: bool,
     /// Bytes of frames ever queued when everything was last sent.
     left: u64,
-    paths: Paths,
-    pub(crate) barred: Barred,
+    paths: PathMtuChecks,
+    pub(crate) unreachable: UnreachablePeers,
 }
 
 /// See the module.
-pub(crate) struct Core<H> {
+pub(crate) struct ChannelCore<H> {
     pub(crate) handler: H,
-    pub(crate) remote: Option<Remote>,
+    pub(crate) remote: Option<RemoteRanks>,
     outgoing: Vec<Option<Producer>>,
     incoming: Vec<Option<Consumer>>,
     /// Rings whose next record the handler had no room for.
@@ -115,8 +115,8 @@ const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
-fn protocol(place: &Place, ack: AckMode, checksum: Checksum) -> Config {
-    let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
+fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
+    let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
     let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
     let ack_every = (window / 4) as u32;
     // A path that takes less gets fragments: frames would not pay.
@@ -133,38 +133,48 @@ fn protocol(place: &Place, ack: AckMode, checksum: Checksum) -> Config {
     }
 }
 
-impl<H: Handler> Core<H> {
+impl<H: Handler> ChannelCore<H> {
     pub(crate) fn new(
-        place: &Place,
+        attachment: &Attachment,
         socket: Option<std::os::fd::OwnedFd>,
         handler: H,
-    ) -> Result<Core<H>, AttachError> {
+    ) -> Result<ChannelCore<H>, AttachError> {
         // Read by every rank, so that a wrong one is found whatever the layout of the job.
-        let (ack, faults) = (crate::wire::ack_settings::from_env()?, Faults::from_env()?);
+        let (ack, faults) = (crate::wire::ack_settings::from_env()?, FaultSettings::from_env()?);
         let checksum = crate::wire::ack_settings::checksum_from_env()?;
         let remote = match socket {
-            Some(socket) if place.local_count() < place.ranks() as usize => {
-                let key = ChannelKey(place.channel_key());
+            Some(socket) if attachment.local_count() < attachment.ranks() as usize => {
+                let key = ChannelKey(attachment.channel_key());
                 let (config, me, ranks) =
-                    (protocol(place, ack, checksum), place.rank(), place.ranks());
-                let endpoint = match place.seal_key() {
+                    (protocol(attachment, ack, checksum), attachment.rank(), attachment.ranks());
+                let endpoint = match attachment.seal_key() {
                     Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
                     None => Endpoint::new(config, me, ranks, key),
                 };
                 let endpoint = endpoint
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
-                let doze = Doze::new().map_err(io_error("timerfd_create"))?;
+                let blocking_wait = BlockingWait::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                let wire = wire(place, socket, faults)?;
-                let paths = Paths::new(ranks);
+                let wire = wire(attachment, socket, faults)?;
+                let paths = PathMtuChecks::new(ranks);
                 let (held, left) = (false, 0);
-                let barred = Barred::new();
-                Some(Remote { endpoint, wire, doze, now, published, held, left, paths, barred })
+                let unreachable = UnreachablePeers::new();
+                Some(RemoteRanks {
+                    endpoint,
+                    wire,
+                    blocking_wait,
+                    now,
+                    published,
+                    held,
+                    left,
+                    paths,
+                    unreachable,
+                })
             }
             _ => None,
         };
-        let local = place.local_count();
-        Ok(Core {
+        let local = attachment.local_count();
+        Ok(ChannelCore {
             handler,
             remote,
             outgoing: (0..local).map(|_| None).collect(),
@@ -180,23 +190,24 @@ impl<H: Handler> Core<H> {
     }
 
     /// Queues one frame; false if there is no room now. A frame to another node leaves with the
-    /// next [`Core::transmit`].
+    /// next [`ChannelCore::transmit`].
     pub(crate) fn send(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         to: Rank,
         parts: &[&[u8]],
     ) -> Result<bool, ChannelError> {
         let length = parts.iter().map(|part| part.len()).sum();
-        if let Some(local) = place.local_of(to) {
-            let Core { remote, outgoing, ring_sent, .. } = self;
-            let sent = push(place, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts);
+        if let Some(local) = attachment.local_of(to) {
+            let ChannelCore { remote, outgoing, ring_sent, .. } = self;
+            let sent =
+                push(attachment, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts);
             if sent {
                 tracepoints::send(to, length);
             }
             return Ok(sent);
         }
-        let ranks = place.ranks();
+        let ranks = attachment.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
         let sent = take_full(remote.endpoint.send(remote.now, to, parts), ranks)?;
@@ -209,13 +220,13 @@ impl<H: Handler> Core<H> {
     /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
     /// the room for the longest frame, and says how long its own is. False if there is no room now.
     #[inline]
-    pub(crate) fn send_far(
+    pub(crate) fn send_remote_with(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         to: Rank,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<bool, ChannelError> {
-        let ranks = place.ranks();
+        let ranks = attachment.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
         let mut length = 0;
@@ -237,38 +248,38 @@ impl<H: Handler> Core<H> {
 
     /// Something may lie in a ring towards this rank.
     #[inline]
-    pub(crate) fn ring_hint(&self, place: &Place) -> bool {
-        let words = place.local_count().div_ceil(64);
-        !self.unfinished.is_empty() || place.own().wake.any(words)
+    pub(crate) fn ring_hint(&self, attachment: &Attachment) -> bool {
+        let words = attachment.local_count().div_ceil(64);
+        !self.unfinished.is_empty() || attachment.own().wake.any(words)
     }
 
     /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
-    pub(crate) fn drain_rings(&mut self, place: &Place) -> Result<(), ChannelError> {
+    pub(crate) fn drain_rings(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
         for local in std::mem::take(&mut self.unfinished) {
-            self.drain_ring(place, local)?;
+            self.drain_ring(attachment, local)?;
         }
         for local in std::mem::take(&mut self.stalled) {
-            self.drain_ring(place, local)?;
+            self.drain_ring(attachment, local)?;
         }
-        let words = place.local_count().div_ceil(64);
+        let words = attachment.local_count().div_ceil(64);
         for index in 0..words {
-            let mut bits = place.own().wake.take(index);
+            let mut bits = attachment.own().wake.take(index);
             while bits != 0 {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                if local < place.local_count() {
-                    self.drain_ring(place, local)?;
+                if local < attachment.local_count() {
+                    self.drain_ring(attachment, local)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn drain_ring(&mut self, place: &Place, local: usize) -> Result<(), ChannelError> {
-        let me = place.local();
-        let from = place.rank() - me as u32 + local as u32;
+    fn drain_ring(&mut self, attachment: &Attachment, local: usize) -> Result<(), ChannelError> {
+        let me = attachment.local();
+        let from = attachment.rank() - me as u32 + local as u32;
         let ring = self.incoming[local].get_or_insert_with(|| {
-            let (head, data, size) = place.ring(local, me);
+            let (head, data, size) = attachment.ring(local, me);
             // SAFETY: as for the producer; only this rank consumes from it.
             unsafe { Consumer::new(head, data, size) }
         });
@@ -282,7 +293,7 @@ impl<H: Handler> Core<H> {
             }
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
-            let delivery = self.handler.frame(place, from, frame);
+            let delivery = self.handler.frame(attachment, from, frame);
             tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
             if delivery == Delivery::Full {
                 if !self.stalled.contains(&local) {
@@ -295,9 +306,9 @@ impl<H: Handler> Core<H> {
             self.ring_delivered += 1;
         }
         if taken > 0 {
-            self.publish(place);
-            if place.context(local).sleep.awaits_room() {
-                place.wake(local);
+            self.publish(attachment);
+            if attachment.context(local).sleep.awaits_room() {
+                attachment.wake(local);
             }
         }
         Ok(())
@@ -314,44 +325,48 @@ impl<H: Handler> Core<H> {
 
     /// Nothing was at the socket: look less often, if something else may come meanwhile.
     #[inline]
-    pub(crate) fn look_less(&mut self, place: &Place) {
-        if place.local_count() > 1 {
+    pub(crate) fn poll_less_often(&mut self, attachment: &Attachment) {
+        if attachment.local_count() > 1 {
             self.interval = (self.interval * 2).min(MOST_INTERVAL);
         }
     }
 
-    /// Handles what [`Core::receive`] got.
-    pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, wire, now, .. }) = &mut self.remote else { return };
+    /// Handles what [`ChannelCore::receive`] got.
+    pub(crate) fn take_datagrams(&mut self, attachment: &Attachment) {
+        let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
         for datagram in wire.received().each() {
-            endpoint.handle_datagram(*now, datagram, &mut Into(&mut self.handler, place));
+            endpoint.handle_datagram(
+                *now,
+                datagram,
+                &mut HandlerSink(&mut self.handler, attachment),
+            );
         }
     }
 
     /// What was received last should not wait: answers are owed, or much came at once, so that the
     /// sender may be waiting for acks, or acks do not wait at all.
     pub(crate) fn is_pressed(&self) -> bool {
-        let pressed = |remote: &Remote| {
+        let pressed = |remote: &RemoteRanks| {
             remote.wire.received().is_run() || remote.endpoint.config().ack == AckMode::PerMessage
         };
         self.handler.owes_answers() || self.remote.as_ref().is_some_and(pressed)
     }
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
-    pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
-        self.read_before_deadlines(place)?;
+    pub(crate) fn service(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        self.read_before_deadlines(attachment)?;
         if let Some(remote) = &mut self.remote {
             remote.endpoint.handle_timeout(remote.now);
         }
         if self.handler.owes_answers() {
-            self.answer(place)?;
+            self.answer(attachment)?;
         }
         if self.remote.is_some() {
-            self.publish(place);
-            self.transmit(place)?;
-            self.publish_sometimes(place);
+            self.publish(attachment);
+            self.transmit(attachment)?;
+            self.publish_sometimes(attachment);
         }
         Ok(())
     }
@@ -359,7 +374,11 @@ impl<H: Handler> Core<H> {
     /// Sends what is to be sent, unless frames to `to` had better wait for company: see
     /// [`crate::Guard::transmit_soon`].
     #[inline]
-    pub(crate) fn transmit_soon(&mut self, place: &Place, to: Rank) -> Result<(), ChannelError> {
+    pub(crate) fn transmit_soon(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+    ) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.remote {
             let (in_flight, queued) = remote.endpoint.under_way(to);
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
@@ -367,12 +386,12 @@ impl<H: Handler> Core<H> {
             let many = MANY.min(remote.endpoint.config().window as u32 / 2);
             if in_flight >= FEW && queued < many && bytes < LONG {
                 remote.held = true;
-                publish_sent(place, self.ring_sent, self.remote.as_ref());
+                publish_sent(attachment, self.ring_sent, self.remote.as_ref());
                 return Ok(());
             }
         }
-        self.publish(place);
-        self.transmit(place)
+        self.publish(attachment);
+        self.transmit(attachment)
     }
 
     /// Frames wait for company that nobody may send for a while.
@@ -381,22 +400,24 @@ impl<H: Handler> Core<H> {
         self.remote.as_ref().is_some_and(|remote| remote.held)
     }
 
-    fn answer(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Core { handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, .. } = self;
-        let (ranks, near) = (place.ranks(), place.max_local_frame());
-        let far = remote.as_ref().map(|remote| remote.endpoint.least_whole_frame());
+    fn answer(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let ChannelCore {
+            handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, ..
+        } = self;
+        let (ranks, near) = (attachment.ranks(), attachment.max_local_frame());
+        let far = remote.as_ref().map(|remote| remote.endpoint.min_unfragmented_frame());
         let most = far.map_or(near, |far| far.min(near));
         *blocked = false;
         let mut answered = false;
-        let mut send = |to, parts: &[&[u8]]| match (place.local_of(to), remote.as_mut()) {
+        let mut send = |to, parts: &[&[u8]]| match (attachment.local_of(to), remote.as_mut()) {
             (Some(local), remote) => {
                 let ring = &mut outgoing[local];
-                let sent = push(place, local, ring, ring_sent, remote.as_deref(), parts);
+                let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
                 *blocked |= !sent;
                 answered |= sent;
                 Ok(sent)
             }
-            (None, Some(Remote { endpoint, now, .. })) => {
+            (None, Some(RemoteRanks { endpoint, now, .. })) => {
                 let sent = take_full(endpoint.send(*now, to, parts), ranks)?;
                 answered |= sent;
                 Ok(sent)
@@ -413,17 +434,18 @@ impl<H: Handler> Core<H> {
 
     /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
     /// answer that waits; false if there is something already.
-    pub(crate) fn listen(&mut self, place: &Place) -> Result<bool, ChannelError> {
-        place.own().sleep.lie_down(self.blocked);
+    pub(crate) fn listen(&mut self, attachment: &Attachment) -> Result<bool, ChannelError> {
+        attachment.own().sleep.announce_sleep(self.blocked);
         if self.blocked {
-            self.service(place)?;
+            self.service(attachment)?;
         }
-        Ok(!self.ring_hint(place))
+        Ok(!self.ring_hint(attachment))
     }
 
     /// Sends what is to be sent.
-    pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, wire, now, held, left, paths, barred, .. }) = &mut self.remote
+    pub(crate) fn transmit(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let Some(RemoteRanks { endpoint, wire, now, held, left, paths, unreachable, .. }) =
+            &mut self.remote
         else {
             return Ok(());
         };
@@ -431,38 +453,38 @@ impl<H: Handler> Core<H> {
         while let Some(run) = endpoint.poll_transmit(*now) {
             tracepoints::transmit(run.to, run.length(), run.segment);
             let (to, segment, fragment) = (run.to, run.segment, run.fragment);
-            let packets = Packets { bytes: run.bytes, pieces: run.pieces, segment, fragment };
-            if wire.send(place, to, packets)? {
-                barred.left(to);
+            let packets = PacketRun { bytes: run.bytes, pieces: run.pieces, segment, fragment };
+            if wire.send(attachment, to, packets)? {
+                unreachable.left(to);
             } else {
-                place.count(Counter::SendFailures, 1);
+                attachment.count(Counter::SendFailures, 1);
                 if let Some(code) = wire.refusal() {
-                    barred.refused(*now, to, code);
+                    unreachable.refused(*now, to, code);
                 }
             }
             let sent = (to, segment, run.resent);
-            if let Some(longest) = paths.left(&mut **wire, place, sent) {
-                endpoint.set_path(to, longest);
+            if let Some(longest) = paths.left(&mut **wire, attachment, sent) {
+                endpoint.set_path_mtu(to, longest);
             }
         }
         Ok(())
     }
 
     /// Writes the counters by which a cut is judged, and what is as cheap, into the context.
-    pub(crate) fn publish(&self, place: &Place) {
+    pub(crate) fn publish(&self, attachment: &Attachment) {
         let mut delivered = self.ring_delivered;
         if let Some(remote) = &self.remote {
             delivered += remote.endpoint.counters().delivered;
         }
-        publish_sent(place, self.ring_sent, self.remote.as_ref());
-        place.set(Counter::Unread, self.handler.unread());
-        place.set(Counter::Refused, self.handler.refused());
-        tell_delivered(&place.own().counters[Counter::Delivered as usize], delivered);
+        publish_sent(attachment, self.ring_sent, self.remote.as_ref());
+        attachment.set(Counter::Unread, self.handler.unread());
+        attachment.set(Counter::Refused, self.handler.refused());
+        tell_delivered(&attachment.own().counters[Counter::Delivered as usize], delivered);
     }
 
     /// Reads the clock.
     #[inline]
-    pub(crate) fn look_at_clock(&mut self) -> u64 {
+    pub(crate) fn update_clock(&mut self) -> u64 {
         let now = sys::now();
         if let Some(remote) = &mut self.remote {
             remote.now = now;
@@ -478,53 +500,53 @@ impl<H: Handler> Core<H> {
 
 /// Appends a frame to the ring to a rank of this node; false if there is no room now.
 fn push(
-    place: &Place,
+    attachment: &Attachment,
     local: usize,
     ring: &mut Option<Producer>,
     ring_sent: &mut u64,
-    remote: Option<&Remote>,
+    remote: Option<&RemoteRanks>,
     parts: &[&[u8]],
 ) -> bool {
-    let me = place.local();
+    let me = attachment.local();
     let ring = ring.get_or_insert_with(|| {
-        let (head, data, size) = place.ring(me, local);
+        let (head, data, size) = attachment.ring(me, local);
         // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
         // the place last), and only this rank produces into it.
         unsafe { Producer::new(head, data, size) }
     });
     // Counted before it can be seen: whoever stops everything here sees it in flight.
     *ring_sent += 1;
-    publish_sent(place, *ring_sent, remote);
+    publish_sent(attachment, *ring_sent, remote);
     if !ring.push(parts) {
         *ring_sent -= 1;
-        publish_sent(place, *ring_sent, remote);
+        publish_sent(attachment, *ring_sent, remote);
         return false;
     }
-    place.context(local).wake.mark(me);
+    attachment.context(local).wake.mark(me);
     if local != me {
-        place.wake(local);
+        attachment.wake(local);
     }
     true
 }
 
-fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
+fn publish_sent(attachment: &Attachment, ring_sent: u64, remote: Option<&RemoteRanks>) {
     let remote = remote.map_or(0, |remote| remote.endpoint.counters().sent);
-    place.set(Counter::Sent, ring_sent + remote);
+    attachment.set(Counter::Sent, ring_sent + remote);
 }
 
 /// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
 fn wire(
-    place: &Place,
+    attachment: &Attachment,
     socket: std::os::fd::OwnedFd,
-    faults: Option<Faults>,
+    faults: Option<FaultSettings>,
 ) -> Result<Box<dyn Driver>, AttachError> {
-    let mut far = (0..place.ranks()).filter(|rank| place.local_of(*rank).is_none());
+    let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());
-    let udp =
-        Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))?;
+    let udp = UdpDriver::new(socket, only.map(|rank| attachment.address(rank)))
+        .map_err(io_error("connect"))?;
     Ok(match faults {
-        Some(faults) => Box::new(faults.on(udp, place.rank())),
+        Some(faults) => Box::new(faults.on(udp, attachment.rank())),
         None => Box::new(udp),
     })
 }

@@ -16,21 +16,21 @@ extern "C" fn forked() {
 
 /// Tells the process that made it from its children.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Forks(u32);
+pub(crate) struct ForkCheck(u32);
 
-impl Forks {
+impl ForkCheck {
     /// From now on children are told apart.
     ///
     /// # Errors
     /// There is no memory for that.
-    pub(crate) fn watch() -> io::Result<Forks> {
+    pub(crate) fn watch() -> io::Result<ForkCheck> {
         static WATCHED: OnceLock<i32> = OnceLock::new();
         // SAFETY: the function lives as long as the process (a library with such handlers must not be unloaded, and this one is
         // linked into the program or stays). It does what is allowed between a fork and what follows it: it counts.
         let code =
             *WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) });
         if code == 0 {
-            Ok(Forks(FORKS.load(Relaxed)))
+            Ok(ForkCheck(FORKS.load(Relaxed)))
         } else {
             Err(io::Error::from_raw_os_error(code))
         }

@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use crate::channel::core::{Core, Handler};
+use crate::channel::core::{ChannelCore, Handler};
 use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::{ChannelError, Shared};
-use crate::segment::attachment::{AttachError, Place, io_error};
+use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
 use crate::{sys, tracepoints};
 
@@ -39,7 +39,7 @@ const BELL: u64 = 4;
 
 /// What wakes the handler thread.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct HandlerWaitSet {
     epoll: OwnedFd,
     timer: OwnedFd,
     stop: OwnedFd,
@@ -56,8 +56,8 @@ fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-impl Alarm {
-    pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<Alarm, AttachError> {
+impl HandlerWaitSet {
+    pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<HandlerWaitSet, AttachError> {
         // SAFETY: no pointers in either call.
         let (epoll, timer) = unsafe {
             let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
@@ -67,12 +67,16 @@ impl Alarm {
             )
         };
         let stop = sys::doorbell().map_err(io_error("eventfd"))?;
-        let alarm = Alarm { epoll, timer, stop, socket, bell };
+        let wait_set = HandlerWaitSet { epoll, timer, stop, socket, bell };
         let events = libc::EPOLLIN as u32;
         let add = libc::EPOLL_CTL_ADD;
-        alarm.control(add, alarm.timer.as_raw_fd(), events, TIMER).map_err(io_error("epoll"))?;
-        alarm.control(add, alarm.stop.as_raw_fd(), events, STOP).map_err(io_error("epoll"))?;
-        Ok(alarm)
+        wait_set
+            .control(add, wait_set.timer.as_raw_fd(), events, TIMER)
+            .map_err(io_error("epoll"))?;
+        wait_set
+            .control(add, wait_set.stop.as_raw_fd(), events, STOP)
+            .map_err(io_error("epoll"))?;
+        Ok(wait_set)
     }
 
     fn control(&self, operation: i32, descriptor: RawFd, events: u32, mark: u64) -> io::Result<()> {
@@ -182,7 +186,8 @@ pub(crate) fn start<H: Handler>(
             run(&shared);
         }
     };
-    let thread = quiet_thread("kumi-handler", body).map_err(io_error("starting a thread"))?;
+    let thread =
+        spawn_without_signals("kumi-handler", body).map_err(io_error("starting a thread"))?;
     match told.recv() {
         Ok(scheduled) => scheduled.map(|()| thread),
         Err(mpsc::RecvError) => Err(io_error("starting a thread")(io::ErrorKind::Other.into())),
@@ -193,7 +198,7 @@ pub(crate) fn start<H: Handler>(
 ///
 /// # Errors
 /// What the kernel says, for example that there are too many threads.
-pub fn quiet_thread(
+pub fn spawn_without_signals(
     name: &str,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
@@ -213,11 +218,12 @@ pub fn quiet_thread(
 
 /// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
 fn run<H: Handler>(shared: &Shared<H>) {
-    let Some(alarm) = shared.alarm.get() else { return };
-    let mut ticker = Ticker { epoch: 0, tick: TICK };
-    alarm.tick();
+    let Some(wait_set) = shared.wait_set.get() else { return };
+    let mut ticker = TickState { epoch: 0, tick: TICK };
+    wait_set.tick();
     while !shared.stop.load(Acquire) {
-        let failure = match catch_unwind(AssertUnwindSafe(|| round(shared, alarm, &mut ticker))) {
+        let failure = match catch_unwind(AssertUnwindSafe(|| round(shared, wait_set, &mut ticker)))
+        {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(panic) => {
@@ -232,7 +238,7 @@ fn run<H: Handler>(shared: &Shared<H>) {
 }
 
 /// What the thread remembers between two rounds.
-struct Ticker {
+struct TickState {
     /// Main's epoch at the last tick.
     epoch: u64,
     tick: u64,
@@ -252,10 +258,10 @@ impl<H> Drop for Unlock<'_, H> {
 
 fn round<H: Handler>(
     shared: &Shared<H>,
-    alarm: &Alarm,
-    ticker: &mut Ticker,
+    wait_set: &HandlerWaitSet,
+    ticker: &mut TickState,
 ) -> Result<(), ChannelError> {
-    alarm.wait()?;
+    wait_set.wait()?;
     if shared.stop.load(Acquire) {
         return Ok(());
     }
@@ -263,11 +269,11 @@ fn round<H: Handler>(
         let epoch = shared.epoch.load(Relaxed);
         if epoch == ticker.epoch {
             shared.deep.store(true, Relaxed);
-            alarm.after(Some(DEEP));
+            wait_set.after(Some(DEEP));
         } else {
             ticker.epoch = epoch;
             ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
-            alarm.after(Some(ticker.tick));
+            wait_set.after(Some(ticker.tick));
         }
         return Ok(());
     }
@@ -275,30 +281,30 @@ fn round<H: Handler>(
     // SAFETY: the lock is held until the end of this function.
     let core = unsafe { shared.core() };
     shared.deep.store(false, Relaxed);
-    shared.nudged.store(false, SeqCst);
+    shared.service_requested.store(false, SeqCst);
     let rings = shared.rings.load(SeqCst);
     if rings {
         // Only with the lock: main does not sleep for it.
-        sys::silence(alarm.bell);
+        sys::silence(wait_set.bell);
     }
-    serve(core, &shared.place, rings)?;
+    serve(core, &shared.attachment, rings)?;
     let epoch = shared.epoch.load(Relaxed);
     if epoch == ticker.epoch {
         ticker.tick = TICK;
         core.armed = true;
-        alarm.arm(rings)?;
-        let nothing_there = !rings || core.listen(&shared.place)?;
-        alarm.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
+        wait_set.arm(rings)?;
+        let nothing_there = !rings || core.listen(&shared.attachment)?;
+        wait_set.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
         if !nothing_there {
-            alarm.now();
+            wait_set.now();
         }
     } else {
         ticker.epoch = epoch;
         ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
-        alarm.after(Some(ticker.tick));
+        wait_set.after(Some(ticker.tick));
     }
-    if shared.nudged.load(SeqCst) {
-        alarm.now();
+    if shared.service_requested.load(SeqCst) {
+        wait_set.now();
     }
     Ok(())
 }
@@ -306,28 +312,32 @@ fn round<H: Handler>(
 /// Most receives while the lock is held: main may want it.
 const MOST_RECEIVES: usize = 16;
 
-fn serve<H: Handler>(core: &mut Core<H>, place: &Place, rings: bool) -> Result<(), ChannelError> {
-    place.count(Counter::HandlerRuns, 1);
+fn serve<H: Handler>(
+    core: &mut ChannelCore<H>,
+    attachment: &Attachment,
+    rings: bool,
+) -> Result<(), ChannelError> {
+    attachment.count(Counter::HandlerRuns, 1);
     tracepoints::serve();
-    core.look_at_clock();
+    core.update_clock();
     for _ in 0..MOST_RECEIVES {
         if !core.receive()? {
             break;
         }
-        core.take_datagrams(place);
-        core.service(place)?;
+        core.take_datagrams(attachment);
+        core.service(attachment)?;
     }
     for _ in 0..MOST_RECEIVES {
         if !rings {
             break;
         }
-        core.drain_rings(place)?;
-        core.service(place)?;
-        if !core.ring_hint(place) {
+        core.drain_rings(attachment)?;
+        core.service(attachment)?;
+        if !core.ring_hint(attachment) {
             break;
         }
     }
-    core.service(place)?;
-    core.publish_all(place);
+    core.service(attachment)?;
+    core.publish_all(attachment);
     Ok(())
 }

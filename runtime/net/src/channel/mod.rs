@@ -23,17 +23,17 @@ use std::thread::JoinHandle;
 
 use kumi_proto::SendError;
 
-use crate::channel::core::{Core, Handler};
-use crate::channel::fork_check::Forks;
-use crate::channel::handler_thread::{Alarm, start};
+use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::fork_check::ForkCheck;
+use crate::channel::handler_thread::{HandlerWaitSet, start};
 use crate::channel::lock::DriveLock;
 use crate::channel::priority::{HandlerSetting, Thread};
-use crate::channel::waker::Nudge;
-use crate::disclosure::Disclosed;
-use crate::segment::attachment::{AttachError, Place, io_error};
+use crate::channel::waker::ChannelWaker;
+use crate::disclosure::DisclosedPages;
+use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::shm::ring::RingDamage;
-use crate::wait::spin::{Limit, Spin, SpinMode, processors};
-use crate::wait::{Seen, Wait, Waiting};
+use crate::wait::spin::{AdaptiveSpin, SpinLimit, SpinMode, processors};
+use crate::wait::{Wait, WaitEvent, WaitFlags};
 
 /// Most packets of full length of one run, and most bytes.
 const MOST_SEGMENTS: usize = 44;
@@ -88,23 +88,23 @@ pub enum ChannelError {
 
 /// Everything that main thread and handler thread share.
 pub(crate) struct Shared<H> {
-    core: UnsafeCell<Core<H>>,
+    core: UnsafeCell<ChannelCore<H>>,
     pub(crate) lock: DriveLock,
     /// Times the main thread took the lock.
     pub(crate) epoch: AtomicU64,
     /// The handler sleeps without a tick because main has been waiting for long.
     pub(crate) deep: AtomicBool,
     /// Another thread has asked for service since the handler last served.
-    pub(crate) nudged: AtomicBool,
+    pub(crate) service_requested: AtomicBool,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
-    pub(crate) alarm: OnceLock<Alarm>,
+    pub(crate) wait_set: OnceLock<HandlerWaitSet>,
     /// The handler thread serves the rings too, not only the socket.
     pub(crate) rings: AtomicBool,
     /// In which process it was started.
-    pub(crate) forks: Forks,
-    pub(crate) place: Place,
+    pub(crate) forks: ForkCheck,
+    pub(crate) attachment: Attachment,
 }
 
 // SAFETY: the core is only touched by the holder of `lock`; everything else is shareable.
@@ -114,7 +114,7 @@ impl<H> Shared<H> {
     /// # Safety
     /// The caller holds the lock, and the reference does not outlive that.
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
-    pub(crate) unsafe fn core(&self) -> &mut Core<H> {
+    pub(crate) unsafe fn core(&self) -> &mut ChannelCore<H> {
         // SAFETY: exclusive by the caller's promise.
         unsafe { &mut *self.core.get() }
     }
@@ -122,20 +122,20 @@ impl<H> Shared<H> {
 
 /// Settings of a rank's channel that its environment has.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct ChannelSettings {
     /// How long waits spin.
     pub spin: SpinMode,
     /// How handler and main thread are scheduled; as the process is, if nothing is said, or as long as there is no handler.
     pub handler: Option<HandlerSetting>,
 }
 
-impl Settings {
+impl ChannelSettings {
     /// Reads `KUMI_SPIN` and `KUMI_HANDLER`.
     ///
     /// # Errors
     /// [`AttachError::BadSetting`].
-    pub fn from_env() -> Result<Settings, AttachError> {
-        Ok(Settings { spin: SpinMode::from_env()?, handler: HandlerSetting::from_env()? })
+    pub fn from_env() -> Result<ChannelSettings, AttachError> {
+        Ok(ChannelSettings { spin: SpinMode::from_env()?, handler: HandlerSetting::from_env()? })
     }
 }
 
@@ -145,8 +145,8 @@ pub struct Channel<H: Handler> {
     pub(crate) shared: Arc<Shared<H>>,
     thread: RefCell<Option<JoinHandle<()>>>,
     handler: Option<HandlerSetting>,
-    spin: RefCell<Spin>,
-    disclosed: Option<Disclosed>,
+    spin: RefCell<AdaptiveSpin>,
+    disclosed: Option<DisclosedPages>,
     /// Place of this rank's processor among the node's.
     processor: usize,
     _not_sync: PhantomData<Cell<()>>,
@@ -154,14 +154,16 @@ pub struct Channel<H: Handler> {
 
 impl<H: Handler> std::fmt::Debug for Channel<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Channel").field("place", &self.shared.place).finish_non_exhaustive()
+        f.debug_struct("Channel")
+            .field("attachment", &self.shared.attachment)
+            .finish_non_exhaustive()
     }
 }
 
 /// The right to drive the channel, until it is dropped.
 pub struct Guard<'c, H: Handler> {
     pub(crate) shared: &'c Shared<H>,
-    pub(crate) core: &'c mut Core<H>,
+    pub(crate) core: &'c mut ChannelCore<H>,
 }
 
 impl<H: Handler> Drop for Guard<'_, H> {
@@ -178,8 +180,8 @@ impl<H> Shared<H> {
     #[cold]
     fn wake_deep(&self) {
         self.deep.store(false, Relaxed);
-        if let Some(alarm) = self.alarm.get() {
-            alarm.tick();
+        if let Some(wait_set) = self.wait_set.get() {
+            wait_set.tick();
         }
     }
 }
@@ -192,30 +194,30 @@ impl<H: Handler> Channel<H> {
     /// # Errors
     /// What the kernel refuses.
     pub fn start(
-        place: Place,
+        attachment: Attachment,
         socket: Option<OwnedFd>,
-        settings: Settings,
+        settings: ChannelSettings,
         handler: H,
     ) -> Result<Channel<H>, AttachError> {
-        let core = Core::new(&place, socket, handler)?;
+        let core = ChannelCore::new(&attachment, socket, handler)?;
         let remote = core.remote.is_some();
         let processors = processors();
-        let crowded = place.local_count() > processors;
-        let processor = place.local() % processors;
+        let crowded = attachment.local_count() > processors;
+        let processor = attachment.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
             lock: DriveLock::default(),
             epoch: AtomicU64::new(0),
             deep: AtomicBool::new(false),
-            nudged: AtomicBool::new(false),
+            service_requested: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
-            alarm: OnceLock::new(),
+            wait_set: OnceLock::new(),
             rings: AtomicBool::new(false),
-            forks: Forks::watch().map_err(io_error("pthread_atfork"))?,
-            place,
+            forks: ForkCheck::watch().map_err(io_error("pthread_atfork"))?,
+            attachment,
         });
-        let spin = RefCell::new(Spin::new(settings.spin, crowded));
+        let spin = RefCell::new(AdaptiveSpin::new(settings.spin, crowded));
         let (thread, handler) = (RefCell::new(None), settings.handler);
         let disclosed = None;
         let _not_sync = PhantomData;
@@ -232,8 +234,8 @@ impl<H: Handler> Channel<H> {
             let guard = self.lock().map_err(|error| io_error("lock")(io::Error::other(error)))?;
             guard.core.remote.as_ref().map(|remote| remote.wire.readable())
         };
-        let alarm = Alarm::new(socket, shared.place.own_bell())?;
-        shared.alarm.get_or_init(|| alarm);
+        let wait_set = HandlerWaitSet::new(socket, shared.attachment.own_bell())?;
+        shared.wait_set.get_or_init(|| wait_set);
         *self.thread.borrow_mut() = Some(start(Arc::clone(shared), self.handler)?);
         self.handler.map_or(Ok(()), |handler| handler.apply(Thread::Main))
     }
@@ -250,8 +252,8 @@ impl<H: Handler> Channel<H> {
         }
         if self.shared.rings.swap(serve, SeqCst) != serve && serve {
             // It may sleep for the socket only.
-            if let Some(alarm) = self.shared.alarm.get() {
-                alarm.now();
+            if let Some(wait_set) = self.shared.wait_set.get() {
+                wait_set.now();
             }
         }
         Ok(())
@@ -259,39 +261,39 @@ impl<H: Handler> Channel<H> {
 
     /// Where this rank is.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.shared.place
+    pub fn attachment(&self) -> &Attachment {
+        &self.shared.attachment
     }
 
     /// Gives it the pages of its node, which waits ask from now on.
-    pub fn disclose(&mut self, pages: Disclosed) {
+    pub fn disclose(&mut self, pages: DisclosedPages) {
         self.disclosed = Some(pages);
     }
 
     /// The pages of its node, if it has them.
     #[must_use]
-    pub fn disclosed(&self) -> Option<&Disclosed> {
+    pub fn disclosed(&self) -> Option<&DisclosedPages> {
         self.disclosed.as_ref()
     }
 
     /// How long a wait may spin now.
-    fn limit(&self, spin: &Spin) -> Limit<'_> {
+    fn limit(&self, spin: &AdaptiveSpin) -> SpinLimit<'_> {
         let rotation = self.disclosed.as_ref();
         let page = rotation.filter(|_| spin.asks()).map(|page| (page, self.processor));
-        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page, rotation }
+        SpinLimit { bound: spin.bound(), at_once: spin.why_at_once(), page, rotation }
     }
 
     /// A way to have this channel served from another thread.
     #[must_use]
-    pub fn nudge(&self) -> Nudge {
-        Nudge::new(Arc::clone(&self.shared))
+    pub fn waker(&self) -> ChannelWaker {
+        ChannelWaker::new(Arc::clone(&self.shared))
     }
 
     /// Brings all counters in the context up to date. Without it those that are not needed at once
     /// are some milliseconds old. If the handler thread has failed they stay as they are.
     pub fn publish(&self) {
         if let Ok(guard) = self.lock() {
-            guard.core.publish_all(&self.shared.place);
+            guard.core.publish_all(&self.shared.attachment);
         }
     }
 
@@ -318,11 +320,11 @@ impl<H: Handler> Channel<H> {
         if let Some(message) = shared.failed.get() {
             return Err(ChannelError::HandlerThread(message.clone()));
         }
-        guard.core.look_at_clock();
+        guard.core.update_clock();
         if guard.core.armed {
             guard.core.armed = false;
-            if let Some(alarm) = shared.alarm.get() {
-                alarm.disarm(shared.rings.load(Relaxed));
+            if let Some(wait_set) = shared.wait_set.get() {
+                wait_set.disarm(shared.rings.load(Relaxed));
             }
         }
         Ok(guard)
@@ -344,11 +346,11 @@ impl<H: Handler> Channel<H> {
             return Ok(result);
         }
         // What was refused before may fit what is waited for now.
-        guard.core.drain_rings(&self.shared.place)?;
-        guard.core.service(&self.shared.place)?;
+        guard.core.drain_rings(&self.shared.attachment)?;
+        guard.core.service(&self.shared.attachment)?;
         let mut spin = self.spin.borrow_mut();
         let limit = self.limit(&spin);
-        let mut waiting = Waiting::new(&self.shared.place, wait);
+        let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
         loop {
             if let Some(result) = attempt(&mut guard)? {
                 waiting.over(&mut spin);
@@ -356,15 +358,15 @@ impl<H: Handler> Channel<H> {
             }
             waiting.idle(true);
             match guard.watch(&mut waiting, limit).map_err(E::from)? {
-                Seen::Counter => {
+                WaitEvent::Counter => {
                     waiting.idle(false);
                     continue;
                 }
-                Seen::Ring => {
+                WaitEvent::Ring => {
                     waiting.idle(false);
-                    guard.core.drain_rings(&self.shared.place).map_err(E::from)?;
+                    guard.core.drain_rings(&self.shared.attachment).map_err(E::from)?;
                 }
-                Seen::Socket => {
+                WaitEvent::Socket => {
                     waiting.idle(false);
                     if let Some(result) = guard.take_datagrams(&mut attempt)? {
                         waiting.over(&mut spin);
@@ -372,11 +374,11 @@ impl<H: Handler> Channel<H> {
                     }
                 }
                 // What waits in the socket is read first.
-                Seen::Deadline => waiting.idle(false),
+                WaitEvent::Deadline => waiting.idle(false),
                 // Room is made without any sign while this rank is awake.
-                Seen::Turn => continue,
-                Seen::Bound => {
-                    guard.core.check_barred()?;
+                WaitEvent::Turn => continue,
+                WaitEvent::Bound => {
+                    guard.core.check_unreachable()?;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
@@ -389,8 +391,8 @@ impl<H: Handler> Channel<H> {
                 }
             }
             waiting.since = 0;
-            guard.core.service(&self.shared.place).map_err(E::from)?;
-            guard.core.check_barred()?;
+            guard.core.service(&self.shared.attachment).map_err(E::from)?;
+            guard.core.check_unreachable()?;
         }
     }
 
@@ -401,8 +403,8 @@ impl<H: Handler> Channel<H> {
             return;
         }
         self.shared.stop.store(true, Release);
-        if let Some(alarm) = self.shared.alarm.get() {
-            alarm.stop();
+        if let Some(wait_set) = self.shared.wait_set.get() {
+            wait_set.stop();
         }
         if let Some(thread) = self.thread.get_mut().take() {
             // A panic there was caught and is in `failed`.
@@ -429,7 +431,7 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
     pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
-        self.core.send(&self.shared.place, to, parts)
+        self.core.send(&self.shared.attachment, to, parts)
     }
 
     /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it
@@ -438,12 +440,12 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// As [`Guard::send`].
     #[inline]
-    pub fn send_far(
+    pub fn send_remote_with(
         &mut self,
         to: u32,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<bool, ChannelError> {
-        self.core.send_far(&self.shared.place, to, write)
+        self.core.send_remote_with(&self.shared.attachment, to, write)
     }
 
     /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
@@ -454,7 +456,7 @@ impl<H: Handler> Guard<'_, H> {
     #[must_use]
     pub fn room(&self, to: u32) -> Option<(usize, usize)> {
         let remote = self.core.remote.as_ref()?;
-        if self.shared.place.local_of(to).is_some() {
+        if self.shared.attachment.local_of(to).is_some() {
             return None;
         }
         let endpoint = &remote.endpoint;
@@ -465,7 +467,7 @@ impl<H: Handler> Guard<'_, H> {
 
     /// Tries again to answer ranks of this node whose rings were full.
     pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
-        if self.core.blocked { self.core.service(&self.shared.place) } else { Ok(()) }
+        if self.core.blocked { self.core.service(&self.shared.attachment) } else { Ok(()) }
     }
 
     /// Puts queued frames on the wire.
@@ -473,8 +475,8 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// [`ChannelError::Io`].
     pub fn transmit(&mut self) -> Result<(), ChannelError> {
-        self.core.publish(&self.shared.place);
-        self.core.transmit(&self.shared.place)
+        self.core.publish(&self.shared.attachment);
+        self.core.transmit(&self.shared.attachment)
     }
 
     /// As [`Guard::transmit`], for a program that sends on and on without waiting: while some packets to
@@ -486,7 +488,7 @@ impl<H: Handler> Guard<'_, H> {
     /// [`ChannelError::Io`].
     #[inline]
     pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
-        self.core.transmit_soon(&self.shared.place, to)
+        self.core.transmit_soon(&self.shared.attachment, to)
     }
 
     /// Takes what the socket gave. What was waited for comes first: an ack can ride on what the program sends
@@ -495,13 +497,13 @@ impl<H: Handler> Guard<'_, H> {
         &mut self,
         attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,
     ) -> Result<Option<R>, E> {
-        self.core.take_datagrams(&self.shared.place);
+        self.core.take_datagrams(&self.shared.attachment);
         let result = attempt(self)?;
         if result.is_some() {
             if self.core.is_pressed() {
-                self.core.service(&self.shared.place)?;
+                self.core.service(&self.shared.attachment)?;
             }
-            self.core.publish(&self.shared.place);
+            self.core.publish(&self.shared.attachment);
         }
         Ok(result)
     }
@@ -512,13 +514,13 @@ impl<H: Handler> Guard<'_, H> {
         if wait == Wait::Room || !self.core.holds_back() {
             return Ok(());
         }
-        self.core.transmit(&self.shared.place)
+        self.core.transmit(&self.shared.attachment)
     }
 
     /// Everything sent to this rank has been taken there.
     #[must_use]
     pub fn flushed(&self, to: u32) -> bool {
-        match (self.shared.place.local_of(to), &self.core.remote) {
+        match (self.shared.attachment.local_of(to), &self.core.remote) {
             (Some(local), _) => self.core.drained(local),
             (None, Some(remote)) => remote.endpoint.flushed(to),
             (None, None) => true,
@@ -530,10 +532,10 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// Those of the channel.
     pub fn progress(&mut self) -> Result<(), ChannelError> {
-        let most = 2 * self.shared.place.ring_bytes() / crate::channel::core::ENOUGH + 1;
+        let most = 2 * self.shared.attachment.ring_bytes() / crate::channel::core::ENOUGH + 1;
         for _ in 0..most {
-            self.core.drain_rings(&self.shared.place)?;
-            if !self.core.ring_hint(&self.shared.place) {
+            self.core.drain_rings(&self.shared.attachment)?;
+            if !self.core.ring_hint(&self.shared.attachment) {
                 break;
             }
         }
@@ -542,11 +544,11 @@ impl<H: Handler> Guard<'_, H> {
             if !self.core.receive()? {
                 break;
             }
-            self.core.take_datagrams(&self.shared.place);
-            self.core.service(&self.shared.place)?;
+            self.core.take_datagrams(&self.shared.attachment);
+            self.core.service(&self.shared.attachment)?;
         }
-        self.core.service(&self.shared.place)?;
-        self.core.publish(&self.shared.place);
+        self.core.service(&self.shared.attachment)?;
+        self.core.publish(&self.shared.attachment);
         Ok(())
     }
 }

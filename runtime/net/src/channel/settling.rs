@@ -5,15 +5,15 @@ use std::time::Duration;
 use crate::channel::core::Handler;
 use crate::channel::{Channel, ChannelError, Guard};
 use crate::sys;
-use crate::wait::{Wait, Waiting};
+use crate::wait::{Wait, WaitFlags};
 
 /// How long the socket is polled before the wait blocks, microseconds: some round trips.
 const SPIN: u64 = 500;
 
 /// Opens the channel again however the wait ends.
-struct Opening<'g, 'c, H: Handler>(&'g mut Guard<'c, H>);
+struct ReopenGuard<'g, 'c, H: Handler>(&'g mut Guard<'c, H>);
 
-impl<H: Handler> Drop for Opening<'_, '_, H> {
+impl<H: Handler> Drop for ReopenGuard<'_, '_, H> {
     fn drop(&mut self) {
         if let Some(remote) = &mut self.0.core.remote {
             remote.now = sys::now();
@@ -35,7 +35,7 @@ impl<H: Handler> Channel<H> {
         let end = begin.saturating_add(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
         let Some(remote) = &mut guard.core.remote else { return Ok(Some(Duration::ZERO)) };
         remote.endpoint.quiesce();
-        let opening = Opening(&mut guard);
+        let opening = ReopenGuard(&mut guard);
         let taken = settle(opening.0, begin, end);
         drop(opening);
         // What was put off meanwhile.
@@ -51,10 +51,10 @@ fn settle<H: Handler>(
     end: u64,
 ) -> Result<Option<Duration>, ChannelError> {
     loop {
-        guard.core.look_at_clock();
+        guard.core.update_clock();
         guard.progress()?;
         let settled = guard.core.remote.as_ref().is_none_or(|remote| remote.endpoint.settled());
-        let now = guard.core.look_at_clock();
+        let now = guard.core.update_clock();
         if settled {
             return Ok(Some(Duration::from_micros(now - begin)));
         }
@@ -62,7 +62,7 @@ fn settle<H: Handler>(
             return Ok(None);
         }
         if now - begin > SPIN {
-            let mut waiting = Waiting::new(&guard.shared.place, Wait::Frames);
+            let mut waiting = WaitFlags::new(&guard.shared.attachment, Wait::Frames);
             waiting.sleeping(false);
             guard.sleep(&mut waiting, Some(end));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::channel::core::Handler;
 use crate::channel::{Channel, ChannelError, Guard};
 use crate::sys;
-use crate::wait::{Wait, Waiting};
+use crate::wait::{Wait, WaitFlags};
 
 impl<H: Handler> Channel<H> {
     /// Waits until everything sent to ranks of other nodes has been acked or their processes have
@@ -26,21 +26,21 @@ impl<H: Handler> Channel<H> {
 
     fn linger(&self, patience: Duration) -> Result<bool, ChannelError> {
         let patience = patience.as_micros() as u64;
-        let place = &self.shared.place;
+        let attachment = &self.shared.attachment;
         let mut guard = self.lock()?;
         let mut progress = sys::now();
         let mut seen = None;
-        let mut gone = vec![false; place.ranks() as usize];
+        let mut gone = vec![false; attachment.ranks() as usize];
         if let Some(remote) = &guard.core.remote {
             remote.wire.watch_for_gone()?;
         }
         loop {
             guard.progress()?;
             let Some(remote) = &guard.core.remote else { return Ok(true) };
-            while let Some(rank) = remote.wire.gone(place) {
+            while let Some(rank) = remote.wire.gone(attachment) {
                 gone[rank as usize] = true;
             }
-            if guard.hurry_acks(&gone) {
+            if guard.send_delayed_acks(&gone) {
                 guard.last_acks()?;
                 return Ok(true);
             }
@@ -55,7 +55,7 @@ impl<H: Handler> Channel<H> {
             if now > progress + patience {
                 return Ok(false);
             }
-            let mut waiting = Waiting::new(place, Wait::Frames);
+            let mut waiting = WaitFlags::new(attachment, Wait::Frames);
             waiting.sleeping(false);
             guard.sleep(&mut waiting, Some(progress + patience + 1));
         }
@@ -64,7 +64,7 @@ impl<H: Handler> Channel<H> {
 
 impl<H: Handler> Guard<'_, H> {
     /// Asks the peers for the acks that finishing waits for; true if it waits for none.
-    fn hurry_acks(&mut self, gone: &[bool]) -> bool {
+    fn send_delayed_acks(&mut self, gone: &[bool]) -> bool {
         let Some(remote) = &mut self.core.remote else { return true };
         if remote.endpoint.all_flushed() {
             return true;
@@ -82,7 +82,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Sends the acks that are still held back: nobody will do it later.
     fn last_acks(&mut self) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.core.remote {
-            remote.endpoint.hurry_acks();
+            remote.endpoint.send_delayed_acks();
         }
         self.transmit()
     }

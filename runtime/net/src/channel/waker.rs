@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::channel::Shared;
 use crate::channel::core::Handler;
-use crate::segment::attachment::Place;
+use crate::segment::attachment::Attachment;
 
 /// A way to a channel for a thread that does not drive it. Keeps the channel's memory mapped.
 #[derive(Clone)]
-pub struct Nudge(Arc<dyn Nudged>);
+pub struct ChannelWaker(Arc<dyn WakeTarget>);
 
-impl std::fmt::Debug for Nudge {
+impl std::fmt::Debug for ChannelWaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Nudge").field(self.place()).finish()
+        f.debug_tuple("ChannelWaker").field(self.attachment()).finish()
     }
 }
 
-impl Nudge {
-    pub(crate) fn new<H: Handler>(shared: Arc<Shared<H>>) -> Nudge {
-        Nudge(shared)
+impl ChannelWaker {
+    pub(crate) fn new<H: Handler>(shared: Arc<Shared<H>>) -> ChannelWaker {
+        ChannelWaker(shared)
     }
 
     /// Has the channel served soon: by the main thread if that waits, otherwise by the handler thread
@@ -30,30 +30,30 @@ impl Nudge {
 
     /// Where this rank is.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        self.0.place()
+    pub fn attachment(&self) -> &Attachment {
+        self.0.attachment()
     }
 }
 
-trait Nudged: Send + Sync {
+trait WakeTarget: Send + Sync {
     fn serve(&self);
-    fn place(&self) -> &Place;
+    fn attachment(&self) -> &Attachment;
 }
 
-impl<H: Handler> Nudged for Shared<H> {
+impl<H: Handler> WakeTarget for Shared<H> {
     fn serve(&self) {
-        let me = self.place.local();
+        let me = self.attachment.local();
         // A main thread that spins looks at its rings; nothing lies in the one to itself.
-        self.place.own().wake.mark(me);
-        self.place.wake(me);
-        if let Some(alarm) = self.alarm.get() {
+        self.attachment.own().wake.mark(me);
+        self.attachment.wake(me);
+        if let Some(wait_set) = self.wait_set.get() {
             // Before the alarm: the handler may be about to set it to another time.
-            self.nudged.store(true, SeqCst);
-            alarm.now();
+            self.service_requested.store(true, SeqCst);
+            wait_set.now();
         }
     }
 
-    fn place(&self) -> &Place {
-        &self.place
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 }

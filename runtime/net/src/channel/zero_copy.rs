@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use kumi_proto::Rank;
 
-use crate::channel::core::{Core, Handler, take_full};
+use crate::channel::core::{ChannelCore, Handler, take_full};
 use crate::channel::{Channel, ChannelError, Guard};
 use crate::tracepoints;
 
@@ -30,7 +30,7 @@ pub(crate) unsafe fn copy(place: u64, room: &mut [u8]) {
     unsafe { room.as_mut_ptr().copy_from_nonoverlapping(address(place), room.len()) };
 }
 
-impl<H: Handler> Core<H> {
+impl<H: Handler> ChannelCore<H> {
     /// Takes back what lies in `memory`, of packets to one rank or to all.
     fn take_back(&mut self, to: Option<Rank>, memory: &Range<*const u8>) {
         let Some(remote) = &mut self.remote else { return };
@@ -66,7 +66,7 @@ impl<H: Handler> Guard<'_, H> {
         header: &[u8],
         data: &[u8],
     ) -> Result<bool, ChannelError> {
-        let ranks = self.shared.place.ranks();
+        let ranks = self.shared.attachment.ranks();
         let Some(remote) = &mut self.core.remote else {
             return Err(ChannelError::NoRank { to, ranks });
         };

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use kumi_proto::SealKey;
 
 use crate::disclosure::RankState;
-use crate::segment::launch::{Launch, LaunchError};
+use crate::segment::launch::{LaunchBlock, LaunchError};
 use crate::segment::layout::{
     ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Header, Layout, MAGIC, PAGE, RankContext, VERSION,
 };
@@ -66,7 +66,7 @@ pub(crate) fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> AttachEr
 
 /// A rank's view of its node's part of the job.
 #[derive(Debug)]
-pub struct Place {
+pub struct Attachment {
     map: Mapping,
     layout: Layout,
     job: u64,
@@ -79,13 +79,13 @@ pub struct Place {
     bells: Vec<OwnedFd>,
 }
 
-impl Place {
+impl Attachment {
     /// Attaches to the segment of the launch block, of which it takes the descriptors over. Returns
     /// the rank's socket too.
     ///
     /// # Errors
     /// [`AttachError`]; the descriptors stay open then.
-    pub fn attach(launch: &Launch) -> Result<(Place, OwnedFd), AttachError> {
+    pub fn attach(launch: &LaunchBlock) -> Result<(Attachment, OwnedFd), AttachError> {
         check_open(launch.segment, "the segment")?;
         check_open(launch.socket, "the socket")?;
         for bell in &launch.doorbells {
@@ -122,7 +122,7 @@ impl Place {
         let socket = own(launch.socket)?;
         let bells = launch.doorbells.iter().map(|raw| own(*raw)).collect::<Result<_, _>>()?;
         let (job, rank, node) = (launch.job, launch.rank, launch.node);
-        let place = Place {
+        let attachment = Attachment {
             map,
             layout,
             job,
@@ -134,14 +134,14 @@ impl Place {
             max_datagram,
             bells,
         };
-        Ok((place, socket))
+        Ok((attachment, socket))
     }
 
     /// A job of one rank without a daemon: an own segment and no socket.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn singleton(arena_bytes: u64) -> Result<Place, AttachError> {
+    pub fn singleton(arena_bytes: u64) -> Result<Attachment, AttachError> {
         let spec = SegmentSpec {
             channel_key: 1,
             seal_key: None,
@@ -155,7 +155,7 @@ impl Place {
         let (map, layout) = map_segment(&file)?;
         claim(&segment::context(&map, &layout, 0).state.attached, 0)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
-        Ok(Place {
+        Ok(Attachment {
             map,
             layout,
             job: 0,
@@ -299,8 +299,8 @@ impl Place {
     /// one thread or a lock.
     #[inline]
     pub fn count(&self, counter: crate::segment::counters::Counter, amount: u64) {
-        let place = &self.own().counters[counter as usize];
-        place.store(place.load(Relaxed) + amount, Relaxed);
+        let counter = &self.own().counters[counter as usize];
+        counter.store(counter.load(Relaxed) + amount, Relaxed);
     }
 
     /// Sets one of the own counters.
@@ -350,7 +350,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Attachment {
     fn drop(&mut self) {
         let state = &self.own().state;
         state.idle.store(0, Relaxed);

@@ -6,7 +6,7 @@ pub use crate::sys::{bind_socket, doorbell};
 
 /// The launch block of one rank. The daemon fills it, the rank reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchBlock {
     /// The job's number.
     pub job: u64,
     /// This rank.
@@ -56,7 +56,7 @@ pub enum LaunchError {
 
 const NAMES: [&str; 5] = ["KUMI_JOB", "KUMI_RANK", "KUMI_RANKS", "KUMI_NODE", "KUMI_FDS"];
 
-impl Launch {
+impl LaunchBlock {
     /// The variables to set for the rank. The descriptors must be open in it under these numbers.
     #[must_use]
     pub fn to_env(&self) -> Vec<(String, String)> {
@@ -79,15 +79,17 @@ impl Launch {
     ///
     /// # Errors
     /// [`LaunchError::NotLaunched`] if there are none, [`LaunchError::BadVariable`] if one is missing or wrong.
-    pub fn from_env() -> Result<Launch, LaunchError> {
-        Launch::from_lookup(|name| std::env::var(name).ok())
+    pub fn from_env() -> Result<LaunchBlock, LaunchError> {
+        LaunchBlock::from_lookup(|name| std::env::var(name).ok())
     }
 
     /// Reads the variables through `lookup`.
     ///
     /// # Errors
     /// As [`Launch::from_env`].
-    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Launch, LaunchError> {
+    pub fn from_lookup(
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<LaunchBlock, LaunchError> {
         if NAMES.iter().all(|name| lookup(name).is_none()) {
             return Err(LaunchError::NotLaunched);
         }
@@ -105,7 +107,7 @@ impl Launch {
         let parsed: Option<Vec<RawFd>> =
             text.split(',').map(|part| part.parse().ok().filter(|raw: &RawFd| *raw >= 0)).collect();
         let descriptors = parsed.filter(|list| list.len() >= 3).ok_or_else(|| bad("KUMI_FDS"))?;
-        let launch = Launch {
+        let launch = LaunchBlock {
             job: number("KUMI_JOB")?,
             rank: small("KUMI_RANK")?,
             ranks: small("KUMI_RANKS")?,
@@ -123,7 +125,7 @@ impl Launch {
 
 /// The descriptors of the pages that the node's daemon discloses, as a rank inherits them; see [`crate::disclosure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pages {
+pub struct PageDescriptors {
     /// The node's.
     pub node: RawFd,
     /// The job's.
@@ -133,7 +135,7 @@ pub struct Pages {
 /// The variable that names the pages.
 const PAGES: &str = "KUMI_PAGES";
 
-impl Pages {
+impl PageDescriptors {
     /// The variable to set for the rank.
     #[must_use]
     pub fn to_env(&self) -> (String, String) {
@@ -144,16 +146,16 @@ impl Pages {
     ///
     /// # Errors
     /// [`LaunchError::BadVariable`].
-    pub fn from_env() -> Result<Option<Pages>, LaunchError> {
-        Pages::from_text(std::env::var(PAGES).ok())
+    pub fn from_env() -> Result<Option<PageDescriptors>, LaunchError> {
+        PageDescriptors::from_text(std::env::var(PAGES).ok())
     }
 
-    fn from_text(text: Option<String>) -> Result<Option<Pages>, LaunchError> {
+    fn from_text(text: Option<String>) -> Result<Option<PageDescriptors>, LaunchError> {
         let Some(found) = text else { return Ok(None) };
         let number = |part: &str| part.parse().ok().filter(|raw: &RawFd| *raw >= 0);
         let both = found.split_once(',').map(|(node, job)| (number(node), number(job)));
         match both {
-            Some((Some(node), Some(job))) => Ok(Some(Pages { node, job })),
+            Some((Some(node), Some(job))) => Ok(Some(PageDescriptors { node, job })),
             _ => Err(LaunchError::BadVariable { name: PAGES, found }),
         }
     }
@@ -165,13 +167,13 @@ mod tests {
 
     #[test]
     fn pages_go_through_the_environment() {
-        let pages = Pages { node: 17, job: 4 };
+        let pages = PageDescriptors { node: 17, job: 4 };
         let (name, value) = pages.to_env();
         assert_eq!((name.as_str(), value.as_str()), ("KUMI_PAGES", "17,4"));
-        assert_eq!(Pages::from_text(Some(value)), Ok(Some(pages)));
-        assert_eq!(Pages::from_text(None), Ok(None));
+        assert_eq!(PageDescriptors::from_text(Some(value)), Ok(Some(pages)));
+        assert_eq!(PageDescriptors::from_text(None), Ok(None));
         for wrong in ["", "1", "1,", "-1,2", "1,2,3", "a,b"] {
-            assert!(Pages::from_text(Some(wrong.to_owned())).is_err(), "{wrong}");
+            assert!(PageDescriptors::from_text(Some(wrong.to_owned())).is_err(), "{wrong}");
         }
     }
 }

@@ -205,14 +205,14 @@ impl Segment {
         let context = context(&self.map, &self.layout, local_index);
         let state = &context.state;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let place = Counter::Delivered as usize;
+        let counter = Counter::Delivered as usize;
         let mut counters: Vec<_> = counters::NAMES
             .iter()
             .zip(&context.counters)
             .map(|(name, counter)| (*name, load(counter)))
             .collect();
         let (idle, delivered) = idle_and_delivered(context);
-        counters[place].1 = delivered;
+        counters[counter].1 = delivered;
         ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
     }
 
@@ -228,11 +228,11 @@ impl Segment {
 
     /// Whether a local rank has something to do, as far as its context tells. Cheap and as trusting as [`Segment::rank_state`].
     #[must_use]
-    pub fn standing(&self, local_index: usize) -> Standing {
+    pub fn rank_activity(&self, local_index: usize) -> RankActivity {
         if local_index >= self.layout.local_count as usize {
-            return Standing::default();
+            return RankActivity::default();
         }
-        standing_of(context(&self.map, &self.layout, local_index))
+        activity_of(context(&self.map, &self.layout, local_index))
     }
 
     /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
@@ -255,7 +255,7 @@ impl Segment {
 /// What a rank's context tells of whether it has something to do. Anything can be in a context: these values are
 /// well-formed, not necessarily true.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RankActivity {
     /// It waits for its peers, and what it waits for has not come.
     pub waits: bool,
     /// Something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
@@ -264,13 +264,13 @@ pub struct Standing {
     pub sums: [u64; 4],
 }
 
-fn standing_of(context: &RankContext) -> Standing {
+fn activity_of(context: &RankContext) -> RankActivity {
     let count = |counter: Counter| context.counters[counter as usize].load(Relaxed);
     let (waits, delivered) = idle_and_delivered(context);
     let attached = context.state.attached.load(Relaxed) == ATTACH_NOW;
     let arrived = context.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
     let counted = count(Counter::Unread) > 0 || count(Counter::UnackedPackets) > 0;
-    Standing {
+    RankActivity {
         waits: waits && attached,
         pending: attached && (arrived || counted),
         sums: [

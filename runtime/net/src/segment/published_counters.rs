@@ -9,18 +9,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kumi_proto::PeerCounters;
 
-use crate::channel::core::{Core, Handler};
-use crate::segment::attachment::Place;
+use crate::channel::core::{ChannelCore, Handler};
+use crate::segment::attachment::Attachment;
 use crate::segment::counters::Counter;
 use crate::segment::layout::{PEER_NOBODY, PEER_OTHERS, PEER_VALUES, PeerEntry, PeerTable};
 
 /// Microseconds between two publications of a rank that never pauses.
 const EVERY: u64 = 10_000;
 
-impl<H: Handler> Core<H> {
+impl<H: Handler> ChannelCore<H> {
     /// Writes everything into the context.
-    pub(crate) fn publish_all(&mut self, place: &Place) {
-        self.publish(place);
+    pub(crate) fn publish_all(&mut self, attachment: &Attachment) {
+        self.publish(attachment);
         let Some(remote) = &mut self.remote else { return };
         remote.published = remote.now;
         let c = *remote.endpoint.counters();
@@ -45,9 +45,9 @@ impl<H: Handler> Core<H> {
             (Counter::UnackedPackets, unacked_packets),
             (Counter::UnackedBytes, unacked_bytes),
         ] {
-            place.set(counter, value);
+            attachment.set(counter, value);
         }
-        let table = &place.own().peers;
+        let table = &attachment.own().peers;
         remote.endpoint.changed_peers(|index, counters| {
             if let Some(entry) = table.0.get(index) {
                 write(entry, counters);
@@ -55,19 +55,19 @@ impl<H: Handler> Core<H> {
         });
     }
 
-    /// As [`Core::publish_all`], if that was long ago.
+    /// As [`ChannelCore::publish_all`], if that was long ago.
     #[inline]
-    pub(crate) fn publish_sometimes(&mut self, place: &Place) {
+    pub(crate) fn publish_sometimes(&mut self, attachment: &Attachment) {
         if let Some(remote) = &self.remote
             && remote.now.saturating_sub(remote.published) >= EVERY
         {
-            self.publish_cold(place);
+            self.publish_cold(attachment);
         }
     }
 
     #[cold]
-    fn publish_cold(&mut self, place: &Place) {
-        self.publish_all(place);
+    fn publish_cold(&mut self, attachment: &Attachment) {
+        self.publish_all(attachment);
     }
 }
 

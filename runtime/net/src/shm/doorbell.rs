@@ -9,7 +9,7 @@ use crate::sync::fence;
 impl Sleep {
     /// Says that this rank is about to sleep, for room in a ring of its own or for anything else. What it looks
     /// at afterwards, with whatever order, is not older than what a peer has done that does not see this.
-    pub(crate) fn lie_down(&self, room: bool) {
+    pub(crate) fn announce_sleep(&self, room: bool) {
         self.wants_room.store(u32::from(room), Relaxed);
         self.sleeping.store(1, Relaxed);
         // The looks that follow are partly relaxed; without this they could come before the stores.
@@ -17,7 +17,7 @@ impl Sleep {
     }
 
     /// Says that this rank is awake.
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn end_sleep(&self) {
         self.sleeping.store(0, SeqCst);
         self.wants_room.store(0, SeqCst);
     }
@@ -36,7 +36,7 @@ impl Sleep {
 
     /// Whether this rank sleeps for lack of room in its ring, of which the caller has just consumed.
     pub(crate) fn awaits_room(&self) -> bool {
-        // Pairs with the one of `lie_down`: the consumer's position is written with release order only.
+        // Pairs with the one of `announce_sleep`: the consumer's position is written with release order only.
         fence(SeqCst);
         self.wants_room.load(SeqCst) != 0
     }

@@ -17,13 +17,13 @@ const WORD: usize = 8;
 
 /// Where a ring is. Its memory outlives the value: both belong to the channel's mapping.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RingMemory {
     head: NonNull<RingHead>,
     data: NonNull<u8>,
     size: usize,
 }
 
-impl Place {
+impl RingMemory {
     fn positions(&self) -> &RingHead {
         // SAFETY: `new` got a pointer to a ring head that outlives this value; it consists of
         // atomics.
@@ -63,7 +63,7 @@ pub struct RingDamage {
 /// The producer's end.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    place: Place,
+    memory: RingMemory,
     tail: u64,
     known_head: u64,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Producer {
 /// The consumer's end.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    place: Place,
+    memory: RingMemory,
     head: u64,
     /// Bytes to go past the record that was looked at last.
     step: u64,
@@ -87,11 +87,11 @@ impl Producer {
     /// `head` and the `size` bytes at `data` (a power of two, aligned to 8) are a ring whose memory
     /// outlives this value, and this is its only producer.
     pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Producer {
-        let place = Place { head, data, size };
-        let known_head = place.positions().head.0.load(Acquire);
+        let memory = RingMemory { head, data, size };
+        let known_head = memory.positions().head.0.load(Acquire);
         // A peer could have written nonsense there; a word's multiple keeps accesses aligned.
-        let tail = place.positions().tail.0.load(Relaxed) & !(WORD as u64 - 1);
-        Producer { place, tail, known_head }
+        let tail = memory.positions().tail.0.load(Relaxed) & !(WORD as u64 - 1);
+        Producer { memory, tail, known_head }
     }
 
     /// Appends one record made of the parts; false if there is no room now.
@@ -100,33 +100,33 @@ impl Producer {
     /// full barrier.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> bool {
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        assert!(length <= max_record(self.place.size), "record larger than the ring takes");
+        assert!(length <= max_record(self.memory.size), "record larger than the ring takes");
         let need = WORD + padded(length);
-        let mut offset = self.place.offset(self.tail);
-        let to_end = self.place.size - offset;
+        let mut offset = self.memory.offset(self.tail);
+        let to_end = self.memory.size - offset;
         let skip = if to_end < need { to_end } else { 0 };
         if !self.has_room(skip + need) {
             return false;
         }
         if skip > 0 {
-            writes(self.place.at(offset), WORD);
+            writes(self.memory.at(offset), WORD);
             // SAFETY: offset < size and both are multiples of 8, so a word fits; it is free.
-            unsafe { self.place.at(offset).cast::<u64>().write(SKIP) };
+            unsafe { self.memory.at(offset).cast::<u64>().write(SKIP) };
             offset = 0;
         }
-        writes(self.place.at(offset), need);
+        writes(self.memory.at(offset), need);
         // SAFETY: `need` contiguous bytes from here are inside of the ring and free: the consumer
         // does not touch them before the tail says so.
         unsafe {
-            self.place.at(offset).cast::<u64>().write(length as u64);
-            let mut to = self.place.at(offset + WORD);
+            self.memory.at(offset).cast::<u64>().write(length as u64);
+            let mut to = self.memory.at(offset + WORD);
             for part in parts {
                 to.copy_from_nonoverlapping(part.as_ptr(), part.len());
                 to = to.add(part.len());
             }
         }
         self.tail = self.tail.wrapping_add((skip + need) as u64);
-        self.place.positions().tail.0.store(self.tail, Release);
+        self.memory.positions().tail.0.store(self.tail, Release);
         true
     }
 
@@ -135,16 +135,16 @@ impl Producer {
             let used = tail.wrapping_sub(head);
             used <= size as u64 && bytes as u64 <= size as u64 - used
         };
-        if fits(self.known_head, self.tail, self.place.size) {
+        if fits(self.known_head, self.tail, self.memory.size) {
             return true;
         }
-        self.known_head = self.place.positions().head.0.load(Acquire);
-        fits(self.known_head, self.tail, self.place.size)
+        self.known_head = self.memory.positions().head.0.load(Acquire);
+        fits(self.known_head, self.tail, self.memory.size)
     }
 
     /// Everything pushed has been consumed.
     pub(crate) fn drained(&self) -> bool {
-        self.place.positions().head.0.load(Acquire) == self.tail
+        self.memory.positions().head.0.load(Acquire) == self.tail
     }
 }
 
@@ -152,28 +152,28 @@ impl Consumer {
     /// # Safety
     /// As [`Producer::new`], and this is the ring's only consumer.
     pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Consumer {
-        let place = Place { head, data, size };
-        let head = place.positions().head.0.load(Relaxed) & !(WORD as u64 - 1);
-        Consumer { place, head, step: 0 }
+        let memory = RingMemory { head, data, size };
+        let head = memory.positions().head.0.load(Relaxed) & !(WORD as u64 - 1);
+        Consumer { memory, head, step: 0 }
     }
 
     /// The next record, without consuming it. The bytes stay until [`Consumer::consume`].
     pub(crate) fn peek(&mut self) -> Result<Option<&[u8]>, RingDamage> {
-        let tail = self.place.positions().tail.0.load(Acquire);
-        let size = self.place.size;
+        let tail = self.memory.positions().tail.0.load(Acquire);
+        let size = self.memory.size;
         let mut available = tail.wrapping_sub(self.head);
         let damage = RingDamage { position: self.head };
         if available > size as u64 || !available.is_multiple_of(WORD as u64) {
             return Err(damage);
         }
-        let mut offset = self.place.offset(self.head);
+        let mut offset = self.memory.offset(self.head);
         let mut skip = 0;
         if available == 0 {
             return Ok(None);
         }
-        reads(self.place.at(offset), WORD);
+        reads(self.memory.at(offset), WORD);
         // SAFETY: offset < size, a multiple of 8: a word is there, and the producer is done with it.
-        let mut length = unsafe { self.place.at(offset).cast::<u64>().read_volatile() };
+        let mut length = unsafe { self.memory.at(offset).cast::<u64>().read_volatile() };
         if length == SKIP {
             skip = (size - offset) as u64;
             available = available.checked_sub(skip).ok_or(damage)?;
@@ -181,9 +181,9 @@ impl Consumer {
                 return Err(damage);
             }
             offset = 0;
-            reads(self.place.at(0), WORD);
+            reads(self.memory.at(0), WORD);
             // SAFETY: the first word of the ring.
-            length = unsafe { self.place.at(0).cast::<u64>().read_volatile() };
+            length = unsafe { self.memory.at(0).cast::<u64>().read_volatile() };
         }
         let length = usize::try_from(length).map_err(|_| damage)?;
         if length > max_record(size) {
@@ -194,18 +194,18 @@ impl Consumer {
             return Err(damage);
         }
         self.step = skip + need as u64;
-        reads(self.place.at(offset), need);
+        reads(self.memory.at(offset), need);
         // SAFETY: inside of the ring by the checks above. The producer does not write there until
         // the head has passed it; a peer that breaks this rule is of the same job and user and
         // can only garble the bytes of its own record.
-        Ok(Some(unsafe { std::slice::from_raw_parts(self.place.at(offset + WORD), length) }))
+        Ok(Some(unsafe { std::slice::from_raw_parts(self.memory.at(offset + WORD), length) }))
     }
 
     /// Consumes the record that [`Consumer::peek`] returned last.
     pub(crate) fn consume(&mut self) {
         self.head = self.head.wrapping_add(self.step);
         self.step = 0;
-        self.place.positions().head.0.store(self.head, Release);
+        self.memory.positions().head.0.store(self.head, Release);
     }
 }
 

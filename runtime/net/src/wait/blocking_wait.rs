@@ -13,14 +13,14 @@ use crate::sys;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Doze {
+pub(crate) struct BlockingWait {
     timer: OwnedFd,
     /// When it goes off, microseconds; in the past if it is not set.
     set: u64,
 }
 
-impl Doze {
-    pub(crate) fn new() -> io::Result<Doze> {
+impl BlockingWait {
+    pub(crate) fn new() -> io::Result<BlockingWait> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: no pointers.
         let raw = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
@@ -28,7 +28,7 @@ impl Doze {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: just made, and nobody else owns it.
-        Ok(Doze { timer: unsafe { OwnedFd::from_raw_fd(raw) }, set: 0 })
+        Ok(BlockingWait { timer: unsafe { OwnedFd::from_raw_fd(raw) }, set: 0 })
     }
 
     /// Blocks until the doorbell rings, the socket has something, a signal comes, or `until` is over;
@@ -73,36 +73,36 @@ mod tests {
     fn a_sleep_ends_at_its_deadline_and_the_timer_serves_the_next_one() {
         let [bell, socket] = bells();
         let (bell, socket) = (bell.as_raw_fd(), socket.as_raw_fd());
-        let mut doze = Doze::new().expect("timer");
+        let mut blocking_wait = BlockingWait::new().expect("timer");
         let first = sys::now() + 2_000;
         // A later deadline leaves the timer as it is: this sleep ends too early.
-        doze.set(2_000);
-        doze.set = first;
-        doze.sleep(bell, socket, Some(first + 60_000_000));
+        blocking_wait.set(2_000);
+        blocking_wait.set = first;
+        blocking_wait.sleep(bell, socket, Some(first + 60_000_000));
         assert!((first..first + 60_000_000).contains(&sys::now()));
         // The timer is silent again, so the next one sleeps until its own deadline.
         let second = sys::now() + 2_000;
         while sys::now() < second {
-            doze.sleep(bell, socket, Some(second));
+            blocking_wait.sleep(bell, socket, Some(second));
         }
-        assert_eq!(doze.set, second);
-        doze.sleep(bell, socket, Some(0));
-        assert_eq!(doze.set, second, "a deadline that is over needs no timer");
+        assert_eq!(blocking_wait.set, second);
+        blocking_wait.sleep(bell, socket, Some(0));
+        assert_eq!(blocking_wait.set, second, "a deadline that is over needs no timer");
     }
 
     #[test]
     fn an_earlier_deadline_sets_the_timer_anew_and_a_doorbell_ends_a_sleep() {
         let [bell, socket] = bells();
-        let mut doze = Doze::new().expect("timer");
+        let mut blocking_wait = BlockingWait::new().expect("timer");
         let late = sys::now() + 60_000_000;
         let one = 1u64;
         // SAFETY: eight bytes are read from `one`.
         unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
-        doze.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(late));
-        assert_eq!(doze.set, late);
+        blocking_wait.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(late));
+        assert_eq!(blocking_wait.set, late);
         let soon = sys::now() + 2_000;
         // Rung once, silenced: this ends by the timer, long before the first deadline.
-        doze.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(soon));
+        blocking_wait.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(soon));
         assert!((soon..late).contains(&sys::now()));
     }
 }

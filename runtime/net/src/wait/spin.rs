@@ -1,6 +1,6 @@
 //! How long a wait spins before it blocks.
 
-use crate::disclosure::{Advice, Disclosed};
+use crate::disclosure::{DisclosedPages, PollingAdvice};
 use crate::segment::attachment::AttachError;
 use crate::segment::counters::Counter;
 
@@ -52,7 +52,7 @@ impl SpinMode {
 
 /// Why a wait blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum BlockReason {
     /// Who is waited for does not run.
     Unscheduled,
     /// Others want the processor.
@@ -61,36 +61,36 @@ pub(crate) enum Why {
     Bound,
 }
 
-impl Why {
+impl BlockReason {
     /// Where it is counted.
     pub(crate) fn counter(self) -> Counter {
         match self {
-            Why::Unscheduled => Counter::BlockedUnscheduled,
-            Why::Others => Counter::BlockedOthers,
-            Why::Bound => Counter::BlockedBound,
+            BlockReason::Unscheduled => Counter::BlockedUnscheduled,
+            BlockReason::Others => Counter::BlockedOthers,
+            BlockReason::Bound => Counter::BlockedBound,
         }
     }
 }
 
 /// How long this wait may spin.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit<'p> {
+pub(crate) struct SpinLimit<'p> {
     /// Microseconds; none: for ever.
     pub(crate) bound: Option<u64>,
     /// Why it blocks if that is 0.
-    pub(crate) at_once: Why,
+    pub(crate) at_once: BlockReason,
     /// What to ask, and the place of this rank's processor among the node's.
-    pub(crate) page: Option<(&'p Disclosed, usize)>,
+    pub(crate) page: Option<(&'p DisclosedPages, usize)>,
     /// Where it says that the job is outside the rotation, so that no wait spins, whatever its bound.
-    pub(crate) rotation: Option<&'p Disclosed>,
+    pub(crate) rotation: Option<&'p DisclosedPages>,
 }
 
-impl Limit<'_> {
+impl SpinLimit<'_> {
     /// Whether a wait for `awaited` that has spun for so many microseconds is to block, and why. Looked at when
     /// the clock is.
-    pub(crate) fn ends(&self, spun: u64, awaited: Option<u32>) -> Option<Why> {
-        if self.rotation.is_some_and(Disclosed::dormant) {
-            return Some(Why::Unscheduled);
+    pub(crate) fn ends(&self, spun: u64, awaited: Option<u32>) -> Option<BlockReason> {
+        if self.rotation.is_some_and(DisclosedPages::job_is_idle) {
+            return Some(BlockReason::Unscheduled);
         }
         let bound = self.bound?;
         if bound == 0 {
@@ -98,27 +98,29 @@ impl Limit<'_> {
         }
         let advice = self.page.map(|(page, processor)| page.advice(processor, awaited));
         match advice {
-            Some(Advice::Unscheduled) => Some(Why::Unscheduled),
-            Some(Advice::Others) => Some(Why::Others),
+            Some(PollingAdvice::Unscheduled) => Some(BlockReason::Unscheduled),
+            Some(PollingAdvice::Others) => Some(BlockReason::Others),
             // Nobody else wants the processor, so spinning costs less than was learned.
-            Some(Advice::Spin) => (spun >= (2 * bound).min(2 * MOST)).then_some(Why::Bound),
-            None => (spun >= bound).then_some(Why::Bound),
+            Some(PollingAdvice::Spin) => {
+                (spun >= (2 * bound).min(2 * MOST)).then_some(BlockReason::Bound)
+            }
+            None => (spun >= bound).then_some(BlockReason::Bound),
         }
     }
 }
 
 /// The bound, which learns from every wait.
 #[derive(Debug)]
-pub(crate) struct Spin {
+pub(crate) struct AdaptiveSpin {
     mode: SpinMode,
     bound: u64,
     /// More ranks here than processors: whoever spins keeps the peer from answering.
     crowded: bool,
 }
 
-impl Spin {
-    pub(crate) fn new(mode: SpinMode, crowded: bool) -> Spin {
-        Spin { mode, bound: START, crowded }
+impl AdaptiveSpin {
+    pub(crate) fn new(mode: SpinMode, crowded: bool) -> AdaptiveSpin {
+        AdaptiveSpin { mode, bound: START, crowded }
     }
 
     /// Microseconds to spin now; `None`: for ever.
@@ -137,10 +139,10 @@ impl Spin {
     }
 
     /// Why a wait that may not spin at all blocks.
-    pub(crate) fn why_at_once(&self) -> Why {
+    pub(crate) fn why_at_once(&self) -> BlockReason {
         match self.mode {
-            SpinMode::Adaptive | SpinMode::Blind => Why::Others,
-            SpinMode::Fixed(_) | SpinMode::Infinite => Why::Bound,
+            SpinMode::Adaptive | SpinMode::Blind => BlockReason::Others,
+            SpinMode::Fixed(_) | SpinMode::Infinite => BlockReason::Bound,
         }
     }
 
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_bound_shrinks_with_long_waits_and_recovers() {
-        let mut spin = Spin::new(SpinMode::Adaptive, false);
+        let mut spin = AdaptiveSpin::new(SpinMode::Adaptive, false);
         for _ in 0..20 {
             spin.blocked(1_000_000);
         }
@@ -208,8 +210,8 @@ mod tests {
             spin.blocked(300);
         }
         assert_eq!(spin.bound(), Some(MOST));
-        assert_eq!(Spin::new(SpinMode::Adaptive, true).bound(), Some(0));
-        assert_eq!(Spin::new(SpinMode::Infinite, true).bound(), None);
+        assert_eq!(AdaptiveSpin::new(SpinMode::Adaptive, true).bound(), Some(0));
+        assert_eq!(AdaptiveSpin::new(SpinMode::Infinite, true).bound(), None);
     }
 
     #[test]
@@ -218,28 +220,32 @@ mod tests {
         let node = NodePage::create(0, 1, 2).unwrap();
         let job = JobPage::create(7, 2, [(0, 0..2)]).unwrap();
         let fds = [node.as_fd(), job.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
-        let page = Disclosed::open(&fds[0], &fds[1]).unwrap();
-        let at_once = Why::Bound;
-        let asking = Limit { bound: Some(100), at_once, page: Some((&page, 1)), rotation: None };
-        assert_eq!(asking.ends(0, None), Some(Why::Unscheduled));
+        let page = DisclosedPages::open(&fds[0], &fds[1]).unwrap();
+        let at_once = BlockReason::Bound;
+        let asking =
+            SpinLimit { bound: Some(100), at_once, page: Some((&page, 1)), rotation: None };
+        assert_eq!(asking.ends(0, None), Some(BlockReason::Unscheduled));
         node.set_turn(Turn::Job(7));
-        assert_eq!((asking.ends(199, None), asking.ends(200, None)), (None, Some(Why::Bound)));
+        assert_eq!(
+            (asking.ends(199, None), asking.ends(200, None)),
+            (None, Some(BlockReason::Bound))
+        );
         node.set_turn(Turn::Everyone);
         node.set_jobs(&[JobSlot { job: 8, ranks: 1, runnable: vec![1] }]);
-        assert_eq!(asking.ends(0, None), Some(Why::Others));
-        let blind = Limit { page: None, ..asking };
-        assert_eq!((blind.ends(99, None), blind.ends(100, None)), (None, Some(Why::Bound)));
-        let infinite = Limit { bound: None, ..asking };
+        assert_eq!(asking.ends(0, None), Some(BlockReason::Others));
+        let blind = SpinLimit { page: None, ..asking };
+        assert_eq!((blind.ends(99, None), blind.ends(100, None)), (None, Some(BlockReason::Bound)));
+        let infinite = SpinLimit { bound: None, ..asking };
         assert_eq!(infinite.ends(u64::MAX, None), None);
-        let in_rotation = Limit { rotation: Some(&page), ..infinite };
+        let in_rotation = SpinLimit { rotation: Some(&page), ..infinite };
         assert_eq!(in_rotation.ends(u64::MAX, None), None);
-        job.set_dormant(true);
-        assert_eq!(in_rotation.ends(0, None), Some(Why::Unscheduled));
-        job.set_dormant(false);
+        job.set_idle(true);
+        assert_eq!(in_rotation.ends(0, None), Some(BlockReason::Unscheduled));
+        job.set_idle(false);
         assert_eq!(in_rotation.ends(0, None), None);
-        assert_eq!(Spin::new(SpinMode::Adaptive, true).why_at_once(), Why::Others);
-        assert_eq!(Spin::new(SpinMode::Fixed(0), true).why_at_once(), Why::Bound);
-        let asks = |mode| Spin::new(mode, false).asks();
+        assert_eq!(AdaptiveSpin::new(SpinMode::Adaptive, true).why_at_once(), BlockReason::Others);
+        assert_eq!(AdaptiveSpin::new(SpinMode::Fixed(0), true).why_at_once(), BlockReason::Bound);
+        let asks = |mode| AdaptiveSpin::new(mode, false).asks();
         assert!(asks(SpinMode::Adaptive) && !asks(SpinMode::Blind) && !asks(SpinMode::Fixed(9)));
     }
 }

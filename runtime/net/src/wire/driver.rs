@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use kumi_proto::{Piece, Rank};
 
-use crate::segment::attachment::Place;
+use crate::segment::attachment::Attachment;
 
 /// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
 /// say so. Used by whoever holds the channel's lock; all calls return at once.
@@ -19,14 +19,19 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     fn receive(&mut self) -> io::Result<bool>;
 
     /// The packets that [`Driver::receive`] took in last.
-    fn received(&self) -> Packets<'_>;
+    fn received(&self) -> PacketRun<'_>;
 
     /// Puts packets for `to` on the wire; what they lie in may change afterwards. False if they were not
     /// taken: they count as lost.
     ///
     /// # Errors
     /// What will not go away by itself.
-    fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool>;
+    fn send(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        packets: PacketRun<'_>,
+    ) -> io::Result<bool>;
 
     /// Why the packets that [`Driver::send`] was given last were not taken, if this machine does not let them go (a code of the
     /// kernel's), rather than for want of room.
@@ -36,7 +41,7 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     fn too_long(&mut self) -> bool;
 
     /// Bytes of the longest packet that reaches `to` whole, as far as the wire knows now; `None` if it does not.
-    fn longest(&self, place: &Place, to: Rank) -> Option<usize>;
+    fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize>;
 
     /// A descriptor that is readable when there is something to receive.
     fn readable(&self) -> RawFd;
@@ -48,12 +53,12 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     fn watch_for_gone(&self) -> io::Result<()>;
 
     /// A rank whose process has ended, as far as the wire tells; each at least once.
-    fn gone(&self, place: &Place) -> Option<Rank>;
+    fn gone(&self, attachment: &Attachment) -> Option<Rank>;
 }
 
 /// Packets, each `segment` bytes long but perhaps the last. They lie end to end, or in pieces.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Packets<'b> {
+pub(crate) struct PacketRun<'b> {
     pub(crate) bytes: &'b [u8],
     /// If there are any, the packets: parts of each lie in `bytes`, others where programs have lent them ([`crate::channel::zero_copy`]).
     pub(crate) pieces: &'b [Piece],
@@ -63,14 +68,14 @@ pub(crate) struct Packets<'b> {
     pub(crate) fragment: bool,
 }
 
-impl<'b> Packets<'b> {
+impl<'b> PacketRun<'b> {
     /// Packets that lie end to end.
-    pub(crate) fn laid(bytes: &'b [u8], segment: usize, fragment: bool) -> Packets<'b> {
-        Packets { bytes, pieces: &[], segment, fragment }
+    pub(crate) fn contiguous(bytes: &'b [u8], segment: usize, fragment: bool) -> PacketRun<'b> {
+        PacketRun { bytes, pieces: &[], segment, fragment }
     }
 
     /// Lays packets that lie in pieces end to end, in `room`.
-    pub(crate) fn together(self, room: &mut Vec<u8>) -> Packets<'_> {
+    pub(crate) fn gather_into(self, room: &mut Vec<u8>) -> PacketRun<'_> {
         room.clear();
         for piece in self.pieces {
             room.extend_from_slice(&self.bytes[piece.at..piece.at + piece.head]);
@@ -79,7 +84,7 @@ impl<'b> Packets<'b> {
             // SAFETY: the endpoint names only what is lent now.
             unsafe { crate::channel::zero_copy::copy(piece.place, &mut room[end..]) };
         }
-        Packets::laid(room, self.segment, self.fragment)
+        PacketRun::contiguous(room, self.segment, self.fragment)
     }
 
     /// One by one, if they lie end to end.

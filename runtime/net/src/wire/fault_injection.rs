@@ -7,32 +7,32 @@ use std::os::fd::RawFd;
 
 use kumi_proto::Rank;
 
-use crate::segment::attachment::{AttachError, Place};
-use crate::wire::driver::{Driver, Packets};
+use crate::segment::attachment::{AttachError, Attachment};
+use crate::wire::driver::{Driver, PacketRun};
 
 /// How many packets overtake one that is held back, at most.
 const OVERTAKING: u64 = 8;
 
 /// The setting: how many of a thousand packets meet which fault, and where the dice begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultSettings {
     loss: u64,
     double: u64,
     late: u64,
     seed: u64,
 }
 
-impl Faults {
+impl FaultSettings {
     /// Reads `KUMI_FAULTS`; `None` if it is not set.
-    pub(crate) fn from_env() -> Result<Option<Faults>, AttachError> {
+    pub(crate) fn from_env() -> Result<Option<FaultSettings>, AttachError> {
         match std::env::var("KUMI_FAULTS") {
-            Ok(text) if !text.is_empty() => Faults::parse(&text).map(Some),
+            Ok(text) if !text.is_empty() => FaultSettings::parse(&text).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn parse(text: &str) -> Result<Faults, AttachError> {
-        let mut faults = Faults::default();
+    fn parse(text: &str) -> Result<FaultSettings, AttachError> {
+        let mut faults = FaultSettings::default();
         for item in text.split(',') {
             let pair = item.split_once('=').and_then(|(name, value)| {
                 let value = value.parse::<u64>().ok()?;
@@ -53,9 +53,9 @@ impl Faults {
     }
 
     /// A rank's wire with these faults, each rank with dice of its own.
-    pub(crate) fn on<D: Driver>(self, wire: D, rank: Rank) -> Faulty<D> {
-        let dice = Dice(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(rank));
-        Faulty { wire, faults: self, dice, sent: 0, late: VecDeque::new() }
+    pub(crate) fn on<D: Driver>(self, wire: D, rank: Rank) -> FaultyDriver<D> {
+        let dice = FaultRandom(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(rank));
+        FaultyDriver { wire, faults: self, dice, sent: 0, late: VecDeque::new() }
     }
 }
 
@@ -70,9 +70,9 @@ fn bad(text: &str) -> AttachError {
 
 /// Splitmix64: the same dice for the same seed everywhere.
 #[derive(Debug)]
-struct Dice(u64);
+struct FaultRandom(u64);
 
-impl Dice {
+impl FaultRandom {
     fn throw(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut x = self.0;
@@ -84,61 +84,72 @@ impl Dice {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Faulty<D> {
+pub(crate) struct FaultyDriver<D> {
     wire: D,
-    faults: Faults,
-    dice: Dice,
+    faults: FaultSettings,
+    dice: FaultRandom,
     /// Packets that were to be sent.
     sent: u64,
     /// Packets held back: after which one they leave, for whom, their bytes, and whether in fragments.
     late: VecDeque<(u64, Rank, Vec<u8>, bool)>,
 }
 
-impl<D: Driver> Faulty<D> {
-    fn one(&mut self, place: &Place, to: Rank, bytes: &[u8], fragment: bool) -> io::Result<bool> {
-        self.wire.send(place, to, Packets::laid(bytes, bytes.len().max(1), fragment))
+impl<D: Driver> FaultyDriver<D> {
+    fn one(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        bytes: &[u8],
+        fragment: bool,
+    ) -> io::Result<bool> {
+        self.wire.send(attachment, to, PacketRun::contiguous(bytes, bytes.len().max(1), fragment))
     }
 
     /// Lets those leave that were held back until now.
-    fn release(&mut self, place: &Place) -> io::Result<()> {
+    fn release(&mut self, attachment: &Attachment) -> io::Result<()> {
         while let Some(at) = self.late.iter().position(|(until, ..)| *until <= self.sent) {
             let Some((_, to, bytes, fragment)) = self.late.remove(at) else { break };
-            self.one(place, to, &bytes, fragment)?;
+            self.one(attachment, to, &bytes, fragment)?;
         }
         Ok(())
     }
 }
 
-impl<D: Driver> Driver for Faulty<D> {
+impl<D: Driver> Driver for FaultyDriver<D> {
     fn receive(&mut self) -> io::Result<bool> {
         self.wire.receive()
     }
 
-    fn received(&self) -> Packets<'_> {
+    fn received(&self) -> PacketRun<'_> {
         self.wire.received()
     }
 
-    fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
+    fn send(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        packets: PacketRun<'_>,
+    ) -> io::Result<bool> {
         let mut room = Vec::new();
         let packets = match packets.pieces {
             [] => packets,
-            _ => packets.together(&mut room),
+            _ => packets.gather_into(&mut room),
         };
         let mut all = true;
         for packet in packets.each() {
             self.sent += 1;
             let fate = self.dice.throw(1_000);
-            let Faults { loss, double, late, .. } = self.faults;
+            let FaultSettings { loss, double, late, .. } = self.faults;
             if (loss..loss + late).contains(&fate) {
                 let until = self.sent + 1 + self.dice.throw(OVERTAKING);
                 self.late.push_back((until, to, packet.to_vec(), packets.fragment));
             } else if fate >= loss {
-                all &= self.one(place, to, packet, packets.fragment)?;
+                all &= self.one(attachment, to, packet, packets.fragment)?;
                 if fate < loss + late + double {
-                    all &= self.one(place, to, packet, packets.fragment)?;
+                    all &= self.one(attachment, to, packet, packets.fragment)?;
                 }
             }
-            self.release(place)?;
+            self.release(attachment)?;
         }
         Ok(all)
     }
@@ -151,8 +162,8 @@ impl<D: Driver> Driver for Faulty<D> {
         self.wire.too_long()
     }
 
-    fn longest(&self, place: &Place, to: Rank) -> Option<usize> {
-        self.wire.longest(place, to)
+    fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize> {
+        self.wire.longest(attachment, to)
     }
 
     fn readable(&self) -> RawFd {
@@ -163,8 +174,8 @@ impl<D: Driver> Driver for Faulty<D> {
         self.wire.watch_for_gone()
     }
 
-    fn gone(&self, place: &Place) -> Option<Rank> {
-        self.wire.gone(place)
+    fn gone(&self, attachment: &Attachment) -> Option<Rank> {
+        self.wire.gone(attachment)
     }
 }
 
@@ -174,17 +185,17 @@ mod tests {
 
     #[test]
     fn what_may_stand_there() {
-        let faults = Faults::parse("loss=50,late=10,seed=123456").unwrap();
-        assert_eq!(faults, Faults { loss: 50, double: 0, late: 10, seed: 123_456 });
+        let faults = FaultSettings::parse("loss=50,late=10,seed=123456").unwrap();
+        assert_eq!(faults, FaultSettings { loss: 50, double: 0, late: 10, seed: 123_456 });
         for wrong in ["loss", "loss=1001", "loss=-1", "lost=5", "loss=5,", "loss=600,late=401"] {
-            let error = Faults::parse(wrong).unwrap_err().to_string();
+            let error = FaultSettings::parse(wrong).unwrap_err().to_string();
             assert!(error.contains("KUMI_FAULTS") && error.contains("loss=N"), "{error}");
         }
     }
 
     #[test]
     fn the_dice_are_even_and_the_same_again() {
-        let (mut one, mut other) = (Dice(7), Dice(7));
+        let (mut one, mut other) = (FaultRandom(7), FaultRandom(7));
         let throws: Vec<u64> = (0..10_000).map(|_| one.throw(1_000)).collect();
         assert!(throws.iter().all(|throw| *throw == other.throw(1_000)));
         let low = throws.iter().filter(|throw| **throw < 50).count();

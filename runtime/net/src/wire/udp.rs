@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use kumi_proto::{Piece, Rank};
 
 use crate::channel::zero_copy;
-use crate::segment::attachment::Place;
+use crate::segment::attachment::Attachment;
 use crate::sys;
-use crate::wire::driver::{Driver, Packets};
+use crate::wire::driver::{Driver, PacketRun};
 
 /// Room for one receive: the largest run of packets that the kernel joins.
 const RECEIVE_BYTES: usize = 65_536;
@@ -25,10 +25,10 @@ const RUNS_REFUSED: u32 = 8;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub(crate) struct UdpDriver {
     socket: OwnedFd,
     connected: bool,
-    runs: Runs,
+    runs: OffloadState,
     buffer: Box<[u8]>,
     filled: usize,
     segment: usize,
@@ -42,9 +42,9 @@ pub(crate) struct Udp {
     together: Vec<u8>,
 }
 
-impl Udp {
+impl UdpDriver {
     /// Uses a bound, non-blocking socket; connects it to `only` if that is given.
-    pub(crate) fn new(socket: OwnedFd, only: Option<SocketAddrV4>) -> io::Result<Udp> {
+    pub(crate) fn new(socket: OwnedFd, only: Option<SocketAddrV4>) -> io::Result<UdpDriver> {
         if let Some(only) = only {
             let address = sys::raw_address(only);
             let length = size_of_val(&address) as libc::socklen_t;
@@ -68,10 +68,10 @@ impl Udp {
             sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)?;
         }
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-        Ok(Udp {
+        Ok(UdpDriver {
             socket,
             connected: only.is_some(),
-            runs: Runs::default(),
+            runs: OffloadState::default(),
             buffer,
             filled: 0,
             segment: 1,
@@ -102,7 +102,7 @@ impl Udp {
                 // Perhaps an answer to an earlier packet ("port unreachable"): once more.
                 Some(code) if attempt == 0 && is_of_path(code) => {}
                 // Whether it is about the run or the path, single packets tell.
-                Some(_) if run && Runs::may_be_refused(&error) => return Err(error),
+                Some(_) if run && OffloadState::may_be_refused(&error) => return Err(error),
                 // A firewall, a prohibited route, or an address of this node that is away for the moment: losses, unless they last.
                 Some(code @ (libc::EPERM | libc::EACCES | libc::EINVAL)) => {
                     self.refusal = Some(code);
@@ -119,13 +119,17 @@ impl Udp {
         Ok(false)
     }
 
-    fn send_each(&mut self, address: &libc::sockaddr_in, packets: Packets<'_>) -> io::Result<bool> {
+    fn send_each(
+        &mut self,
+        address: &libc::sockaddr_in,
+        packets: PacketRun<'_>,
+    ) -> io::Result<bool> {
         let mut all = true;
         for bytes in packets.each() {
             all &= match self.send_once(false, |udp| udp.send_plain(address, bytes)) {
                 Err(error) if is_too_long(&error) => {
                     let segment = bytes.len();
-                    self.send_fragmented(address, Packets::laid(bytes, segment, true))?
+                    self.send_fragmented(address, PacketRun::contiguous(bytes, segment, true))?
                 }
                 done => done?,
             };
@@ -137,7 +141,7 @@ impl Udp {
     fn send_fragmented(
         &mut self,
         address: &libc::sockaddr_in,
-        packets: Packets<'_>,
+        packets: PacketRun<'_>,
     ) -> io::Result<bool> {
         self.discover(libc::IP_PMTUDISC_DONT)?;
         let mut sent = Ok(true);
@@ -176,7 +180,7 @@ impl Udp {
         }
     }
 
-    fn send_run(&self, address: &libc::sockaddr_in, packets: Packets<'_>) -> isize {
+    fn send_run(&self, address: &libc::sockaddr_in, packets: PacketRun<'_>) -> isize {
         let segment = packets.segment as u16;
         if packets.pieces.is_empty() {
             return self.send_parts(address, &mut [part(packets.bytes)], segment);
@@ -280,7 +284,7 @@ impl Udp {
     }
 }
 
-impl Driver for Udp {
+impl Driver for UdpDriver {
     /// A plain `recv`, since this is polled: how long the packets of a joined run are is in the
     /// first one's header as well as in the control message that a slower call would bring.
     #[inline]
@@ -313,18 +317,23 @@ impl Driver for Udp {
         Ok(true)
     }
 
-    fn received(&self) -> Packets<'_> {
+    fn received(&self) -> PacketRun<'_> {
         let bytes = &self.buffer[..self.filled];
-        Packets::laid(bytes, self.segment, false)
+        PacketRun::contiguous(bytes, self.segment, false)
     }
 
-    fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
-        let address = sys::raw_address(place.address(to));
+    fn send(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        packets: PacketRun<'_>,
+    ) -> io::Result<bool> {
+        let address = sys::raw_address(attachment.address(to));
         let in_pieces = !packets.pieces.is_empty();
         if in_pieces && self.runs.are_tried() && !packets.fragment {
             match self.send_once(true, |udp| udp.send_run(&address, packets)) {
                 // Laid end to end they are sent as others are that cannot leave so.
-                Err(error) if Runs::may_be_refused(&error) => {}
+                Err(error) if OffloadState::may_be_refused(&error) => {}
                 done => {
                     self.runs.left(&done);
                     return done;
@@ -333,7 +342,7 @@ impl Driver for Udp {
         }
         if in_pieces {
             let mut room = std::mem::take(&mut self.together);
-            let sent = self.send(place, to, packets.together(&mut room));
+            let sent = self.send(attachment, to, packets.gather_into(&mut room));
             self.together = room;
             return sent;
         }
@@ -342,8 +351,9 @@ impl Driver for Udp {
         }
         if packets.is_run() && self.runs.are_tried() {
             match self.send_once(true, |udp| udp.send_run(&address, packets)) {
-                Err(error) if Runs::may_be_refused(&error) => {
-                    let fits = self.longest(place, to).map(|longest| packets.segment <= longest);
+                Err(error) if OffloadState::may_be_refused(&error) => {
+                    let fits =
+                        self.longest(attachment, to).map(|longest| packets.segment <= longest);
                     if fits == Some(false) {
                         self.too_long = true;
                         return self.send_fragmented(&address, packets);
@@ -371,8 +381,9 @@ impl Driver for Udp {
 
     /// What the kernel knows of the route. It may be short of descriptors, or there is no route: then it is asked again
     /// another time.
-    fn longest(&self, place: &Place, to: Rank) -> Option<usize> {
-        sys::longest_payload(*place.address(place.rank()).ip(), place.address(to)).ok()
+    fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize> {
+        sys::longest_payload(*attachment.address(attachment.rank()).ip(), attachment.address(to))
+            .ok()
     }
 
     fn readable(&self) -> RawFd {
@@ -385,11 +396,11 @@ impl Driver for Udp {
     }
 
     /// A rank at whose address nobody listens any more, as a packet sent there has found out.
-    fn gone(&self, place: &Place) -> Option<Rank> {
+    fn gone(&self, attachment: &Attachment) -> Option<Rank> {
         loop {
             let address = self.unreachable()?;
-            let at = |rank: &Rank| place.address(*rank) == address;
-            if let Some(rank) = (0..place.ranks()).find(at) {
+            let at = |rank: &Rank| attachment.address(*rank) == address;
+            if let Some(rank) = (0..attachment.ranks()).find(at) {
                 return Some(rank);
             }
         }
@@ -424,12 +435,12 @@ fn is_of_path(code: libc::c_int) -> bool {
 
 /// Whether runs of packets are worth a try.
 #[derive(Debug, Default)]
-struct Runs {
+struct OffloadState {
     /// Refused since one left.
     refusals: u32,
 }
 
-impl Runs {
+impl OffloadState {
     fn are_tried(&self) -> bool {
         self.refusals < RUNS_REFUSED
     }

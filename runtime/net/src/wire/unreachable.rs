@@ -8,7 +8,7 @@ use std::io;
 use kumi_proto::Rank;
 
 use crate::channel::ChannelError;
-use crate::channel::core::{Core, Handler};
+use crate::channel::core::{ChannelCore, Handler};
 
 /// How long packets to a peer are refused before it counts as unreachable, in microseconds: from the first refusal to the
 /// last, with nothing sent and no [`GAP`] in between.
@@ -19,7 +19,7 @@ const PATIENCE: u64 = 5_000_000;
 const GAP: u64 = 1_000_000;
 
 #[derive(Debug)]
-struct Bar {
+struct RefusedPeer {
     to: Rank,
     /// When it began, and when it was met last.
     first: u64,
@@ -30,14 +30,14 @@ struct Bar {
 
 /// The peers to which the last packets were refused.
 #[derive(Debug)]
-pub(crate) struct Barred {
-    bars: Vec<Bar>,
+pub(crate) struct UnreachablePeers {
+    bars: Vec<RefusedPeer>,
     pub(crate) patience: u64,
 }
 
-impl Barred {
-    pub(crate) fn new() -> Barred {
-        Barred { bars: Vec::new(), patience: PATIENCE }
+impl UnreachablePeers {
+    pub(crate) fn new() -> UnreachablePeers {
+        UnreachablePeers { bars: Vec::new(), patience: PATIENCE }
     }
 
     /// Packets to `to` have left.
@@ -58,7 +58,7 @@ impl Barred {
                 }
                 (bar.last, bar.code) = (now, code);
             }
-            None => self.bars.push(Bar { to, first: now, last: now, code }),
+            None => self.bars.push(RefusedPeer { to, first: now, last: now, code }),
         }
     }
 
@@ -69,7 +69,7 @@ impl Barred {
         if self.bars.is_empty() {
             return Ok(());
         }
-        let long = |bar: &&Bar| bar.last - bar.first >= self.patience;
+        let long = |bar: &&RefusedPeer| bar.last - bar.first >= self.patience;
         match self.bars.iter().find(long) {
             Some(bar) => {
                 let reason = io::Error::from_raw_os_error(bar.code);
@@ -80,14 +80,14 @@ impl Barred {
     }
 }
 
-impl<H: Handler> Core<H> {
+impl<H: Handler> ChannelCore<H> {
     /// For who waits: whether there is a peer that cannot be reached.
     ///
     /// # Errors
     /// [`ChannelError::Unreachable`].
     #[inline]
-    pub(crate) fn check_barred(&self) -> Result<(), ChannelError> {
-        self.remote.as_ref().map_or(Ok(()), |remote| remote.barred.check())
+    pub(crate) fn check_unreachable(&self) -> Result<(), ChannelError> {
+        self.remote.as_ref().map_or(Ok(()), |remote| remote.unreachable.check())
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumi_net::segment::Standing;
+use kumi_net::segment::RankActivity;
 use kumi_sched::{JobId, Mode, Timetable};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ struct WatchedJob {
     turns: u64,
     on: bool,
     idle: bool,
-    standings: Vec<Standing>,
+    standings: Vec<RankActivity>,
     /// Processor time of all that is or was in its control group, nanoseconds.
     used: Option<u64>,
     thread_times: ThreadTimes,
@@ -93,7 +93,7 @@ impl IdleMonitor {
         for (job, live) in services.live.borrow_mut().iter_mut() {
             live.idle = self.gang && timetable.idle.binary_search(job).is_ok();
             if let Some(page) = &live.page {
-                page.set_dormant(live.idle);
+                page.set_idle(live.idle);
             }
         }
     }
@@ -189,8 +189,8 @@ impl WatchedJob {
         let begun = turns.saturating_sub(self.turns);
         let throughout = begun == 0 && self.on && look.on;
         let allowance = IdleAllowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
-        let standings: Vec<Standing> =
-            (0..live.load.len()).map(|local| live.segment.standing(local)).collect();
+        let standings: Vec<RankActivity> =
+            (0..live.load.len()).map(|local| live.segment.rank_activity(local)).collect();
         let exempt = self.spinning(live, &standings);
         let pending = standings.iter().any(|standing| standing.pending);
         let mut doing = self.doing(&allowance, live, &exempt, processes);
@@ -206,7 +206,7 @@ impl WatchedJob {
 
     /// The first threads of ranks that have been in the same wait since the last look: whatever they do is waiting. Of a
     /// job outside the rotation waits do not spin, so there nobody is believed.
-    fn spinning(&self, live: &LiveJob, standings: &[Standing]) -> BTreeSet<i32> {
+    fn spinning(&self, live: &LiveJob, standings: &[RankActivity]) -> BTreeSet<i32> {
         if live.idle && self.idle {
             return BTreeSet::new();
         }

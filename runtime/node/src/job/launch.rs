@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
-use kumi_net::launch::{Launch, Pages};
+use kumi_net::launch::{LaunchBlock, PageDescriptors};
 use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -96,7 +96,7 @@ impl JobResources {
         part: &NodeRanks,
     ) -> Vec<Vec<(String, String)>> {
         let doorbells: Vec<_> = self.doorbells.iter().map(AsRawFd::as_raw_fd).collect();
-        let launches = (part.first..).zip(&self.sockets).map(|(rank, socket)| Launch {
+        let launches = (part.first..).zip(&self.sockets).map(|(rank, socket)| LaunchBlock {
             job: spec.job.0,
             rank,
             ranks: spec.request.ranks,
@@ -105,9 +105,9 @@ impl JobResources {
             socket: socket.as_raw_fd(),
             doorbells: doorbells.clone(),
         });
-        let pages = self
-            .pages(services)
-            .map(|[node, job]| Pages { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env());
+        let pages = self.pages(services).map(|[node, job]| {
+            PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
+        });
         launches.map(|launch| launch.to_env().into_iter().chain(pages.clone()).collect()).collect()
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use kumi_control::message::RankStatus;
-use kumi_net::spawn::{Birth, Born, spawn};
+use kumi_net::spawn::{ProcessSpec, SpawnedProcess, spawn};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -32,7 +32,7 @@ pub(super) struct SpawnRequest<'a> {
 /// A process that was started and is not waited for yet.
 #[derive(Debug)]
 pub(super) enum Process {
-    Born(Born),
+    SpawnedProcess(SpawnedProcess),
     Child(Child),
 }
 
@@ -41,7 +41,7 @@ impl SpawnRequest<'_> {
     pub(super) fn start(&self) -> io::Result<Process> {
         if let Some(group) = self.group {
             match self.bear(group) {
-                Ok(born) => return Ok(Process::Born(born)),
+                Ok(born) => return Ok(Process::SpawnedProcess(born)),
                 // Older kernels and some containers cannot; the shim then joins the group itself.
                 Err(error) => tracing::debug!(%error, "no process is born in its control group"),
             }
@@ -49,13 +49,13 @@ impl SpawnRequest<'_> {
         self.spawn().map(Process::Child)
     }
 
-    fn bear(&self, group: &File) -> io::Result<Born> {
+    fn bear(&self, group: &File) -> io::Result<SpawnedProcess> {
         use std::os::fd::AsFd;
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let program = text(self.executable.as_os_str().as_bytes())?;
         let [a, b, c] = &self.arguments;
         let (a, b, c) = (text(a.as_bytes())?, text(b.as_bytes())?, text(c.as_bytes())?);
-        spawn(&Birth {
+        spawn(&ProcessSpec {
             program: &program,
             arguments: &[&program, &a, &b, &c],
             streams: self.streams,
@@ -80,7 +80,7 @@ impl Process {
     /// Its number, which is also that of its process group.
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
-            Self::Born(born) => u32::try_from(born.pid).ok(),
+            Self::SpawnedProcess(born) => u32::try_from(born.pid).ok(),
             Self::Child(child) => child.id(),
         }
     }
@@ -89,7 +89,7 @@ impl Process {
     pub(super) fn kill(&mut self) {
         // Gone already is as good.
         match self {
-            Self::Born(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
+            Self::SpawnedProcess(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
             Self::Child(child) => drop(child.start_kill()),
         }
     }
@@ -98,7 +98,7 @@ impl Process {
     pub(super) async fn wait(self) -> io::Result<RankStatus> {
         match self {
             Self::Child(mut child) => child.wait().await.map(rank_status),
-            Self::Born(born) => wait_born(born.pidfd).await,
+            Self::SpawnedProcess(born) => wait_born(born.pidfd).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Functions of the client, as functions of Python that are served call them."""
+"""Functions of the client that a served Python function can call."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class ClientFunction:
     """A function of the client, until the routine returns.
 
-    It may be called from any thread, one call after the other. If it fails, so does the call of the routine: this does not
-    return then, and the process ends.
+    Any thread may call it, one call after the other. If it fails, the call of the routine fails too: then it does not return,
+    and the process ends.
     """
 
     def __init__(self, name: str, kind: Kind, native: NativeFunction) -> None:
@@ -25,7 +25,7 @@ class ClientFunction:
         self._inner = kind.inner()
         takes, self._gives = kind.function or ((), ())
         self._count = len(takes)
-        #: How many of the parameters are sizes.
+        #: The number of parameters that are sizes.
         self._sizes = len(self._inner) - len(takes) - len(self._gives)
 
     def __call__(self, *args: Any) -> Any:
@@ -43,7 +43,7 @@ class ClientFunction:
             given.append(sizes[name])
         for (_, kind, _), value in zip(taken, arrays, strict=True):
             if kind.is_array:
-                # By columns is what the transposed array is by rows.
+                # An array in column order is its transpose in row order.
                 given.append((value.shape, value.T if kind.order == "F" else value))
             else:
                 given.append(value.item() if isinstance(value, np.generic | np.ndarray) else value)

@@ -1,10 +1,10 @@
 //! How packets of the ring leave: completed where they are, laid end to end, or in pieces; and how what was lent to them
 //! comes back into the ring.
 
-use super::super::Shared;
-use super::super::send_ring::State;
-use super::{Full, Riding, Run, Sender};
-use crate::wire::{ACK_NOW, Header, Kind, RESENT};
+use super::super::SharedState;
+use super::super::send_ring::PacketState;
+use super::{Backpressure, PacketRun, Piggyback, Sender};
+use crate::wire::{ACK_NOW, Header, PacketKind, RESENT};
 use crate::{Micros, PeerCounters, Piece, Rank};
 use core::ops::Range;
 
@@ -14,16 +14,19 @@ impl Sender {
     pub(crate) fn transmit<'r>(
         &'r mut self,
         now: Micros,
-        run: Run,
+        run: PacketRun,
         to: Rank,
-        riding: Riding,
-        shared: &'r mut Shared,
+        piggyback: Piggyback,
+        shared: &'r mut SharedState,
         tally: &mut PeerCounters,
     ) -> (&'r [u8], &'r [Piece], usize) {
-        if let Some(round_trip) = self.rtt.smoothed().filter(|_| self.congestion.saturated()) {
+        if let Some(round_trip) =
+            self.retransmission.smoothed().filter(|_| self.congestion.saturated())
+        {
             self.pace.left(now, run.count, self.congestion.window(), round_trip);
         }
-        let (window, carries) = (self.window(now, shared), self.path.carries(&shared.config));
+        let (window, carries) =
+            (self.window(now, shared), self.path.whole_datagram(&shared.config));
         let stride = shared.config.max_datagram;
         let (mut end, mut segment) = (0, 0);
         shared.pieces.clear();
@@ -32,8 +35,8 @@ impl Sender {
             #[allow(clippy::cast_possible_truncation)]
             let sequence = run.first.wrapping_add(at as u32);
             let flags = self.leaves(now, sequence, window, shared, tally)
-                | if at == 0 { riding.flags } else { 0 };
-            let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
+                | if at == 0 { piggyback.flags } else { 0 };
+            let (kind, from, ack) = (PacketKind::Data, shared.me, piggyback.ack);
             let header = Header { kind, flags, from, to, sequence, ack };
             let Some(ring) = self.ring.as_deref_mut() else { break };
             let index = ring.index(sequence);
@@ -50,8 +53,8 @@ impl Sender {
             };
             segment = length.max(segment);
             end += length;
-            shared.counters.packet_out(Kind::Data, length);
-            tally.packet_out(Kind::Data, 1, length);
+            shared.counters.packet_out(PacketKind::Data, length);
+            tally.packet_out(PacketKind::Data, 1, length);
             tally.fragmented += u64::from(length > carries);
         }
         let Some(ring) = self.ring.as_deref() else { return (&[], &[], 1) };
@@ -68,12 +71,12 @@ impl Sender {
         now: Micros,
         sequence: u32,
         window: u32,
-        shared: &mut Shared,
+        shared: &mut SharedState,
         tally: &mut PeerCounters,
     ) -> u16 {
         let Some(ring) = self.ring.as_deref_mut() else { return 0 };
         let slot = ring.slot(sequence);
-        if slot.state == State::Lost {
+        if slot.state == PacketState::Lost {
             self.lost -= 1;
             self.recovering = true;
             slot.resends = slot.resends.saturating_add(1);
@@ -82,7 +85,7 @@ impl Sender {
         } else {
             self.next = self.next.wrapping_add(1);
         }
-        slot.state = State::Flight;
+        slot.state = PacketState::Flight;
         slot.sent_at = now;
         slot.transmission = self.transmission;
         self.transmission = self.transmission.wrapping_add(1);
@@ -92,7 +95,7 @@ impl Sender {
             self.congestion.limited();
         }
         // Without it the window would stay closed until the delayed ack.
-        let fills = full || self.full != Full::No;
+        let fills = full || self.full != Backpressure::No;
         (if fills { ACK_NOW } else { 0 }) | if slot.resent() { RESENT } else { 0 }
     }
 

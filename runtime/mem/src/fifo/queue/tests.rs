@@ -42,7 +42,7 @@ impl Memory {
     }
 }
 
-fn take(queue: &Queue, head: &mut u64) -> Result<Option<(u32, Vec<u8>)>, Damage> {
+fn take(queue: &Queue, head: &mut u64) -> Result<Option<(u32, Vec<u8>)>, QueueDamage> {
     let Some(next) = queue.peek(*head, 8)? else { return Ok(None) };
     let mut data = vec![0; next.length];
     *head = queue.take(*head, next, &mut data);
@@ -53,7 +53,7 @@ fn take(queue: &Queue, head: &mut u64) -> Result<Option<(u32, Vec<u8>)>, Damage>
 fn the_bytes_are_those_of_the_document() {
     let mut memory = Memory::new(32);
     let queue = memory.opened();
-    assert_eq!(queue.push(3, b"abcdefghi"), Ok(Push::Taken));
+    assert_eq!(queue.push(3, b"abcdefghi"), Ok(PushOutcome::Taken));
     let words = memory.inside();
     assert_eq!(words[0].to_le_bytes(), *b"KUMIFIF\x01");
     assert_eq!(words[1..3], [32, 5]);
@@ -76,15 +76,15 @@ fn the_edges_of_full_and_empty() {
     let mut head = 0;
     assert_eq!(take(&queue, &mut head), Ok(None));
     assert!(queue.takes(24) && !queue.takes(25));
-    assert_eq!(queue.push(0, &[7; 25]), Ok(Push::TooLong));
-    assert_eq!(queue.push(0, &[7; 24]), Ok(Push::Taken));
-    assert_eq!(queue.push(0, &[]), Ok(Push::Full));
+    assert_eq!(queue.push(0, &[7; 25]), Ok(PushOutcome::TooLong));
+    assert_eq!(queue.push(0, &[7; 24]), Ok(PushOutcome::Taken));
+    assert_eq!(queue.push(0, &[]), Ok(PushOutcome::Full));
     assert_eq!(queue.has_room(0), Ok(false));
     assert_eq!(take(&queue, &mut head), Ok(Some((0, vec![7; 24]))));
     for _ in 0..4 {
-        assert_eq!(queue.push(1, &[]), Ok(Push::Taken), "empty records take a word each");
+        assert_eq!(queue.push(1, &[]), Ok(PushOutcome::Taken), "empty records take a word each");
     }
-    assert_eq!(queue.push(1, &[]), Ok(Push::Full));
+    assert_eq!(queue.push(1, &[]), Ok(PushOutcome::Full));
     assert_eq!(take(&queue, &mut head), Ok(Some((1, vec![]))));
     assert_eq!((queue.has_room(0), queue.has_room(1)), (Ok(true), Ok(false)));
 }
@@ -95,7 +95,7 @@ fn a_record_that_is_not_there_yet_holds_up_those_behind_it() {
     let queue = memory.opened();
     // A sender that has reserved 16 bytes and was stopped then.
     queue.positions().tail.0.store(16, SeqCst);
-    assert_eq!(queue.push(1, b"later"), Ok(Push::Taken));
+    assert_eq!(queue.push(1, b"later"), Ok(PushOutcome::Taken));
     let mut head = 0;
     assert_eq!(take(&queue, &mut head), Ok(None));
     queue.copy_in(8, b"first");
@@ -115,7 +115,7 @@ fn senders_keep_their_order_and_lose_nothing() {
                 for number in 0..RECORDS {
                     let mut record = number.to_le_bytes().to_vec();
                     record.resize(4 + (number * 7 + from) as usize % 60, from as u8);
-                    while queue.push(from, &record) != Ok(Push::Taken) {
+                    while queue.push(from, &record) != Ok(PushOutcome::Taken) {
                         std::thread::yield_now();
                     }
                 }
@@ -160,14 +160,14 @@ proptest! {
                 let before = memory.inside();
                 let pushed = queue.push(from, &record);
                 let right = if need(length) > capacity {
-                    Push::TooLong
+                    PushOutcome::TooLong
                 } else if used + need(length) > capacity {
-                    Push::Full
+                    PushOutcome::Full
                 } else {
-                    Push::Taken
+                    PushOutcome::Taken
                 };
                 prop_assert_eq!(pushed, Ok(right));
-                if right == Push::Taken {
+                if right == PushOutcome::Taken {
                     reference.push_back((from, record));
                 } else {
                     prop_assert_eq!(before, memory.inside());
@@ -207,7 +207,7 @@ proptest! {
                 Ok(Some((from, data))) => {
                     prop_assert!(from < 8 && need(data.len()) <= 8 * capacity);
                 }
-                Ok(None) | Err(Damage) => break,
+                Ok(None) | Err(QueueDamage) => break,
             }
         }
         memory.assert_guards();

@@ -5,19 +5,19 @@ use std::ops::Range;
 use super::*;
 use proptest::prelude::*;
 
-fn wanted(from: Source, tag: Tag) -> Wanted {
-    Wanted { from, tag }
+fn wanted(from: Source, tag: Tag) -> MatchPattern {
+    MatchPattern { from, tag }
 }
 
-fn vector(mailbox: &mut Mailbox, number: u64) -> Option<(Received, Vec<u8>)> {
+fn vector(mailbox: &mut Mailbox, number: u64) -> Option<(MessageStatus, Vec<u8>)> {
     match mailbox.take(number)? {
-        (received, Buffer::Grown(vector)) => Some((received, vector)),
-        (_, Buffer::Raw(..)) => None,
+        (received, ReceiveBuffer::Grown(vector)) => Some((received, vector)),
+        (_, ReceiveBuffer::Raw(..)) => None,
     }
 }
 
-fn grown() -> Buffer {
-    Buffer::Grown(Vec::new())
+fn grown() -> ReceiveBuffer {
+    ReceiveBuffer::Grown(Vec::new())
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn fragments_go_to_the_buffer_even_when_the_receive_comes_in_the_middle() {
     let mut mailbox = Mailbox::new(1 << 20);
     assert_eq!(mailbox.first(1, 0, 6, b"ab"), Ok(Delivery::Taken));
     let mut memory = [0u8; 6];
-    let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+    let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
     let number = mailbox.post(wanted(Source::Rank(1), Tag::Is(0)), buffer);
     assert!(mailbox.take(number).is_none());
     mailbox.part(1, b"cd").expect("part");
@@ -64,7 +64,7 @@ fn fragments_go_to_the_buffer_even_when_the_receive_comes_in_the_middle() {
 fn a_buffer_too_small_gets_the_start() {
     let mut mailbox = Mailbox::new(1 << 20);
     let mut memory = [9u8; 4];
-    let buffer = Buffer::Raw(memory.as_mut_ptr(), 3);
+    let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), 3);
     let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
     assert_eq!(mailbox.first(1, 0, 6, b"abcd"), Ok(Delivery::Taken));
     mailbox.part(1, b"ef").expect("part");
@@ -109,7 +109,7 @@ fn a_withdrawn_receive_is_not_written_to() {
     let mut mailbox = Mailbox::new(1000);
     let mut memory = [0u8; 8];
     let number = {
-        let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+        let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
         mailbox.post(wanted(Source::Any, Tag::Any), buffer)
     };
     assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
@@ -129,7 +129,7 @@ fn a_withdrawn_receive_of_too_little_drops_the_message() {
     for rest in [false, true] {
         let mut mailbox = Mailbox::new(1000);
         let mut memory = [0u8; 3];
-        let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+        let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
         let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
         assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
         if rest {
@@ -231,7 +231,7 @@ proptest! {
         let mut mailbox = Mailbox::new(1 << 20);
         let mut messages: Vec<Sent> = Vec::new();
         let mut memory = [0u8; 8];
-        let mut open: Option<(u64, Wanted, bool)> = None;
+        let mut open: Option<(u64, MatchPattern, bool)> = None;
         for (index, choice) in choices.iter().copied().enumerate() {
             let (from, tag) = (u32::from(choice) % 2, i32::from(choice / 2 % 2));
             let some = usize::from(choice / 16);
@@ -239,7 +239,7 @@ proptest! {
                 (0, None) => {
                     let source = if some % 2 == 0 { Source::Any } else { Source::Rank(from) };
                     let tag = if some % 3 == 0 { Tag::Any } else { Tag::Is(tag) };
-                    let raw = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+                    let raw = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
                     let buffer = if some > 8 { grown() } else { raw };
                     let wanted = wanted(source, tag);
                     open = Some((mailbox.post(wanted, buffer), wanted, some > 8));
@@ -256,11 +256,11 @@ proptest! {
                         continue;
                     };
                     let (from, tag, len, _) = messages.remove(first.expect("complete"));
-                    prop_assert_eq!(received, Received { from, tag, len });
+                    prop_assert_eq!(received, MessageStatus { from, tag, len });
                     let right = text(len, 0..len);
                     match buffer {
-                        Buffer::Grown(data) => prop_assert_eq!((data, true), (right, grown)),
-                        Buffer::Raw(..) => prop_assert_eq!(&memory[..len], &right[..]),
+                        ReceiveBuffer::Grown(data) => prop_assert_eq!((data, true), (right, grown)),
+                        ReceiveBuffer::Raw(..) => prop_assert_eq!(&memory[..len], &right[..]),
                     }
                     open = None;
                 }

@@ -4,11 +4,11 @@ use kumi_net::Guard;
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Frame, GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES};
 
-use super::{List, NOTHING, Taken, same_bytes};
-use crate::context::Withdraw;
-use crate::engine::{Engine, Pending};
+use super::{FramePieces, NOTHING, PieceCursor, same_bytes};
+use crate::context::RequestCleanup;
+use crate::engine::{Engine, PendingRequest};
 use crate::error::{Error, Refusal};
-use crate::window::pieces::{Lent, Piece};
+use crate::window::pieces::{LentBuffers, Piece};
 use crate::window::table::{Access, check};
 use crate::window::{GET_PIECE, Window};
 
@@ -16,17 +16,17 @@ use crate::window::{GET_PIECE, Window};
 const AT_ONCE: usize = 16;
 
 /// A get by frames.
-struct Asking<'l> {
+struct ListGet<'l> {
     from: u32,
-    list: List<'l>,
+    list: PieceCursor<'l>,
     /// Bytes of the list that have not been taken for a request.
     left: usize,
     /// Where they go.
-    into: Lent,
+    into: LentBuffers,
     /// Most pieces of a request.
     count: usize,
     /// A request for which there was no room.
-    unsent: Option<(Taken, Lent)>,
+    unsent: Option<(FramePieces, LentBuffers)>,
     /// Those that have not ended: token, lowest place, bytes.
     under_way: Vec<(u64, u64, usize)>,
     /// The first in the list that was refused: as above, and why.
@@ -61,7 +61,7 @@ impl Window<'_> {
         self.context.check_rank(from)?;
         // SAFETY: `into` is borrowed until this returns. Requests that have not ended then are
         // withdrawn, and the buffers with them.
-        let mut lent = unsafe { Lent::new(into) };
+        let mut lent = unsafe { LentBuffers::new(into) };
         if let Some((_, near)) = self.near(from) {
             let near = near?;
             for piece in pieces.iter().chain(&[NOTHING]) {
@@ -73,24 +73,30 @@ impl Window<'_> {
                 // SAFETY: inside of the peer's window by the checks.
                 unsafe { lent.write(near.base.as_ptr().add(piece.offset), piece.length) };
             }
-            self.context.place().count(Counter::DirectGets, 1);
+            self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
         self.check_pieces(from, pieces)?;
         if bytes == 0 {
             return self.get(from, 0, &mut []);
         }
-        self.get_far(from, List { pieces, inside: 0 }, bytes, lent)
+        self.get_by_frames(from, PieceCursor { pieces, inside: 0 }, bytes, lent)
     }
 
-    fn get_far(&self, from: u32, list: List<'_>, bytes: usize, into: Lent) -> Result<(), Error> {
+    fn get_by_frames(
+        &self,
+        from: u32,
+        list: PieceCursor<'_>,
+        bytes: usize,
+        into: LentBuffers,
+    ) -> Result<(), Error> {
         let most = self.context.channel.lock()?.max_frame(from);
         let count = ((most - GET_LIST_BYTES) / PIECE_BYTES).min(MOST_GET_PIECES);
         let (unsent, under_way, refused) = (None, Vec::new(), None);
         let mut asking =
-            Asking { from, list, left: bytes, into, count, unsent, under_way, refused };
+            ListGet { from, list, left: bytes, into, count, unsent, under_way, refused };
         // Dropped first, however this ends: what is lent goes back.
-        let over = Withdraw(self.context);
+        let over = RequestCleanup(self.context);
         let result = self.context.drive(self.context.wait_for(&[from]), |guard| {
             asking.look(guard.handler());
             if self.ask(guard, &mut asking)? {
@@ -110,7 +116,7 @@ impl Window<'_> {
     }
 
     /// Sends requests as long as some may be under way and there is room; true if it has sent any.
-    fn ask(&self, guard: &mut Guard<'_, Engine>, asking: &mut Asking<'_>) -> Result<bool, Error> {
+    fn ask(&self, guard: &mut Guard<'_, Engine>, asking: &mut ListGet<'_>) -> Result<bool, Error> {
         let before = asking.under_way.len();
         while asking.under_way.len() < AT_ONCE
             && let Some((taken, into)) = asking.next()
@@ -122,7 +128,7 @@ impl Window<'_> {
                 asking.unsent = Some((taken, into));
                 break;
             }
-            let pending = Pending::Pieces { into, length: taken.bytes as u32, received: 0 };
+            let pending = PendingRequest::Pieces { into, length: taken.bytes as u32, received: 0 };
             guard.handler().begin_with(asking.from, token, pending);
             asking.under_way.push((token, offset, taken.bytes));
         }
@@ -130,9 +136,9 @@ impl Window<'_> {
     }
 }
 
-impl Asking<'_> {
+impl ListGet<'_> {
     /// What to ask for next, unless something was refused.
-    fn next(&mut self) -> Option<(Taken, Lent)> {
+    fn next(&mut self) -> Option<(FramePieces, LentBuffers)> {
         if self.refused.is_some() {
             self.unsent = None;
             return None;

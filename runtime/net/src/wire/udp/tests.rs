@@ -45,7 +45,7 @@ fn tell(icmp: &OwnedFd, (kind, code): (u8, u8), from: u16, to: u16) {
 }
 
 /// Waits until the kernel has an error for the socket.
-fn wait_for_error(udp: &Udp) {
+fn wait_for_error(udp: &UdpDriver) {
     let mut poll = libc::pollfd { fd: udp.raw(), events: 0, revents: 0 };
     // SAFETY: one structure of our own.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
@@ -62,8 +62,8 @@ fn what_is_said_of_a_path_ends_nothing() {
     let (socket, port) = sys::bind_socket(HERE).expect("socket");
     let (other, there) = sys::bind_socket(THERE).expect("socket");
     let there = SocketAddrV4::new(THERE, there);
-    let mut udp = Udp::new(socket, Some(there)).expect("connect");
-    let mut other = Udp::new(other, Some(SocketAddrV4::new(HERE, port))).expect("connect");
+    let mut udp = UdpDriver::new(socket, Some(there)).expect("connect");
+    let mut other = UdpDriver::new(other, Some(SocketAddrV4::new(HERE, port))).expect("connect");
     // Those that a connected socket hears of at any time; the others only while it watches for peers that have gone.
     let hard = [2, 3, 6, 7, 8, 9, 10, 13, 14, 15].map(|code| (UNREACHABLE, code));
     let soft = [0, 1, 5, 11, 12].map(|code| (UNREACHABLE, code));
@@ -107,7 +107,7 @@ fn errors_are_sorted() {
 #[test]
 fn runs_are_given_up_only_where_they_never_leave() {
     let error = |code| io::Error::from_raw_os_error(code);
-    let mut runs = Runs::default();
+    let mut runs = OffloadState::default();
     // Perhaps the packets were too long, or did not leave singly either.
     (0..100).for_each(|_| runs.refused(&error(libc::EIO), false));
     runs.refused(&error(libc::EOPNOTSUPP), false);
@@ -126,7 +126,7 @@ fn runs_are_given_up_only_where_they_never_leave() {
     assert!(runs.are_tried());
     runs.refused(&error(libc::EIO), true);
     assert!(!runs.are_tried(), "again and again");
-    let mut runs = Runs::default();
+    let mut runs = OffloadState::default();
     runs.refused(&error(libc::EOPNOTSUPP), true);
     assert!(!runs.are_tried(), "the kernel does not know them");
 }

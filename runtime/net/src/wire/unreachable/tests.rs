@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::channel::core::Answers;
-use crate::segment::attachment::Place;
-use crate::segment::launch::{Launch, bind_socket, doorbell};
+use crate::channel::core::AnswerSender;
+use crate::segment::attachment::Attachment;
+use crate::segment::launch::{LaunchBlock, bind_socket, doorbell};
 use crate::segment::{Segment, SegmentSpec};
-use crate::wire::driver::{Driver, Packets};
-use crate::{Channel, Delivery, Settings, SpinMode, Wait};
+use crate::wire::driver::{Driver, PacketRun};
+use crate::{Channel, ChannelSettings, Delivery, SpinMode, Wait};
 
 /// Sends nothing; says that the kernel refuses with this code, or takes all if it is 0.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ impl Driver for Refusing {
         Ok(false)
     }
 
-    fn received(&self) -> Packets<'_> {
-        Packets::laid(&[], 1, false)
+    fn received(&self) -> PacketRun<'_> {
+        PacketRun::contiguous(&[], 1, false)
     }
 
-    fn send(&mut self, _: &Place, _: Rank, _: Packets<'_>) -> io::Result<bool> {
+    fn send(&mut self, _: &Attachment, _: Rank, _: PacketRun<'_>) -> io::Result<bool> {
         Ok(self.code.load(SeqCst) == 0)
     }
 
@@ -42,7 +42,7 @@ impl Driver for Refusing {
         false
     }
 
-    fn longest(&self, _: &Place, _: Rank) -> Option<usize> {
+    fn longest(&self, _: &Attachment, _: Rank) -> Option<usize> {
         None
     }
 
@@ -54,7 +54,7 @@ impl Driver for Refusing {
         Ok(())
     }
 
-    fn gone(&self, _: &Place) -> Option<Rank> {
+    fn gone(&self, _: &Attachment) -> Option<Rank> {
         None
     }
 }
@@ -63,11 +63,11 @@ impl Driver for Refusing {
 struct Nobody;
 
 impl Handler for Nobody {
-    fn frame(&mut self, _: &Place, _: Rank, _: &[u8]) -> Delivery {
+    fn frame(&mut self, _: &Attachment, _: Rank, _: &[u8]) -> Delivery {
         Delivery::Taken
     }
 
-    fn answer(&mut self, _: usize, _: &mut Answers<'_>) -> Result<(), ChannelError> {
+    fn answer(&mut self, _: usize, _: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
         Ok(())
     }
 
@@ -100,7 +100,7 @@ fn channel(patience: u64) -> (Channel<Nobody>, Arc<AtomicI32>) {
     let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
     let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     segment.publish_peers(&[address(port), address(9)], 1472).expect("peers");
-    let launch = Launch {
+    let launch = LaunchBlock {
         job: 5,
         rank: 0,
         ranks: 2,
@@ -109,16 +109,16 @@ fn channel(patience: u64) -> (Channel<Nobody>, Arc<AtomicI32>) {
         socket: socket.into_raw_fd(),
         doorbells: vec![doorbell().expect("doorbell").into_raw_fd()],
     };
-    let (place, socket) = Place::attach(&launch).expect("attach");
-    let settings = Settings { spin: SpinMode::Blind, handler: None };
-    let channel = Channel::start(place, Some(socket), settings, Nobody).expect("start");
+    let (attachment, socket) = Attachment::attach(&launch).expect("attach");
+    let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
+    let channel = Channel::start(attachment, Some(socket), settings, Nobody).expect("start");
     let code = Arc::new(AtomicI32::new(0));
     let guard = channel.lock().expect("lock");
     let remote = guard.core.remote.as_mut().expect("a peer elsewhere");
     let refusing = Refusing { code: Arc::clone(&code), readable: remote.wire.readable() };
     // Its descriptor stays open.
     std::mem::forget(std::mem::replace(&mut remote.wire, Box::new(refusing)));
-    remote.barred.patience = patience;
+    remote.unreachable.patience = patience;
     drop(guard);
     (channel, code)
 }
@@ -154,7 +154,7 @@ fn a_wait_ends_when_a_peer_is_barred_for_long() {
         // The way is open again: the resends leave.
         refuses.store(0, SeqCst);
         let open = |guard: &mut crate::Guard<'_, Nobody>| {
-            Ok::<_, ChannelError>(guard.core.check_barred().is_ok().then_some(()))
+            Ok::<_, ChannelError>(guard.core.check_unreachable().is_ok().then_some(()))
         };
         while channel.wait(Wait::Frames, open).is_err() {}
     }
@@ -162,27 +162,27 @@ fn a_wait_ends_when_a_peer_is_barred_for_long() {
 
 #[test]
 fn only_what_lasts_is_no_loss() {
-    let mut barred = Barred::new();
-    let check = |barred: &Barred| barred.check();
+    let mut unreachable = UnreachablePeers::new();
+    let check = |unreachable: &UnreachablePeers| unreachable.check();
     let second = |seconds: u64| seconds * 1_000_000;
     for time in 1..=5 {
-        barred.refused(second(time), 1, libc::EPERM);
+        unreachable.refused(second(time), 1, libc::EPERM);
     }
-    assert!(check(&barred).is_ok(), "not for long enough");
+    assert!(check(&unreachable).is_ok(), "not for long enough");
     // Of another peer that says nothing.
-    barred.left(2);
-    barred.refused(second(6), 1, libc::EACCES);
-    assert!(is_barred(&check(&barred).unwrap_err(), libc::EACCES), "the last reason");
-    barred.left(1);
-    assert!(check(&barred).is_ok());
-    barred.refused(second(7), 1, libc::EPERM);
-    assert!(check(&barred).is_ok(), "it begins anew");
+    unreachable.left(2);
+    unreachable.refused(second(6), 1, libc::EACCES);
+    assert!(is_barred(&check(&unreachable).unwrap_err(), libc::EACCES), "the last reason");
+    unreachable.left(1);
+    assert!(check(&unreachable).is_ok());
+    unreachable.refused(second(7), 1, libc::EPERM);
+    assert!(check(&unreachable).is_ok(), "it begins anew");
     // Nobody tried for long: who knows.
-    barred.refused(second(60), 1, libc::EPERM);
-    assert!(check(&barred).is_ok());
+    unreachable.refused(second(60), 1, libc::EPERM);
+    assert!(check(&unreachable).is_ok());
     for time in 61..=65 {
-        barred.refused(second(time), 2, libc::EPERM);
-        barred.refused(second(time), 1, libc::EPERM);
+        unreachable.refused(second(time), 2, libc::EPERM);
+        unreachable.refused(second(time), 1, libc::EPERM);
     }
-    assert!(is_barred(&check(&barred).unwrap_err(), libc::EPERM));
+    assert!(is_barred(&check(&unreachable).unwrap_err(), libc::EPERM));
 }

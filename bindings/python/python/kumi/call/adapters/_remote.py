@@ -1,6 +1,6 @@
-"""Functions that run elsewhere: in a slot's process each call is handed to a cluster.
+"""Routines that run on a Dask or Ray cluster: the slot process hands each call to the cluster.
 
-``KUMI_CALL_THROUGH=dask:ADDRESS`` or ``ray:ADDRESS`` in a server's environment has its slots do so.
+``KUMI_CALL_THROUGH=dask:ADDRESS`` or ``ray:ADDRESS`` in the environment of a server selects the cluster.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 
 from .._serving import ServedFunction
 
-#: The variable of the environment.
+#: The environment variable that names the cluster.
 THROUGH = "KUMI_CALL_THROUGH"
 
-#: RemoteRunner a function elsewhere with these arguments by position, and gives what it gives.
+#: Runs a function on the cluster with positional arguments, and returns its result.
 RemoteRunner = Callable[[Callable[..., Any], list[Any]], Any]
 
 
 def without_wrapper(function: Any) -> Any:
-    """A function without what it is here, so that the cluster needs no package kumi."""
+    """A copy of a function without its annotations and attributes, so that the cluster does not need the package kumi."""
     if not isinstance(function, types.FunctionType):
         return function
     bare = types.FunctionType(
@@ -37,7 +37,7 @@ def without_wrapper(function: Any) -> Any:
 
 
 def run_and_return_outputs(function: Any, given: dict[str, Any], made: dict[str, Any], changed: list[str]) -> Any:
-    """Calls a function that writes to its arguments; what it gives and what it has written. RemoteRunner elsewhere."""
+    """Calls a function that writes to its arguments. Returns its result and the written arrays. Runs on the cluster."""
     given = dict(given)
     for name, (shape, dtype, order) in made.items():
         given[name] = np.empty(shape, dtype, order=order)
@@ -48,7 +48,7 @@ def run_and_return_outputs(function: Any, given: dict[str, Any], made: dict[str,
 
 
 def remote(one: ServedFunction, through: str) -> ServedFunction:
-    """The routine, run on the cluster that ``through`` names."""
+    """The routine as one that runs on the cluster that ``through`` names."""
     kind, _, address = through.partition(":")
     if kind not in ("dask", "ray"):
         raise ValueError(f"{THROUGH} is {through!r}; dask:ADDRESS and ray:ADDRESS are known")
@@ -86,12 +86,12 @@ def remote(one: ServedFunction, through: str) -> ServedFunction:
 
 
 def pickle_by_value(module: types.ModuleType) -> None:
-    """Has the functions of a module sent as they are: the cluster need not have it."""
+    """Has the functions of a module pickled by value, so that the cluster does not need the module."""
     for name in ("cloudpickle", "ray.cloudpickle"):
         try:
             import_module(name).register_pickle_by_value(module)
         except ImportError:
-            # One of them is what the cluster uses.
+            # The cluster uses the other one.
             continue
 
 
@@ -99,7 +99,7 @@ _connections: dict[tuple[str, str | None], Any] = {}
 
 
 def call_here(server: str, token: str | None, name: str, args: Any, named: dict[str, Any]) -> Any:
-    """The task of a cluster that calls a routine of a server; each of its processes has a connection."""
+    """Calls a routine of a server from a task of a cluster. Each process of the cluster keeps one connection."""
     from .. import ConnectionLostError, connect
 
     key = (server, token)
@@ -108,13 +108,13 @@ def call_here(server: str, token: str | None, name: str, args: Any, named: dict[
     try:
         return _connections[key].call(name, *args, **named)
     except ConnectionLostError:
-        # The next call connects anew; this one may have run.
+        # The next call connects again; this one may have run.
         _connections.pop(key, None)
         raise
 
 
 def main(kind: str, what: str, arguments: list[str] | None = None) -> None:
-    """The command of an adapter."""
+    """The command line of an adapter."""
     import argparse
 
     from .._server import serve

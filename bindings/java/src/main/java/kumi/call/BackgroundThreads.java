@@ -4,7 +4,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Threads for functions of calls that nobody waits for: as many as run at a time, each of which goes when it has had nothing to do. */
+/** Cached daemon threads for callbacks of asynchronous calls and for the events of routed calls. */
 final class BackgroundThreads {
     private static final AtomicLong NEXT = new AtomicLong();
     private static final ExecutorService THREADS = Executors.newCachedThreadPool(body -> {

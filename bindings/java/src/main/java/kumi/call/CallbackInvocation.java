@@ -19,9 +19,9 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.Values;
 import kumi.call.wire.Values.Value;
 
-/** A call of a function by a routine. */
+/** The invocation of a callback by a routine: its arguments, and then its results. */
 final class CallbackInvocation {
-    /** Why a function cannot be called. */
+    /** The arguments of a routine do not fit the callback. */
     static final class ArgumentMismatch extends Exception {
         private static final long serialVersionUID = 1;
 
@@ -31,11 +31,11 @@ final class CallbackInvocation {
     }
 
     /**
-     * How a function has ended.
+     * The outcome of a callback.
      *
      * @param well whether it has returned
-     * @param body what the server is told
-     * @param sends the arrays behind it
+     * @param body the body of the answer frame
+     * @param sends the arrays that follow it
      */
     record CallbackOutcome(boolean well, byte[] body, List<Send> sends) {
         static CallbackOutcome failed(String why) {
@@ -43,7 +43,7 @@ final class CallbackInvocation {
         }
     }
 
-    /** An array of which parts travel: those, and the array. */
+    /** An array of which only a section is sent: the section, packed, and the array. */
     private record PackedResult(Argument argument, ByteBuffer packed, Numbers numbers) {}
 
     private final Functions functions;

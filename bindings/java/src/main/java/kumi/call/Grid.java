@@ -16,31 +16,31 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 import kumi.call.wire.MetaserverMessages;
 
-/** The connection to a metaserver, which is made anew when it is lost, and those to the servers that it names. */
+/** The connections of a client to a metaserver, renewed when it is lost, and to the servers that it chooses. */
 final class Grid {
-    /** How long a metaserver that does not answer is looked for. */
+    /** How long the client looks for a metaserver. */
     private static final Duration PATIENCE = Duration.ofSeconds(30);
-    /** How long one may take to be connected to when there may be another. */
+    /** Time limit for connecting to one of several metaservers. */
     private static final Duration CONNECT = Duration.ofSeconds(3);
-    /** The longest pause before one is looked for again, in milliseconds. */
+    /** The longest pause between two attempts, in milliseconds. */
     private static final long LONGEST_PAUSE = 1000;
-    /** Reports that wait for a metaserver; more are left out. */
+    /** Most reports that wait for a metaserver; further ones are dropped. */
     private static final int MOST_REPORTS = 10_000;
 
     private final List<String> addresses;
     private final ClientOptions options;
-    /** Random: who this is. */
+    /** Random number that identifies this client. */
     private final long client = new SecureRandom().nextLong();
     private final AtomicLong calls = new AtomicLong();
-    /** All below: with this object's lock, while which nothing is waited for. */
+    /** This object's lock guards all fields below. Nothing waits while it holds the lock. */
     private Handshake meta;
-    /** Which of the addresses is tried next. */
+    /** Index of the address to try next. */
     private int next;
     private CompletableFuture<Connection> looking;
     private final Map<String, CompletableFuture<Connection>> servers = new HashMap<>();
-    /** Connections that are used for no new call. */
+    /** Connections that get no new calls. */
     private final List<Connection> retired = new ArrayList<>();
-    /** What could not be told yet. */
+    /** Reports that could not be sent yet. */
     private final Deque<MetaserverMessages.AttemptReport> reports = new ArrayDeque<>();
     private final Set<RoutedCall<?>> routedCalls = new HashSet<>();
     private boolean closed;
@@ -55,7 +55,7 @@ final class Grid {
         return Arrays.stream(list.split(",")).map(String::strip).filter(one -> !one.isEmpty()).toList();
     }
 
-    /** The metaservers at these addresses, to one of which this is a connection. */
+    /** A client of the metaservers at these addresses, with an open connection to one of them. */
     static Grid of(List<String> addresses, Handshake first, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.meta = first;
@@ -63,7 +63,7 @@ final class Grid {
         return grid;
     }
 
-    /** The metaservers at these addresses; one of them is connected to. */
+    /** A client of the metaservers at these addresses; connects to one of them. */
     static Grid connect(List<String> addresses, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.find(options.connectTime(), true);
@@ -74,7 +74,7 @@ final class Grid {
         return options;
     }
 
-    /** What names a new call: whose it is, and its number. */
+    /** The client's number; with {@link #number()} it identifies a call. */
     long client() {
         return client;
     }
@@ -83,7 +83,7 @@ final class Grid {
         return calls.getAndIncrement();
     }
 
-    /** The metaserver's name; empty: there is none at the moment. */
+    /** The metaserver's name; empty: no connection is open. */
     synchronized String name() {
         return meta == null ? "" : meta.hello().name();
     }
@@ -98,7 +98,7 @@ final class Grid {
         }
     }
 
-    /** The connection to the metaserver, made anew if it was lost. */
+    /** The connection to a metaserver; connects again if it was lost. */
     CompletableFuture<Connection> metaserver() {
         CompletableFuture<Connection> found;
         synchronized (this) {
@@ -139,7 +139,7 @@ final class Grid {
         }
     }
 
-    /** Looks for a metaserver for so long, or at the beginning, as long as another is about to lead. */
+    /** Looks for a metaserver until the time is over. The first time it goes on only while a standby waits to lead. */
     private Connection find(Duration time, boolean first) {
         long begun = System.nanoTime();
         long pause = 20;
@@ -201,12 +201,12 @@ final class Grid {
         }
         check(greeted.connection());
         Heartbeat.watch(greeted.connection());
-        // If it is lost again the metaserver finds out from the servers.
+        // If the connection is lost again, the metaserver learns the outcome from the servers.
         untold.forEach(over -> greeted.connection().over(null, over));
         return greeted.connection();
     }
 
-    /** Ends a connection that was made while the client was closed. */
+    /** Closes a new connection if the client was closed meanwhile. */
     private void check(Connection connection) {
         try {
             check();
@@ -216,7 +216,7 @@ final class Grid {
         }
     }
 
-    /** A connection to a metaserver is of no use any more, for whoever has asked on it. */
+    /** Drops a connection to a metaserver that is broken or no longer leads. */
     void lost(Connection connection) {
         connection.fail("another metaserver is asked");
         synchronized (this) {
@@ -227,7 +227,7 @@ final class Grid {
         }
     }
 
-    /** How an attempt went, of which the stream at the metaserver is gone. */
+    /** Reports an attempt whose placement request is gone. */
     void report(MetaserverMessages.AttemptReport over) {
         synchronized (this) {
             if (closed || reports.size() >= MOST_REPORTS) {
@@ -238,11 +238,11 @@ final class Grid {
             }
             reports.add(over);
         }
-        // Who finds one tells it. If there is none, there is nobody to be told.
+        // The next connection sends it. Without a metaserver nobody needs it.
         metaserver();
     }
 
-    /** A connection to the server of a place, which is shown what the metaserver has given, and never the token. */
+    /** A connection to the server of a placement. It gets the metaserver's pass and never the token. */
     CompletableFuture<Connection> server(MetaserverMessages.Placement placed) {
         CompletableFuture<Connection> made = new CompletableFuture<>();
         synchronized (this) {
@@ -282,7 +282,7 @@ final class Grid {
         made.completeExceptionally(why);
     }
 
-    /** No new call goes over a connection to a server. */
+    /** Uses a connection to a server for no new calls. */
     void forget(MetaserverMessages.Placement placed, Connection connection) {
         synchronized (this) {
             CompletableFuture<Connection> there = servers.get(placed.address());
@@ -294,7 +294,7 @@ final class Grid {
         sweep();
     }
 
-    /** Ends connections that are used no more. */
+    /** Closes connections that are no longer used. */
     void sweep() {
         List<Connection> idle = new ArrayList<>();
         synchronized (this) {
@@ -303,13 +303,13 @@ final class Grid {
         idle.forEach(one -> one.fail("it is used no more"));
     }
 
-    /** A call begins. */
+    /** Registers a call. */
     synchronized void begin(RoutedCall<?> routedCall) {
         check();
         routedCalls.add(routedCall);
     }
 
-    /** A call is over. */
+    /** Removes a finished call. */
     void end(RoutedCall<?> routedCall) {
         synchronized (this) {
             routedCalls.remove(routedCall);
@@ -317,7 +317,7 @@ final class Grid {
         sweep();
     }
 
-    /** Ends all connections; calls that are under way fail. */
+    /** Closes all connections. Calls in progress fail. */
     void close() {
         List<RoutedCall<?>> under;
         List<Connection> open;

@@ -8,9 +8,9 @@ import java.util.concurrent.TimeoutException;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 
-/** A connection, and what the other side has said first. */
+/** A new connection and the hello of the other side. */
 record Handshake(Connection connection, ServerHello hello) {
-    /** What a metaserver that does not lead says, with the address of the one that does. */
+    /** The failure code of a standby metaserver; its message is the address of the leader. */
     static final int NOT_LEADING = 23;
     /** Longest name of a site, in bytes. */
     private static final int MOST_SITE = 64;
@@ -43,7 +43,7 @@ record Handshake(Connection connection, ServerHello hello) {
         }
     }
 
-    /** Connects, and if it is a metaserver that does not lead to the one that it says does. */
+    /** Connects to a server or a metaserver; if that is a standby, connects to the leader instead. */
     static Handshake leading(String address, ClientOptions options) {
         try {
             return open(address, options);
@@ -51,7 +51,7 @@ record Handshake(Connection connection, ServerHello hello) {
             if (other.code() != NOT_LEADING || other.getMessage().isEmpty()) {
                 throw other;
             }
-            // What was to be secured stays so.
+            // The leader gets the same scheme, so that TLS stays TLS.
             String leader = other.getMessage();
             return open(address.substring(0, scheme(address)) + leader.substring(scheme(leader)), options);
         }

@@ -3,16 +3,16 @@ package kumi.call;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 
-/** Whether a metaserver is alive, though it has nothing to say. */
+/** Regular pings of a metaserver: they detect one that no longer answers. */
 final class Heartbeat {
-    /** How often it is asked, as long as anything is waited for. */
+    /** Time between two pings while the client waits for anything. */
     private static final Duration OFTEN = Duration.ofSeconds(2);
-    /** How often it may have missed to answer: counted, since a program that was stopped itself has heard nothing meanwhile. */
+    /** Number of missed answers until the connection is given up. It is a count, since a stopped program hears nothing meanwhile. */
     private static final int MOST_MISSED = 4;
 
     private Heartbeat() {}
 
-    /** Gives a connection up when it is silent, until it is broken. */
+    /** Watches a connection until it is broken, and breaks one that is silent. */
     static void watch(Connection connection) {
         watch(connection, null, 0);
     }
@@ -29,7 +29,7 @@ final class Heartbeat {
         try {
             sign = waits ? asked : connection.isIdle() ? null : connection.ping();
         } catch (CallException.ConnectionLost gone) {
-            // Who waits for anything was told.
+            // Whoever waited has been told.
             return;
         }
         Timer.after(OFTEN, () -> watch(connection, sign, waits ? missed + 1 : 0));

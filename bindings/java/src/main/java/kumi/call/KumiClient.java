@@ -24,23 +24,23 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 import kumi.call.wire.Values;
 
-/** A connection to a server, or to a metaserver and the servers that it names. Threads may share it; their calls run at the same time. */
+/** A client of a server, or of a metaserver and its servers. Threads may share it; their calls run concurrently. */
 public final class KumiClient implements AutoCloseable {
-    /** How much longer than a call may take its answer is waited for. */
+    /** How much longer than its time limit the client waits for a call. */
     private static final Duration GRACE = Duration.ofSeconds(2);
-    /** How long a metaserver has for an answer that is no call's place, and how many connections to one are tried for it. */
+    /** Time limit for a metaserver's answers other than placements, and number of connections to try for one. */
     private static final Duration ANSWER = Duration.ofMinutes(1);
     private static final int MOST_TRIES = 4;
 
     /** A routine as this client knows it. */
     record KnownRoutine(Routine routine, long hash, Runnable forgotten) {
-        /** It has changed: the next call asks for it anew. */
+        /** Forgets a changed description; the next call fetches it again. */
         void forget() {
             forgotten.run();
         }
     }
 
-    /** The server, and what it has said; null: there is a metaserver. */
+    /** The server; null: the client uses a metaserver. */
     private final Connection connection;
     private final ServerHello server;
     /** The metaserver, or null. */
@@ -66,7 +66,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Connects to the server that the environment's {@code KUMI_CALL_SERVER} names, or 127.0.0.1:7070.
+     * Connects to the server that the environment variable {@code KUMI_CALL_SERVER} names; default 127.0.0.1:7070.
      *
      * @throws CallException see {@link #connect(String, ClientOptions)}
      */
@@ -84,10 +84,10 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Connects to a server at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}, or to a metaserver there, which
-     * chooses a server for each call; of several metaservers all addresses are given, separated by commas.
+     * Connects to a server or a metaserver at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}. A metaserver chooses
+     * a server for each call. The addresses of several metaservers are separated by commas.
      *
-     * @throws CallException it cannot be reached, does not take this client, or has no version of the protocol in common
+     * @throws CallException the server cannot be reached, denies access, or shares no version of the protocol with this client
      */
     public static KumiClient connect(String address, ClientOptions options) {
         List<String> addresses = Grid.addresses(address);
@@ -128,7 +128,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * What a routine takes and gives; asked for once.
+     * The description of a routine. The client fetches it once.
      *
      * @throws CallException there is no such routine, or the connection is lost
      */
@@ -141,7 +141,7 @@ public final class KumiClient implements AutoCloseable {
         return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
     }
 
-    /** The routine of a call; of one on an object that is no more nothing is asked. */
+    /** The routine of a call. For an ended object this fails without asking the server. */
     private KnownRoutine known(String name, Call.CallSettings wish) {
         if (wish.object() != null) {
             wish.object().check();
@@ -202,11 +202,12 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Calls a routine and waits. Arguments are those that are sent, in the order of the description; scalars that are the
-     * size of a vector, or have a default, may be left out, all of them together. Results are new arrays. What is a file to the
-     * routine is a {@link java.nio.file.Path} or its content as {@code byte[]}, what is a function a {@link Callback}.
+     * Calls a routine and waits. The arguments are the inputs, in the order of the description. Scalars that have a default or are
+     * the size of a vector may be left out, all of them together. Results are new arrays. A file is a {@link java.nio.file.Path}
+     * or its content as {@code byte[]}; a function is a {@link Callback}. The guide to calling routines (docs/guide/calling.md) explains files, callbacks
+     * and retries.
      *
-     * @throws CallException it failed; of arguments that do not fit nothing was sent
+     * @throws CallException the call failed. If arguments do not fit, nothing was sent
      */
     public Result call(String routine, Object... arguments) {
         return prepare(routine).add(arguments).call();
@@ -217,27 +218,26 @@ public final class KumiClient implements AutoCloseable {
         return prepare(routine).add(arguments).callAsync();
     }
 
-    /** A call that is put together piece by piece: arguments by name, places for results, a time. */
+    /** Prepares a call with arguments by name, destinations of results, or a time limit. */
     public Call prepare(String routine) {
         return new Call(this, routine, null);
     }
 
     /**
-     * Makes an object of a class and waits until it is there; through a metaserver at a server that it chooses, to which calls on the
-     * object go.
+     * Creates an object of a class and waits until it exists. A metaserver chooses its server.
      *
-     * @throws CallException there is no such class, it cannot be run, or the server has as many objects as it may have
+     * @throws CallException there is no such class, it cannot be run, or the server has too many objects
      */
     public RemoteObject object(String name) {
         return object(name, null, 0);
     }
 
     /**
-     * {@link #object(String)}, in at most so much time, and of this priority among those of its user that wait at a metaserver.
+     * Creates an object as {@link #object(String)} does, with a time limit and a priority.
      *
-     * @param time null: as long as it takes
+     * @param time the time limit; null: none
      * @param priority 0 to 9, see {@link Call#priority}
-     * @throws CallException as there, or that there was none in time
+     * @throws CallException as there, or the time limit was exceeded
      */
     public RemoteObject object(String name, Duration time, int priority) {
         byte[] body = nameOf(name);
@@ -279,9 +279,9 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Waits for a sign of life of the server.
+     * Pings the server and waits for the answer.
      *
-     * @throws CallException none came in time, or the connection is lost
+     * @throws CallException no answer came in time, or the connection is lost
      */
     public void ping(Duration time) {
         try {
@@ -296,12 +296,12 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** Whether the connection is there. */
+    /** Whether the connection is open. */
     public boolean isOpen() {
         return grid == null ? !connection.isBroken() : grid.isOpen();
     }
 
-    /** Ends the connection; calls that are under way are cancelled by the server and fail here. */
+    /** Closes the connection. The server cancels calls in progress, and they fail here. */
     @Override
     public void close() {
         if (grid != null) {
@@ -311,7 +311,7 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** A call that is under way. */
+    /** A call in progress. */
     private record StartedCall(Exchange exchange, PreparedCall prepared, Future<?> limit) {}
 
     /** Begins a call; functions that its routine calls {@code turns} has called. */

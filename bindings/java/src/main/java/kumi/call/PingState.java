@@ -4,27 +4,27 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
 
-/** Signs of life that were asked for on a connection, by either side. With the connection's lock. */
+/** The pending pings of a connection, in both directions. Its methods need the connection's lock. */
 final class PingState {
-    /** Answers that wait to be sent; a server that asks without end is not answered without end. */
+    /** Most answers that may wait to be sent, so that a flood of pings costs a bounded amount of memory. */
     private static final int MOST_ANSWERS = 16;
 
     private final Deque<CompletableFuture<Void>> asked = new ArrayDeque<>();
     private int answers;
 
-    /** One is asked for; it ends when the other side has given it. */
+    /** Notes a ping to the other side; the future completes with the answer. */
     CompletableFuture<Void> ask() {
         CompletableFuture<Void> sign = new CompletableFuture<>();
         asked.add(sign);
         return sign;
     }
 
-    /** One has come; what asked for it, or null. */
+    /** Takes the oldest ping for an answer that has arrived; null: there is none. */
     CompletableFuture<Void> came() {
         return asked.poll();
     }
 
-    /** The other side asks for one; whether it gets an answer. */
+    /** Notes a ping of the other side; true if it is answered. */
     boolean isAnswered() {
         if (answers == MOST_ANSWERS) {
             return false;
@@ -33,7 +33,7 @@ final class PingState {
         return true;
     }
 
-    /** All answers are about to be sent. */
+    /** Notes that all answers are about to be sent. */
     void sent() {
         answers = 0;
     }

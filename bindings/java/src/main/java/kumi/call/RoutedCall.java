@@ -15,24 +15,24 @@ import kumi.call.wire.MetaserverMessages.PlacementRequest;
 import kumi.call.wire.Protocol;
 
 /**
- * A call through a metaserver, or the making of an object, from server to server until one has done it. What happens to it comes as
- * events, which are taken one after the other, in a thread that is there as long as there are any; nothing is waited for there.
+ * A call, or the creation of an object, through a metaserver. It goes from server to server until one has done it. It is a state
+ * machine: a background thread handles its events one after the other and never waits.
  */
 final class RoutedCall<T> {
-    /** How much longer than a call may take is waited for those who say so. */
+    /** How much longer than its time limit the client waits for a call. */
     private static final Duration GRACE = Duration.ofSeconds(2);
-    /** How soon a metaserver is looked for again, for a call that runs. */
+    /** Pause before a running call looks for a metaserver again. */
     private static final Duration AGAIN = Duration.ofSeconds(1);
-    /** The longest pause before a metaserver is asked again whose connections do not last, in milliseconds. */
+    /** The longest pause, in milliseconds, between requests to a metaserver whose connections break. */
     private static final long LONGEST_PAUSE = 1000;
-    /** No server: the metaserver's number of it; the second if the call may have run in part. */
+    /** The protocol's codes for "no server"; with the second the call may have run in part. */
     private static final int NO_SERVER = 21;
     private static final int SERVER_GONE = 22;
 
-    /** What is to be called, or of what class an object is to be made, and what for. */
+    /** The routine or class, the arguments, and the operation. */
     record Task<T>(KumiClient.KnownRoutine of, PreparedCall prepared, int priority, Duration time, RoutedOperation<T> aim) {}
 
-    /** An attempt: where it is, and when it has begun, over which connection. */
+    /** An attempt at a server; connection and exchange are set when it begins. */
     private static final class Attempt {
         private final Placement placed;
         private Connection connection;
@@ -51,27 +51,27 @@ final class RoutedCall<T> {
     /** When the time is over, by {@link System#nanoTime}. */
     private final long deadline;
     private final CompletableFuture<T> future = new CompletableFuture<>();
-    /** What has happened and was not taken yet; with its lock, also whether a thread takes it. */
+    /** Events that wait to be handled. Its lock also guards {@code taking}: a thread handles events. */
     private final Deque<Runnable> events = new ArrayDeque<>();
     private boolean taking;
-    /** Held while the caller's arrays are read or written otherwise than by a connection, and while an attempt begins. */
+    /** Lock for the caller's arrays outside of a connection, and for the begin of an attempt. */
     private final Object argumentsLock = new Object();
     private boolean cancelled;
-    /** With {@link #argumentsLock}: the attempt that has begun. */
+    /** The attempt that has begun; guarded by {@link #argumentsLock}. */
     private Attempt current;
 
-    /** From here on: for the thread that takes events alone. */
+    /** Only the thread that handles events uses the fields from here on. */
     private Future<?> limit;
     private boolean over;
     private Attempt attempt;
-    /** The stream at the metaserver, if there is one, and its connection. */
+    /** The placement request at the metaserver, or null, and its connection. */
     private Exchange placeRequest;
     private Connection meta;
-    /** That stream is for a call that runs or has run, and the metaserver has not said yet whether it knows it. */
+    /** The call has begun, and a new metaserver has not said yet whether it knows the call. */
     private boolean isReattaching;
-    /** The present metaserver knows nothing of the call that runs. */
+    /** The current metaserver does not know the running call. */
     private boolean unknownToMetaserver;
-    /** The last attempt, and how it ended, if no metaserver has answered since. */
+    /** The last attempt, and its report if no metaserver has answered since. */
     private Placement at;
     private AttemptReport unreported;
     private final List<String> tried = new ArrayList<>();
@@ -89,7 +89,7 @@ final class RoutedCall<T> {
         deadline = System.nanoTime() + nanoseconds;
     }
 
-    /** Begins it; its end. Of what was prepared nothing is used any more then. */
+    /** Begins the call. When the future completes, the prepared arguments are no longer used. */
     CompletableFuture<T> begin() {
         post(() -> {
             if (task.time() != null) {
@@ -100,7 +100,7 @@ final class RoutedCall<T> {
         return future;
     }
 
-    /** Ends it: nothing is read from or written to the caller's arrays any more. */
+    /** Cancels the call. Afterwards the caller's arrays are neither read nor written. */
     void cancel() {
         synchronized (argumentsLock) {
             cancelled = true;
@@ -111,7 +111,7 @@ final class RoutedCall<T> {
         post(() -> drop(new CallException.Cancelled("the call of `" + name + "` was cancelled", 0)));
     }
 
-    /** The client is closed. */
+    /** Ends the call because the client is closed. */
     void close() {
         post(() -> {
             boolean unsent = !hasRun && (attempt == null || attempt.exchange == null);
@@ -130,7 +130,7 @@ final class RoutedCall<T> {
         try {
             BackgroundThreads.run(this::take);
         } catch (RuntimeException | OutOfMemoryError none) {
-            // Rather in this thread than never.
+            // No thread is available: handle the events in this one.
             take();
         }
     }
@@ -150,13 +150,13 @@ final class RoutedCall<T> {
                     event.run();
                 }
             } catch (RuntimeException | Error wrong) {
-                // Who waits would wait for ever otherwise.
+                // Otherwise the caller would wait for ever.
                 drop(KumiClient.again(wrong));
             }
         }
     }
 
-    /** The time that is left in milliseconds, rounded up, so that nobody else ends it sooner; 0: it is not bounded, -1: it is over. */
+    /** The remaining time in milliseconds, rounded up; 0: no limit, -1: none is left. */
     private int left() {
         if (task.time() == null) {
             return 0;
@@ -176,7 +176,7 @@ final class RoutedCall<T> {
         drop(tooLate());
     }
 
-    /** Ends it, whatever it does. */
+    /** Ends the call in any state. */
     private void drop(CallException why) {
         if (over) {
             return;
@@ -205,10 +205,10 @@ final class RoutedCall<T> {
         }
     }
 
-    /** Asks where to go. */
+    /** Requests a placement. */
     private void requestPlace() {
         if (hasRun && !idempotent) {
-            // A metaserver that has forgotten the attempt would have it run twice.
+            // A metaserver that does not know the attempt would run it twice.
             giveUp(new CallException.NoServer("no metaserver knows of it any more", SERVER_GONE, false, null));
             return;
         }
@@ -234,7 +234,7 @@ final class RoutedCall<T> {
                 prepared.operations(), left, at == null ? 0 : at.ticket().attempt(), task.priority(), idempotent, name);
         Exchange asked = Exchange.of(Protocol.PLACE, placing.encode());
         asked.placed = () -> post(() -> placed(asked));
-        // What the connection before was told is lost with it, perhaps.
+        // The report on the previous connection may be lost, so it is sent again.
         asked.behind = attempt == null ? unreported : null;
         placeRequest = asked;
         meta = connection;
@@ -252,7 +252,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The metaserver says where to go. */
+    /** Handles a placement. */
     private void placed(Exchange asked) {
         Placement placed = asked.place.getAndSet(null);
         if (asked != placeRequest || placed == null) {
@@ -261,7 +261,7 @@ final class RoutedCall<T> {
         pause = 0;
         boolean known = isReattaching && placed.isSame(at);
         if (attempt == null) {
-            // What is known of an attempt that is over may have been said before that was.
+            // The metaserver may name the ended attempt before it reads its report.
             isReattaching = false;
             if (!known) {
                 unreported = null;
@@ -270,7 +270,7 @@ final class RoutedCall<T> {
         } else if (known) {
             isReattaching = false;
         } else if (isReattaching) {
-            // It does not know the call, which goes on all the same; a place for one more is not wanted.
+            // The metaserver does not know the running call. The call goes on; a second placement is not needed.
             leaveStream();
             unknownToMetaserver = true;
         } else if (isSuperseded()) {
@@ -278,7 +278,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** The metaserver says no more of the call. */
+    /** Handles the end of the placement request. */
     private void metaEnded(CallException error) {
         boolean gone = error instanceof CallException.ConnectionLost || error != null && error.code() == Handshake.NOT_LEADING;
         boolean unknown = isReattaching;
@@ -301,7 +301,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** Asks a metaserver again, but one whose connections do not last not without a pause. */
+    /** Asks a metaserver again, after a pause if its connections keep breaking. */
     private void again() {
         if (pause == 0) {
             pause = 20;
@@ -320,7 +320,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** Tells the next metaserver of a call that runs, which would take it for given up otherwise. */
+    /** Tells a new metaserver about the running call, which it would give up otherwise. */
     private void reattach() {
         Attempt mine = attempt;
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
@@ -338,7 +338,7 @@ final class RoutedCall<T> {
         }));
     }
 
-    /** The stream at the metaserver is of no use any more. */
+    /** Gives up the placement request. */
     private void leaveStream() {
         if (placeRequest != null) {
             meta.abandon(placeRequest);
@@ -347,7 +347,7 @@ final class RoutedCall<T> {
         isReattaching = false;
     }
 
-    /** Whether an attempt may be left for another: nothing is written over what is sent, and nothing has run here that may not run twice. */
+    /** Whether another attempt may replace this one: inputs are intact, and no callback ran that must not run twice. */
     private boolean mayLeave(Exchange exchange) {
         boolean spoiled = task.prepared().overwrites() && exchange.head != null;
         return !spoiled && mayRepeat(exchange);
@@ -357,7 +357,7 @@ final class RoutedCall<T> {
         return idempotent || exchange.functions == null || !exchange.functions.wereCalled();
     }
 
-    /** The metaserver has given the attempt up; whether it is left here, too. */
+    /** Leaves an attempt that the metaserver has given up; false if that is not allowed. */
     private boolean isSuperseded() {
         Attempt left = attempt;
         if (left.exchange != null && !left.connection.abandonIf(left.exchange, () -> mayLeave(left.exchange))) {
@@ -365,12 +365,12 @@ final class RoutedCall<T> {
         }
         leave();
         tried.add(left.placed + ": the metaserver lost it");
-        // Where it was only connected to nothing was sent.
+        // Without an exchange nothing was sent.
         hasRun |= left.exchange != null;
         return true;
     }
 
-    /** There is no attempt any more. */
+    /** Abandons the attempt. */
     private void leave() {
         synchronized (argumentsLock) {
             current = null;
@@ -485,7 +485,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** An attempt came to nothing. */
+    /** Handles a failed attempt. */
     private void failed(CallException error, AttemptOutcome how) {
         Placement placed = attempt.placed;
         leave();
@@ -494,7 +494,7 @@ final class RoutedCall<T> {
         last = error;
         unreported = AttemptReport.of(placed.ticket(), how);
         report(unreported);
-        // What was lost may not be placed again by a metaserver that does not know it.
+        // A metaserver that does not know the call must not place a lost attempt again.
         boolean unknown = placeRequest == null || isReattaching;
         if (unknown && how == AttemptOutcome.BROKEN && !idempotent) {
             leaveStream();
@@ -504,7 +504,7 @@ final class RoutedCall<T> {
         }
     }
 
-    /** No server has run the call, and none will. */
+    /** Fails the call: no server has run it, and none will. */
     private void giveUp(CallException error) {
         leaveStream();
         CallException told = error;
@@ -520,11 +520,11 @@ final class RoutedCall<T> {
         finish(null, told);
     }
 
-    /** Tells the metaserver of the call's end. */
+    /** Reports the end of the call to the metaserver. */
     private void tell(AttemptReport how) {
         report(how);
         if (isReattaching) {
-            // If it knows the call it has ended it, and if not it is to.
+            // Whether or not it knows the call, closing the request ends the call there.
             leaveStream();
         } else if (placeRequest != null) {
             meta.forget(placeRequest);

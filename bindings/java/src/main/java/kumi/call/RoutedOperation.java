@@ -9,22 +9,22 @@ import kumi.call.wire.MetaserverMessages.Ticket;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values;
 
-/** What an errand is for: what is sent to the server that it was placed at, and what is had then. */
+/** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
 interface RoutedOperation<T> {
-    /** What is sent, to be done in so many milliseconds; 0: as long as it takes. */
+    /** The request for the server, with a time limit in milliseconds; 0: none. */
     Exchange exchange(int left);
 
     /**
-     * What is had, once the answer has come.
+     * The result, when the answer has arrived.
      *
      * @throws CallException the answer cannot be used
      */
     T take(Connection connection, Exchange exchange, Answer answer);
 
-    /** What the metaserver learns of it. */
+    /** The report of the attempt to the metaserver. */
     AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer);
 
-    /** The result of a call. */
+    /** A call of a routine. */
     record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns) implements RoutedOperation<Result> {
         @Override
         public Exchange exchange(int left) {
@@ -47,7 +47,7 @@ interface RoutedOperation<T> {
         }
     }
 
-    /** An object of a class. */
+    /** The creation of an object of a class. */
     record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
         @Override
         public Exchange exchange(int left) {

@@ -7,9 +7,9 @@ import java.util.Deque;
 import java.util.function.BiConsumer;
 import kumi.call.wire.Protocol;
 
-/** Exchanges of which arrays or files are being sent: a chunk of each in turn. For the thread that writes alone. */
+/** Queue of exchanges whose arrays or files are being sent, one chunk of each in turn. Only the writing thread uses it. */
 final class SendQueue {
-    /** Less room than this is not worth a chunk's header. */
+    /** The smallest room in the buffer that is used for a chunk. */
     private static final int LEAST = 4096;
 
     private final Deque<Exchange> left = new ArrayDeque<>();
