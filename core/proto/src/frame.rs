@@ -1,5 +1,5 @@
 //! Frames: what is put into data packets. Checked encoding and decoding; byte tables in
-//! `docs/protocol.md`.
+//! `docs/reference/channel-protocol.md`.
 //!
 //! A frame is a header of a few bytes and data. [`Frame::write`] writes both to where they are to be, in
 //! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
@@ -18,7 +18,7 @@ pub use list::{
     GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
 };
 
-/// The name of a window at one rank: unguessable, chosen by that rank, see `docs/protocol.md`. How its bits are used is
+/// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.
 pub type WindowKey = u64;
 /// The name that no window has.

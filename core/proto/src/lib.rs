@@ -2,7 +2,7 @@
 //! loses, doubles, reorders, delays and corrupts.
 //!
 //! Datagrams, commands and the time go in; packets and deliveries come out. No socket, no clock, no
-//! thread. `docs/protocol.md` has the bytes and the rules.
+//! thread. `docs/reference/channel-protocol.md` has the bytes and the rules.
 //!
 //! ```
 //! use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, Sink};

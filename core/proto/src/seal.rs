@@ -1,5 +1,5 @@
 //! Encrypted packets: the header in clear, the body encrypted, both authenticated. Byte table, and what
-//! this protects against: `docs/protocol.md`, "Encrypted packets".
+//! this protects against: `docs/reference/channel-protocol.md`, "Encrypted packets".
 
 use crate::wire::{
     ChannelKey, Drop, HEADER_BYTES, Header, PART, key_tag, read_header, split, u32_at, write_header,

@@ -1,4 +1,4 @@
-//! Packets: one definition of the header, checked on arrival. Byte tables: `docs/protocol.md`.
+//! Packets: one definition of the header, checked on arrival. Byte tables: `docs/reference/channel-protocol.md`.
 
 use crate::{Checksum, Rank};
 use alloc::boxed::Box;

@@ -2,7 +2,7 @@
 //!
 //! A pass says who the client is and which attempt it may run, and is signed (BLAKE3 with a key) with a key that the server
 //! has made for its registration. So the server needs to ask nobody, tokens never reach servers, and what one server is
-//! shown is of no use at another. See docs/call-protocol.md, "Passes".
+//! shown is of no use at another. See docs/reference/call-protocol.md, "Passes".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

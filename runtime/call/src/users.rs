@@ -2,7 +2,7 @@
 //!
 //! A token is 256 random bits, so a plain hash of it is enough and guessing is hopeless; the file has the hashes
 //! only. The file is looked at whenever somebody is asked for, and read again when it has changed; one that cannot
-//! be read leaves everything as it was. See docs/calls.md, "Who may call".
+//! be read leaves everything as it was. See docs/guide/calling.md, "Who may call".
 
 mod edit;
 mod file;

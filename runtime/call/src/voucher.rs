@@ -2,7 +2,7 @@
 //!
 //! A voucher says which array, whose, and until when, and is signed with a key that only the server has. Whoever shows it may
 //! fetch that array until then, and do nothing else: so no token ever reaches a server that fetches. See
-//! docs/call-protocol.md, "Vouchers".
+//! docs/reference/call-protocol.md, "Vouchers".
 
 use std::io;
 use std::time::{Duration, Instant};

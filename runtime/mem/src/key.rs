@@ -1,5 +1,5 @@
 //! Names of windows: keys that nobody guesses, in which the owner finds the window's slot at once. Their layout is in
-//! `docs/protocol.md`, "Windows' names".
+//! `docs/reference/channel-protocol.md`, "Windows' names".
 
 use std::io;
 

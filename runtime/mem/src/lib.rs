@@ -23,8 +23,8 @@
 //!
 //! Environment: `KUMI_HANDLER` (`other`, `rr` or `fifo` with `:low`, `:even` or `:high`: how the handler thread
 //! is scheduled beside the main thread), `KUMI_SPIN` (`adaptive`, `blind`, `infinite` or microseconds: how long a wait
-//! spins before it blocks; see docs/cluster.md), `KUMI_ACK` (`reduced` or `per-message`: how packets are acked; see
-//! docs/protocol.md), `KUMI_CHECKSUM` (`headers` or `all`: what the checksums of packets cover), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
+//! spins before it blocks; see docs/guide/administering.md), `KUMI_ACK` (`reduced` or `per-message`: how packets are acked; see
+//! docs/reference/channel-protocol.md), `KUMI_CHECKSUM` (`headers` or `all`: what the checksums of packets cover), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
 mod apart;

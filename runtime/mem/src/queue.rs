@@ -1,5 +1,5 @@
 //! The queue behind a FIFO or a signal port: in window memory, any number of senders of the node,
-//! one taker. Layout and rules are in `docs/protocol.md`, "FIFOs in window memory".
+//! one taker. Layout and rules are in `docs/reference/channel-protocol.md`, "FIFOs in window memory".
 //!
 //! Nothing that is read there is believed: a value that cannot be is [`Damage`], and no value leads
 //! outside of the queue's memory.

@@ -120,7 +120,7 @@ pub const ATTACH_DONE: u32 = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub struct WindowEntry {
-    /// The window's name at its owner, see "Windows' names" in `docs/protocol.md`; 0: none.
+    /// The window's name at its owner, see "Windows' names" in `docs/reference/channel-protocol.md`; 0: none.
     pub key: AtomicU64,
     /// Start in the owner's arena, bytes; 0 if it does not lie there, as the key says.
     pub offset: AtomicU64,

@@ -1,4 +1,4 @@
-//! Exit codes of `kumi` and `kumid` (listed for people in `docs/errors.md`).
+//! Exit codes of `kumi` and `kumid` (listed for people in `docs/reference/errors.md`).
 
 use kumi_control::message::{RankStatus, Refusal, RefusalKind};
 

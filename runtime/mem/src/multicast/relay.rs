@@ -21,7 +21,7 @@ use crate::shape::Shape;
 use crate::windows::{Access, check};
 
 /// Most bytes that are kept to be forwarded, for each rank of the job: more than those that keep
-/// to the rules of `docs/protocol.md` can make it. Beyond, frames are refused for now; since that
+/// to the rules of `docs/reference/channel-protocol.md` can make it. Beyond, frames are refused for now; since that
 /// does not happen among such ranks, forwarding in circles cannot block.
 const KEPT_PER_RANK: usize = 256 * 1024;
 /// Bytes that a frame costs beside its data and members.

@@ -4,7 +4,7 @@
 //! Two sealed memory files, which the daemon writes and ranks map for reading only: one for the
 //! node, with its jobs and with every node of the cluster, and one for each job on it, with the job's
 //! ranks. Everything is an atomic word, or guarded by a sequence number; reading makes no system call.
-//! The layout is here and in docs/protocol.md; numbers are in the machine's byte order, and a page never leaves it.
+//! The layout is here and in docs/reference/channel-protocol.md; numbers are in the machine's byte order, and a page never leaves it.
 
 mod publish;
 mod read;

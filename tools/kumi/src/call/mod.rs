@@ -60,7 +60,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
     }
 }
 
-/// The exit code of a call that failed, as `docs/errors.md` lists them.
+/// The exit code of a call that failed, as `docs/reference/errors.md` lists them.
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
         CallError::Address(_)
