@@ -1,7 +1,7 @@
 //! Documentation tools: reference pages made from the code, and checks of every document in the repository.
 #![forbid(unsafe_code)]
 
-//CHECK
+pub mod check;
 pub mod command_line;
 pub mod configuration;
 pub mod errors;
@@ -69,6 +69,9 @@ pub fn reference(root: &Path) -> Result<Vec<(&'static str, String)>, DocsError> 
         })
         .collect()
 }
+
+/// Documents whose blocks of Rust are compiled, as tests of documentation.
+pub const COMPILED: &[&str] = &[];
 
 /// The definition of the command line, complete.
 pub fn command() -> clap::Command {

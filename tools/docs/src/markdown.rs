@@ -12,6 +12,8 @@ pub struct Block {
     pub code: String,
     /// The line of the fence, from 1.
     pub line: usize,
+    /// The file that holds it too, as a comment `from: PATH` before it says.
+    pub from: Option<String>,
 }
 
 impl Block {
@@ -50,6 +52,7 @@ impl Page {
         let mut heading: Option<String> = None;
         let mut block: Option<Block> = None;
         let mut counts = BTreeMap::new();
+        let mut from = None;
         let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
         let lines = Lines::of(text);
         for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
@@ -68,7 +71,7 @@ impl Page {
                         CodeBlockKind::Fenced(info) => info.to_string(),
                         CodeBlockKind::Indented => String::new(),
                     };
-                    block = Some(Block { info, code: String::new(), line });
+                    block = Some(Block { info, code: String::new(), line, from: from.take() });
                 }
                 Event::End(TagEnd::CodeBlock) => page.blocks.extend(block.take()),
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
@@ -87,7 +90,14 @@ impl Page {
                         heading.push_str(&text);
                     }
                 }
-                Event::Html(html) | Event::InlineHtml(html) => ids(&html, &mut page.anchors),
+                Event::Html(html) | Event::InlineHtml(html) => {
+                    ids(&html, &mut page.anchors);
+                    let named = html.trim().strip_prefix("<!-- from: ");
+                    from = named
+                        .and_then(|rest| rest.strip_suffix(" -->"))
+                        .map(str::to_owned)
+                        .or(from);
+                }
                 _ => {}
             }
         }

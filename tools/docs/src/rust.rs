@@ -163,8 +163,8 @@ impl Source {
         found.ok_or_else(|| self.missing("text", name))
     }
 
-    /// For each variant of `of` the exit codes that function `name` gives it, by the names in `ExitCode::…`; `*` is the rest.
-    /// A variant whose arm names none has the code of the error that it holds.
+    /// For each variant of the enum the exit codes that function `name` gives it, by the names in `ExitCode::…`; `*` is the rest.
+    /// The function is a method of the type `of`, or free if that is empty. A variant whose arm names none has the code of the error that it holds.
     ///
     /// # Errors
     /// When there is no such function.
@@ -176,7 +176,9 @@ impl Source {
         let mut bodies = Vec::new();
         for item in &self.items {
             match item {
-                Item::Fn(item) if item.sig.ident == name => bodies.push(item.block.as_ref()),
+                Item::Fn(item) if of.is_empty() && item.sig.ident == name => {
+                    bodies.push(item.block.as_ref())
+                }
                 Item::Impl(item) if is_for(item, of) => {
                     bodies.extend(item.items.iter().filter_map(|item| match item {
                         syn::ImplItem::Fn(item) if item.sig.ident == name => Some(&item.block),
