@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure, Fate,
-    FetchHead, Grant, GrantPart, HEADER, Held, HeldName, HeldPart, Look, MOST_ANSWER, MOST_REQUEST,
-    Member, MemberEvent, MetaEvent, Metaserver, Over, Piece, Placing, Register, Report, ResultHead,
-    Role, Server, ServerEvent, ServerHello, Share, Size, Step, Value,
+    ArraySize, AttemptReport, AttemptState, CallHead, CallbackHead, CallbackReturn, Client,
+    ClientEvent, ClientHello, Code, Failure, FetchRequest, FrameStep, GrantedArray, HEADER,
+    HeldArrayName, HeldArrayPart, HeldArrays, LoadReport, MOST_ANSWER, MOST_REQUEST, MemoryGrant,
+    Metaserver, MetaserverEvent, PlacementRequest, RegisteredServer, RegisteredServerEvent,
+    ResultHead, Role, SendPiece, Server, ServerEvent, ServerHello, ServerRegistration,
+    SharedDirections, Step, Value,
 };
 
 #[path = "input.rs"]
@@ -24,7 +26,7 @@ use samples::{TICKET, over, placed, placing, register};
 const STREAMS: usize = 4;
 /// What a hello may have at most lies far below this.
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
-const NAME: HeldName = HeldName { secret: [1; 16], index: 2 };
+const NAME: HeldArrayName = HeldArrayName { secret: [1; 16], index: 2 };
 /// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
 const TO_SERVER: &[u8] =
     &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 24, 46, 99, 200];
@@ -38,9 +40,11 @@ const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
 
 impl Bytes<'_> {
     /// Arrays of the parameters from 1 on.
-    fn sizes(&mut self) -> Vec<Size> {
+    fn sizes(&mut self) -> Vec<ArraySize> {
         let count = u16::from(self.next() % 3);
-        (1..=count).map(|argument| Size { argument, bytes: (self.next() % 16).into() }).collect()
+        (1..=count)
+            .map(|argument| ArraySize { argument, bytes: (self.next() % 16).into() })
+            .collect()
     }
 
     /// Appends a frame of one of these kinds, with any body or one that is nearly right.
@@ -85,13 +89,13 @@ fn values() -> Vec<(u16, Value)> {
 }
 
 /// A part that another server holds, which is to be shown something.
-fn held() -> Held {
+fn held() -> HeldArrays {
     let (server, voucher) = ("h:1".into(), "voucher_0".into());
-    let part = HeldPart { offset: 1, length: 2, name: NAME, from: 3, server, voucher };
-    Held { from: vec![(1, vec![part])], keep: Vec::new() }
+    let part = HeldArrayPart { offset: 1, length: 2, name: NAME, from: 3, server, voucher };
+    HeldArrays { from: vec![(1, vec![part])], keep: Vec::new() }
 }
 
-const SHARE: Share = Share { sent: true, returned: true };
+const SHARE: SharedDirections = SharedDirections { sent: true, returned: true };
 
 fn call(shared: bool) -> CallHead {
     CallHead {
@@ -99,15 +103,15 @@ fn call(shared: bool) -> CallHead {
         timeout_ms: 2,
         routine: "f".into(),
         values: values(),
-        held: if shared { Held::default() } else { held() },
+        held: if shared { HeldArrays::default() } else { held() },
         shared: if shared { vec![(1, SHARE)] } else { Vec::new() },
         ..CallHead::default()
     }
 }
 
-fn grant(memory: u32) -> Grant {
-    let part = GrantPart { argument: 1, share: SHARE, offset: 8, length: 8 };
-    Grant { memory, length: 64, fresh: true, parts: vec![part], gone: vec![7] }
+fn grant(memory: u32) -> MemoryGrant {
+    let part = GrantedArray { argument: 1, share: SHARE, offset: 8, length: 8 };
+    MemoryGrant { memory, length: 64, fresh: true, parts: vec![part], gone: vec![7] }
 }
 
 /// Appends a body as it ought to be, if frames of this kind have one.
@@ -131,7 +135,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
         13 => CallbackReturn::Done(values()).encode(out),
         20 => grant(1 + u32::from(at % 4)).encode(out),
         23 => out.extend_from_slice(&[at % 4, 0, 0, 0]),
-        14 => FetchHead { name: NAME, offset: 1, length: 2 }.encode(out),
+        14 => FetchRequest { name: NAME, offset: 1, length: 2 }.encode(out),
         15 | 24 => {
             NAME.encode(out);
             out.extend((15..kind).take(4));
@@ -141,11 +145,11 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
         34 => over().encode(out),
         36 => register().encode(out),
         39 => out.extend_from_slice(&[1, 2, 0, 0]),
-        40 => Report { load: 0.5, running: 1, waiting: 2, elsewhere: 3 }.encode(out),
+        40 => LoadReport { load: 0.5, running: 1, waiting: 2, elsewhere: 3 }.encode(out),
         38 | 42 | 46 | 47 => TICKET.encode(out),
         41 => {
-            let mut member = Member::new();
-            member.told(TICKET, Fate::Ran(5));
+            let mut member = RegisteredServer::new();
+            member.report_attempt(TICKET, AttemptState::Completed(5));
             out.extend_from_slice(&member.out()[HEADER..]);
         }
         45 => out.extend_from_slice(b"{}"),
@@ -155,7 +159,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
 
 fn client_hello(maps: bool) -> ClientHello {
     let (token, program) = ("t".into(), "p".into());
-    ClientHello { versions: 1..=3, token, program, site: String::new(), maps }
+    ClientHello { versions: 1..=3, token, program, site: String::new(), maps_memory: maps }
 }
 
 fn server_hello(role: Role) -> ServerHello {
@@ -167,14 +171,14 @@ fn server_hello(role: Role) -> ServerHello {
         streams: 9,
         bytes: 9,
         role,
-        gives,
+        shares_memory: gives,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     }
 }
 
 /// How many bytes of an array may come: of those that its stream was told.
-fn fits(told: &BTreeMap<u32, Vec<Size>>, stream: u32, argument: u16, end: u64) -> bool {
+fn fits(told: &BTreeMap<u32, Vec<ArraySize>>, stream: u32, argument: u16, end: u64) -> bool {
     let sizes = told.get(&stream).into_iter().flatten();
     sizes.clone().any(|size| size.argument == argument && end <= size.bytes)
 }
@@ -183,8 +187,8 @@ fn fits(told: &BTreeMap<u32, Vec<Size>>, stream: u32, argument: u16, end: u64) -
 struct Serving {
     server: Server,
     /// Arrays that are to come, and those that are sent.
-    coming: BTreeMap<u32, Vec<Size>>,
-    going: BTreeMap<u32, Vec<Size>>,
+    coming: BTreeMap<u32, Vec<ArraySize>>,
+    going: BTreeMap<u32, Vec<ArraySize>>,
     running: Vec<u32>,
     granted: u32,
     taken: usize,
@@ -203,7 +207,7 @@ impl Serving {
             }
             ServerEvent::List(stream, _) => self.server.names(stream, ["f", "g"]),
             ServerEvent::Fetch(stream, _) => self.server.fail(stream, &no),
-            ServerEvent::Vouch(stream, ..) => self.server.vouched(stream, "v"),
+            ServerEvent::Vouch(stream, ..) => self.server.send_voucher(stream, "v"),
             ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
             ServerEvent::Ready(stream) => {
                 assert!(self.coming.contains_key(&stream), "{stream} was never taken");
@@ -277,8 +281,8 @@ impl Serving {
         let (mut left, mut count) = (room, 0);
         for piece in self.server.outbox().pieces() {
             let length = match piece {
-                Piece::Bytes(bytes) => bytes.len(),
-                Piece::Data(place, length) => {
+                SendPiece::Bytes(bytes) => bytes.len(),
+                SendPiece::Data(place, length) => {
                     let end = place.offset + length as u64;
                     assert!(fits(&self.going, place.stream, place.argument, end));
                     length
@@ -370,8 +374,8 @@ struct Asking {
     client: Client,
     out: Vec<u8>,
     /// Arrays of results and of functions that are called.
-    results: BTreeMap<u32, Vec<Size>>,
-    called: BTreeMap<u32, Vec<Size>>,
+    results: BTreeMap<u32, Vec<ArraySize>>,
+    called: BTreeMap<u32, Vec<ArraySize>>,
     over: Vec<u32>,
 }
 
@@ -380,16 +384,16 @@ impl Asking {
         let (mut client, mut out) = (Client::new(), Vec::new());
         client.interface("f", &mut out).expect("a name");
         client.list("", &mut out).expect("short");
-        let sizes = [9, 20].map(|bytes| Size { argument: 1 + u16::from(bytes == 20), bytes });
+        let sizes = [9, 20].map(|bytes| ArraySize { argument: 1 + u16::from(bytes == 20), bytes });
         let mut results = BTreeMap::new();
         for shared in [false, true, false] {
             let stream = client.call(&call(shared), &sizes, &mut out).expect("short");
             results.insert(stream, sizes.to_vec());
         }
-        client.seek(&placing(), &mut out).expect("a name");
+        client.request_placement(&placing(), &mut out).expect("a name");
         client.status(&mut out);
         client.create("c", &mut out).expect("a name");
-        client.vouch(NAME, 1, &mut out);
+        client.request_voucher(NAME, 1, &mut out);
         Asking { client, out, results, called: BTreeMap::new(), over: Vec::new() }
     }
 
@@ -411,7 +415,7 @@ impl Asking {
                 self.client.callback_return(stream, &back, &mut self.out).expect("short");
             }
             ClientEvent::Granted(stream, grant) => {
-                let inside = |part: &GrantPart| part.offset + part.length <= grant.length;
+                let inside = |part: &GrantedArray| part.offset + part.length <= grant.length;
                 assert!(stream > 0 && grant.parts.iter().all(inside));
             }
             ClientEvent::Description(stream, ..)
@@ -450,7 +454,7 @@ pub fn client(input: &[u8]) -> usize {
                 match input.next() {
                     0..=7 => asking.client.abandon((input.next() % 9).into()),
                     8..=15 => asking.client.cancel((input.next() % 9).into(), &mut asking.out),
-                    16..=23 => asking.client.pongs(&mut asking.out),
+                    16..=23 => asking.client.answer_pings(&mut asking.out),
                     _ => input.frame(TO_CLIENT, &mut bytes),
                 }
                 asking.out.clear();
@@ -494,21 +498,25 @@ pub fn metaserver(input: &[u8]) -> usize {
         events += 1;
         let failure = Failure::new(Code::NoServer, 0, "no");
         match event {
-            MetaEvent::Hello(hello) => drop(desk.welcome(&hello, "m")),
-            MetaEvent::Interface(stream, _) => desk.describe(stream, 1, "{}"),
-            MetaEvent::List(stream, _) => desk.names(stream, ["f"]),
-            MetaEvent::Status(stream) => desk.state(stream, "{}"),
-            MetaEvent::Place(stream, placing) => {
-                same(&placing, Placing::encode, Placing::decode);
+            MetaserverEvent::Hello(hello) => drop(desk.welcome(&hello, "m")),
+            MetaserverEvent::Interface(stream, _) => desk.describe(stream, 1, "{}"),
+            MetaserverEvent::List(stream, _) => desk.names(stream, ["f"]),
+            MetaserverEvent::Status(stream) => desk.state(stream, "{}"),
+            MetaserverEvent::Place(stream, placing) => {
+                same(&placing, PlacementRequest::encode, PlacementRequest::decode);
                 desk.placed(stream, &placed(""));
             }
-            MetaEvent::Cancel(stream) => desk.fail(stream, &failure),
-            MetaEvent::Over(stream, over) => {
-                same(&over, Over::encode, Over::decode);
+            MetaserverEvent::Cancel(stream) => desk.fail(stream, &failure),
+            MetaserverEvent::Over(stream, over) => {
+                same(&over, AttemptReport::encode, AttemptReport::decode);
                 desk.close(stream);
             }
-            MetaEvent::Register(register) => same(&register, Register::encode, Register::decode),
-            MetaEvent::Report(report) => same(&report, Report::encode, Report::decode),
+            MetaserverEvent::Register(register) => {
+                same(&register, ServerRegistration::encode, ServerRegistration::decode)
+            }
+            MetaserverEvent::Report(report) => {
+                same(&report, LoadReport::encode, LoadReport::decode)
+            }
             _ => {}
         }
         assert!(desk.out().len() <= most, "{} bytes", desk.out().len());
@@ -521,11 +529,11 @@ pub fn metaserver(input: &[u8]) -> usize {
 pub fn member(input: &[u8]) -> usize {
     let most = most_answered(input);
     let mut input = Bytes(input);
-    let mut member = Member::new();
+    let mut member = RegisteredServer::new();
     let mut bytes = input.hello(server_hello(Role::Metaserver).encode());
     let mut events = 0;
     while let Some(event) = look(&mut input, &mut bytes, TO_MEMBER, |bytes| member.step(bytes)) {
-        events += usize::from(!matches!(event, MemberEvent::Hello(_)));
+        events += usize::from(!matches!(event, RegisteredServerEvent::Hello(_)));
         assert!(member.out().len() <= most, "{} bytes", member.out().len());
         member.out().clear();
     }
@@ -549,18 +557,18 @@ fn look<E, P>(
     input: &mut Bytes<'_>,
     bytes: &mut Vec<u8>,
     kinds: &[u8],
-    mut step: impl FnMut(&[u8]) -> Result<Look<E>, P>,
+    mut step: impl FnMut(&[u8]) -> Result<FrameStep<E>, P>,
 ) -> Option<E> {
     loop {
         match step(bytes).ok()? {
-            Look::More(needed) => {
+            FrameStep::More(needed) => {
                 assert!(needed > bytes.len() && needed <= MOST_WISH);
                 if input.0.is_empty() {
                     return None;
                 }
                 input.frame(kinds, bytes);
             }
-            Look::Event(count, event) => {
+            FrameStep::Event(count, event) => {
                 assert!(count > 0, "it goes on");
                 bytes.drain(..count);
                 if event.is_some() {

@@ -15,7 +15,7 @@ const NODES: u32 = 3;
 
 fn config() -> HeadConfig {
     HeadConfig {
-        cluster_name: "fuzzed".into(),
+        cluster_name: "fuzz_targets".into(),
         nodes: (0..NODES).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false },
         slice_ns: MS,

@@ -6,7 +6,7 @@
 #![allow(dead_code)] // Each fuzz target uses one of them.
 
 use kumi_proto::frame::Frame;
-use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
+use kumi_proto::wire::{Codec, HEADER_BYTES, Header, PacketKind};
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
 
 #[path = "input.rs"]
@@ -161,16 +161,17 @@ pub fn packets(input: &[u8]) {
 
 /// A packet that passes most checks; with some actions a few bits are flipped after sealing.
 fn forge(input: &mut Bytes<'_>, codec: &Codec, first: u32, action: u8) -> Vec<u8> {
-    let kind = [Kind::Data, Kind::Ack, Kind::Nack, Kind::Probe][usize::from(action) % 4];
+    let kind = [PacketKind::Data, PacketKind::Ack, PacketKind::Nack, PacketKind::Probe]
+        [usize::from(action) % 4];
     let flags = u16::from(input.next() % 8);
     let from = 1 + Rank::from(input.next()) % 3;
-    let base = if kind == Kind::Data { first } else { 8 };
+    let base = if kind == PacketKind::Data { first } else { 8 };
     let header =
         Header { kind, flags, from, to: 0, sequence: input.near(base), ack: input.near(first) };
     let length = match kind {
-        Kind::Data => usize::from(input.next()) % (MAX_DATAGRAM - HEADER_BYTES + 2),
-        Kind::Ack | Kind::Nack => usize::from(input.next() % 3) * 8,
-        Kind::Probe => 0,
+        PacketKind::Data => usize::from(input.next()) % (MAX_DATAGRAM - HEADER_BYTES + 2),
+        PacketKind::Ack | PacketKind::Nack => usize::from(input.next() % 3) * 8,
+        PacketKind::Probe => 0,
     };
     let mut packet = vec![0; HEADER_BYTES];
     packet.extend((0..length).map(|_| input.next()));

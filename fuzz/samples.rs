@@ -2,12 +2,15 @@
 
 #![allow(dead_code)] // Each that includes it uses a part.
 
-use kumi_rpc::{Ended, Moved, Over, Placed, Placing, Register, Ticket};
+use kumi_rpc::{
+    AttemptOutcome, AttemptReport, Placement, PlacementRequest, ServerRegistration, Ticket,
+    Transfer,
+};
 
 pub const TICKET: Ticket = Ticket { call: 0x0102_0304_0506_0708, attempt: 3 };
 
-pub fn placing() -> Placing {
-    Placing {
+pub fn placing() -> PlacementRequest {
+    PlacementRequest {
         key: (1, 2),
         hash: 3,
         bytes_out: 4,
@@ -18,21 +21,28 @@ pub fn placing() -> Placing {
         priority: 8,
         idempotent: true,
         routine: "f".into(),
-        lying: Vec::new(),
+        input_locations: Vec::new(),
     }
 }
 
-pub fn over() -> Over {
-    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
-    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
+pub fn over() -> AttemptReport {
+    let (out, back) = (Transfer { bytes: 1, ns: 2 }, Transfer { bytes: 3, ns: 4 });
+    AttemptReport {
+        ticket: TICKET,
+        ended: AttemptOutcome::Broken,
+        out,
+        back,
+        ran_ns: 5,
+        waited_ns: 6,
+    }
 }
 
-pub fn placed(pass: &str) -> Placed {
-    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
+pub fn placed(pass: &str) -> Placement {
+    Placement { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
 }
 
-pub fn register() -> Register {
-    Register {
+pub fn register() -> ServerRegistration {
+    ServerRegistration {
         name: "s".into(),
         address: "h:1".into(),
         site: String::new(),

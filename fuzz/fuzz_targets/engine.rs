@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    kumi_mem::fuzzed::engine(input);
+    kumi_mem::fuzz_targets::engine(input);
 });

@@ -1,4 +1,4 @@
 //! Arbitrary contents of a ring in shared memory.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| kumi_net::fuzzed::ring(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| kumi_net::fuzz_targets::ring(input));

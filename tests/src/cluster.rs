@@ -1,6 +1,6 @@
 //! A cluster of a test's own: unique name, temporary directory, taken down with the value.
 
-use crate::command::{self, Finished, Running};
+use crate::command::{self, FinishedCommand, RunningCommand};
 use crate::{binaries, machine};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl TestCluster {
 
     /// Tries to bring it up.
     #[track_caller]
-    pub fn try_up(&mut self, nodes: u32, options: &[&str]) -> Finished {
+    pub fn try_up(&mut self, nodes: u32, options: &[&str]) -> FinishedCommand {
         self.up = true;
         let mut args = vec!["cluster", "up", "--local"];
         let nodes = nodes.to_string();
@@ -100,14 +100,14 @@ impl TestCluster {
 
     /// Runs `kumi ARGS` on this cluster to its end.
     #[track_caller]
-    pub fn kumi(&self, args: &[&str]) -> Finished {
+    pub fn kumi(&self, args: &[&str]) -> FinishedCommand {
         command::run(self.command(args))
     }
 
     /// Starts `kumi ARGS` on this cluster.
     #[track_caller]
-    pub fn start(&self, args: &[&str]) -> Running {
-        Running::start(self.command(args))
+    pub fn start(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::start(self.command(args))
     }
 
     /// The JSON that `kumi ARGS` prints.
@@ -161,7 +161,7 @@ impl TestCluster {
 
     /// Starts a daemon of this cluster by hand, in its node's namespace, as an operator would.
     #[track_caller]
-    pub fn start_daemon(&self, node: u32, args: &[&str]) -> Running {
+    pub fn start_daemon(&self, node: u32, args: &[&str]) -> RunningCommand {
         let kumid = binaries::path("kumid");
         let mut command = match self.namespace(node) {
             Some(name) => {
@@ -172,7 +172,7 @@ impl TestCluster {
             None => Command::new(kumid),
         };
         command.args(args).arg("--cluster-dir").arg(self.path());
-        Running::start(command)
+        RunningCommand::start(command)
     }
 
     /// How many nodes are attached.
@@ -185,7 +185,7 @@ impl TestCluster {
 
     /// Takes it down.
     #[track_caller]
-    pub fn down(&mut self) -> Finished {
+    pub fn down(&mut self) -> FinishedCommand {
         self.up = false;
         self.kumi(&["cluster", "down"])
     }

@@ -11,7 +11,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a command ended and what it printed.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedCommand {
     /// How.
     pub status: ExitStatus,
     /// Standard output.
@@ -22,7 +22,7 @@ pub struct Finished {
     pub took: Duration,
 }
 
-impl Finished {
+impl FinishedCommand {
     /// The exit code, −1 if a signal ended it.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or(-1)
@@ -54,14 +54,14 @@ impl Finished {
 
 /// A command that runs, its output being collected.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningCommand {
     child: Child,
-    out: Option<Collected>,
-    err: Option<Collected>,
+    out: Option<OutputCollector>,
+    err: Option<OutputCollector>,
     begin: Instant,
 }
 
-impl Running {
+impl RunningCommand {
     /// Starts it with standard input open.
     ///
     /// # Panics
@@ -95,7 +95,7 @@ impl Running {
         self.child.try_wait().expect("our child").is_none()
     }
 
-    /// The first line on its standard error, which [`Running::finish`] gives again.
+    /// The first line on its standard error, which [`RunningCommand::finish`] gives again.
     ///
     /// # Panics
     /// When there is none within [`PATIENCE`].
@@ -112,7 +112,7 @@ impl Running {
     /// # Panics
     /// When it takes longer than [`PATIENCE`]; it is killed then.
     #[track_caller]
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> FinishedCommand {
         drop(self.child.stdin.take());
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
@@ -127,16 +127,17 @@ impl Running {
         if status.is_none() {
             self.child.kill().expect("our child");
         }
-        let text = |pipe: Option<Collected>| pipe.map(Collected::all).unwrap_or_default();
+        let text =
+            |pipe: Option<OutputCollector>| pipe.map(OutputCollector::all).unwrap_or_default();
         let (out, err) = (text(self.out.take()), text(self.err.take()));
         let Some(status) = status else {
             panic!("still running after {took:?}\nstdout: {out}\nstderr: {err}")
         };
-        Finished { status, out, err, took }
+        FinishedCommand { status, out, err, took }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     /// A test that fails leaves no command behind.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -148,26 +149,26 @@ impl Drop for Running {
 
 /// What comes from a pipe.
 #[derive(Debug)]
-struct Collected {
+struct OutputCollector {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
 }
 
-impl Collected {
+impl OutputCollector {
     fn so_far(&self) -> String {
         let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     fn all(self) -> String {
-        let Collected { bytes, thread } = self;
+        let OutputCollector { bytes, thread } = self;
         thread.join().expect("the reader ends");
         let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
+fn collect(mut pipe: impl Read + Send + 'static) -> OutputCollector {
     let bytes = Arc::<Mutex<Vec<u8>>>::default();
     let all = Arc::clone(&bytes);
     let thread = std::thread::spawn(move || {
@@ -182,16 +183,16 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
             all.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..count]);
         }
     });
-    Collected { bytes, thread }
+    OutputCollector { bytes, thread }
 }
 
 /// Runs `command` to its end, with nothing on standard input.
 ///
 /// # Panics
-/// As [`Running::start`] and [`Running::finish`].
+/// As [`RunningCommand::start`] and [`RunningCommand::finish`].
 #[track_caller]
-pub fn run(command: Command) -> Finished {
-    Running::start(command).finish()
+pub fn run(command: Command) -> FinishedCommand {
+    RunningCommand::start(command).finish()
 }
 
 /// Waits until `condition` gives something.

@@ -10,4 +10,5 @@ pub mod command;
 pub mod faults;
 pub mod machine;
 pub mod source;
+pub mod tutorial;
 pub mod wire;

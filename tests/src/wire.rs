@@ -18,7 +18,7 @@ const BEFORE_PAYLOAD: usize = 14 + 20 + 8;
 
 /// What was on the wires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct CapturedTraffic {
     /// Packets of the channel protocol that are not encrypted (of version 5).
     pub clear: u64,
     /// Encrypted packets of it (of version 4).
@@ -30,7 +30,7 @@ pub struct Seen {
 /// A capture that runs.
 pub struct Capture {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Seen>,
+    thread: JoinHandle<CapturedTraffic>,
 }
 
 impl Capture {
@@ -55,7 +55,7 @@ impl Capture {
             setsockopt(&tap, sockopt::ReceiveTimeout, &TimeVal::milliseconds(50)).expect("timeout");
             setsockopt(&tap, sockopt::RcvBuf, &(8 << 20)).expect("buffer");
             ready.send(()).expect("the test waits");
-            let mut seen = Seen::default();
+            let mut seen = CapturedTraffic::default();
             let mut frame = vec![0; 1 << 17];
             loop {
                 match recv(tap.as_raw_fd(), &mut frame, MsgFlags::empty()) {
@@ -77,13 +77,13 @@ impl Capture {
     /// # Panics
     /// When the capture failed.
     #[track_caller]
-    pub fn finish(self) -> Seen {
+    pub fn finish(self) -> CapturedTraffic {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("the capture did not fail")
     }
 }
 
-impl Seen {
+impl CapturedTraffic {
     fn look(&mut self, frame: &[u8], words: &[u8]) {
         self.with_words += u64::from(frame.windows(words.len()).any(|part| part == words));
         let Some(payload) = frame.get(BEFORE_PAYLOAD..) else { return };

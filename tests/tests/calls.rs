@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
-use kumi_tests::command::{Finished, Running, run};
+use kumi_tests::command::{FinishedCommand, RunningCommand, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +34,7 @@ fn folder() -> tempfile::TempDir {
 
 /// Runs `kumi` there.
 #[track_caller]
-fn kumi(arguments: &[&str], folder: &Path) -> Finished {
+fn kumi(arguments: &[&str], folder: &Path) -> FinishedCommand {
     run(command(arguments, folder))
 }
 
@@ -46,19 +46,19 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
 
 /// A server, which does not outlive a test that fails.
 struct Server {
-    running: Running,
+    running: RunningCommand,
     address: String,
 }
 
 impl Server {
     fn start(folder: &Path, listen: &str) -> Server {
         let serve = ["call", "serve", "--listen", listen, "--library", "libdmmul.so", "dmmul.json"];
-        let running = Running::start(command(&serve, folder));
+        let running = RunningCommand::start(command(&serve, folder));
         Server::of(running, "serves 1 routine at ")
     }
 
     /// One that says so.
-    fn of(running: Running, what: &str) -> Server {
+    fn of(running: RunningCommand, what: &str) -> Server {
         let said = running.error_line();
         let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
         assert!(said.contains(what), "{said}");
@@ -108,8 +108,10 @@ fn a_server_is_asked_for_its_routines() {
 fn what_comes_with_kumi_is_served_by_name() {
     let folder = folder();
     let serve = ["call", "serve", "--listen", "127.0.0.1:0", "--shipped", "blas,lapack"];
-    let server =
-        Server::of(Running::start(command(&serve, folder.path())), "serves 140 routines at ");
+    let server = Server::of(
+        RunningCommand::start(command(&serve, folder.path())),
+        "serves 140 routines at ",
+    );
     let ask = ["call", "list", "gesv", "--server", &server.address];
     let said = kumi(&ask, folder.path()).ok().out;
     assert_eq!(said, "cgesv\ncgesvd\ndgesv\ndgesvd\nsgesv\nsgesvd\nzgesv\nzgesvd\n");

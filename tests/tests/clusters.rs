@@ -126,7 +126,7 @@ fn a_user_without_rights_has_a_cluster_on_loopback() {
 }
 
 /// Two jobs that share two nodes, from up to down, in one shell of which `limits` takes rights away.
-fn two_jobs_share_with(mut limits: Command) -> command::Finished {
+fn two_jobs_share_with(mut limits: Command) -> command::FinishedCommand {
     let script = r#"
         set -e
         trap '"$KUMI" cluster down' EXIT

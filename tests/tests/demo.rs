@@ -1,7 +1,7 @@
 //! `kumi demo`: its data, and that it cleans up after itself.
 #![forbid(unsafe_code)]
 
-use kumi_tests::command::{self, Running};
+use kumi_tests::command::{self, RunningCommand};
 use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn the_demonstration_verifies_and_writes_its_data() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().display().to_string();
     let args = ["--class", "S", "--nodes", "2", "--seconds", "0.3", "--json", &path];
-    let run = Running::start(demo(&args));
+    let run = RunningCommand::start(demo(&args));
     let pid = run.pid();
     let done = run.finish().ok();
     for name in ["EP.S", "CG.S", "IS.S"] {
@@ -49,7 +49,7 @@ fn the_demonstration_verifies_and_writes_its_data() {
 
 #[test]
 fn an_interrupted_demonstration_leaves_nothing() {
-    let run = Running::start(demo(&["--class", "S", "--nodes", "2"]));
+    let run = RunningCommand::start(demo(&["--class", "S", "--nodes", "2"]));
     let pid = run.pid();
     command::wait_for("daemons", || {
         (machine::processes(&format!("/demo-{pid}")).len() >= 3).then_some(())

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::wire::{Capture, Seen};
+use kumi_tests::wire::{Capture, CapturedTraffic};
 use kumi_tests::{binaries, machine};
 
 /// What `kumi-bench-pingpong` writes, and nothing else has on this wire.
@@ -17,7 +17,7 @@ fn possible(test: &str) -> bool {
 }
 
 /// Two ranks on two nodes put words into each other's windows, as a job of this name.
-fn listen(cluster: &TestCluster, name: &str, options: &[&str]) -> Seen {
+fn listen(cluster: &TestCluster, name: &str, options: &[&str]) -> CapturedTraffic {
     let capture = Capture::start(cluster, &WORDS);
     let path = binaries::path("kumi-bench-pingpong").display().to_string();
     let mut args = vec!["run", "-n", "2", "--nodes", "2", "--name", name];

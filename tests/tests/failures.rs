@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{self, Running};
+use kumi_tests::command::{self, RunningCommand};
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// A job that says its process numbers and then waits to be ended.
 struct Job<'c> {
     cluster: &'c TestCluster,
-    run: Running,
+    run: RunningCommand,
     record: Value,
     ranks: Vec<u32>,
 }

@@ -3,11 +3,11 @@
 
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{Running, wait_for};
+use kumi_tests::command::{RunningCommand, wait_for};
 use serde_json::Value;
 
 /// A job of this name with a rank on each of two nodes.
-fn start(cluster: &TestCluster, name: &str, program: &[&str]) -> Running {
+fn start(cluster: &TestCluster, name: &str, program: &[&str]) -> RunningCommand {
     let args = ["run", "-n", "2", "--nodes", "2", "--name", name];
     cluster.start(&[&args[..], program].concat())
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{self, Running};
+use kumi_tests::command::{self, RunningCommand};
 use kumi_tests::faults::{lose, lost, on_node, possible, refuse, refused};
 use kumi_tests::{binaries, machine};
 
@@ -54,7 +54,7 @@ fn loss_while_jobs_are_switched() {
     }
     let path = binaries::path("is").display().to_string();
     let args = ["run", "-n", "2", "--nodes", "2", &path, "--class", "S"];
-    let jobs: Vec<Running> = (0..3).map(|_| cluster.start(&args)).collect();
+    let jobs: Vec<RunningCommand> = (0..3).map(|_| cluster.start(&args)).collect();
     for job in jobs {
         job.finish().ok();
     }

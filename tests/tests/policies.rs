@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{Running, run, wait_for};
+use kumi_tests::command::{RunningCommand, run, wait_for};
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// A job of this name that sleeps, with one rank on each of so many nodes.
-fn sleeper(cluster: &TestCluster, name: &str, nodes: &str) -> Running {
+fn sleeper(cluster: &TestCluster, name: &str, nodes: &str) -> RunningCommand {
     cluster.start(&["run", "-n", nodes, "--nodes", nodes, "--name", name, "sleep", "600"])
 }
 

@@ -3,7 +3,7 @@
 
 use kumi_tests::binaries::repository;
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::Finished;
+use kumi_tests::command::FinishedCommand;
 use kumi_tests::machine;
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ fn an_interpreter_that_was_named_and_is_missing_is_no_reason_to_skip() {
 
 /// Runs a program of the repository on 2 nodes with 2 ranks each.
 #[track_caller]
-fn run(cluster: &TestCluster, python: &str, program: &str, arguments: &[&str]) -> Finished {
+fn run(cluster: &TestCluster, python: &str, program: &str, arguments: &[&str]) -> FinishedCommand {
     let program = repository().join(program).display().to_string();
     let mut args = vec!["run", "-n", "4", "--nodes", "2", python, &program];
     args.extend(arguments);

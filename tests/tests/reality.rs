@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{self, Running, wait_for};
+use kumi_tests::command::{self, RunningCommand, wait_for};
 use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn interrupted_it_leaves_nothing() {
     let turn = TestCluster::prepare();
     let mut command = reality(&["--nodes", "2", "--units", "5000", "--peak", "8"]);
     command.env("TMPDIR", turn.state());
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     let name = format!("b{}-0", running.pid());
     let daemons = || machine::processes(&format!("/{name}"));
     wait_for("ranks", || machine::processes("kumi-bench-turns").pop());

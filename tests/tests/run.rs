@@ -3,7 +3,7 @@
 
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::Running;
+use kumi_tests::command::RunningCommand;
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
 
@@ -215,7 +215,7 @@ fn the_handlers_scheduling_is_the_jobs_own_or_the_clusters() {
 fn a_job_outlives_the_command_that_started_it() {
     let cluster = TestCluster::up(2);
     let args = ["run", "-n", "2", "--name", "orphan", "sh", "-c", WAITS];
-    let job: Running = cluster.start(&args);
+    let job: RunningCommand = cluster.start(&args);
     let record = cluster.wait_state("orphan", "running");
     let ranks = cluster.wait_lines(&record, 2);
     machine::signal(job.pid(), Signal::SIGKILL);
@@ -233,7 +233,7 @@ fn a_job_outlives_the_command_that_started_it() {
 #[test]
 fn jobs_wait_their_turn_and_all_run() {
     let cluster = TestCluster::up(2);
-    let jobs: Vec<Running> = (0..6)
+    let jobs: Vec<RunningCommand> = (0..6)
         .map(|number| cluster.start(&["run", "-n", "2", "echo", &number.to_string()]))
         .collect();
     for (number, job) in jobs.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use kumi_sim::generate::{Mix, Poisson, Service, Sizes};
+use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::{Instant, Monitor, Options, Report, Workload, engine, policies, swf};
 use std::path::PathBuf;
 
@@ -31,7 +31,8 @@ fn workload(args: &Args) -> Result<Workload, Box<dyn std::error::Error>> {
         return Ok(swf::read(path, true)?);
     }
     let service = Service::Exponential { mean: 1000.0 };
-    let mix = Mix { procs: args.procs, sizes: Sizes::Uniform, largest: None, service, seed: 1 };
+    let mix =
+        WorkloadMix { procs: args.procs, sizes: Sizes::Uniform, largest: None, service, seed: 1 };
     let (load, units) = (args.load, args.units);
     Ok(Poisson { mix, load, arrivals: units, units: Some(units) }.workload()?)
 }

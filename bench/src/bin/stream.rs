@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use kumi_bench::record::median;
-use kumi_mem::{After, Context, Window};
+use kumi_mem::{Context, OnPlacement, Window};
 
 /// Batches before those that count.
 const WARM_UP: u32 = 3;
@@ -77,7 +77,7 @@ fn one_window(
     let offset = |put| (put % args.places) as usize * args.size;
     let last = args.window - 1;
     let from = |put, notify| {
-        window.put_from(0..args.size, 1, offset(put), After { notify, completion: None })
+        window.put_from(0..args.size, 1, offset(put), OnPlacement { notify, completion: None })
     };
     for put in 0..last {
         if args.from_window {

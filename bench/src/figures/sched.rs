@@ -6,7 +6,7 @@ use crate::cluster;
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, Mode, NodeId, Policy, Request};
-use kumi_sim::generate::{Mix, Poisson, Service, Sizes};
+use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::{SECOND, SimError, Workload};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn timetable(most: u32, runs: usize) -> Record {
 fn year() -> Result<Workload, SimError> {
     let (procs, arrivals, mean) = TRACE;
     let service = Service::Exponential { mean };
-    let mix = Mix { procs, sizes: Sizes::Uniform, largest: None, service, seed: 1 };
+    let mix = WorkloadMix { procs, sizes: Sizes::Uniform, largest: None, service, seed: 1 };
     Poisson { mix, load: TRACE_LOAD, arrivals, units: None }.workload()
 }
 

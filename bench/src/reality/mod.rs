@@ -18,7 +18,7 @@ use crate::error::BenchError;
 use columns::{Column, Costs, Machine};
 use drive::{Ran, Ranks};
 use kumi_sched::Sharing;
-use kumi_sim::generate::{Gradient, Mix, Service, Sizes};
+use kumi_sim::generate::{Gradient, Service, Sizes, WorkloadMix};
 use kumi_sim::{Job, Options, SECOND, SimError, policies};
 use machine::{Switching, busy_times};
 use serde::Serialize;
@@ -60,7 +60,7 @@ impl Plan {
         let service = Service::Uniform { low: 1, high: MOST_UNITS };
         let largest = self.nodes.checked_ilog2().map(|power| 1 << power);
         let (procs, seed) = (self.nodes, self.seed);
-        let mix = Mix { procs, sizes: Sizes::Uniform, largest, service, seed };
+        let mix = WorkloadMix { procs, sizes: Sizes::Uniform, largest, service, seed };
         let gradient = Gradient { mix, load: self.peak, arrivals: self.units, units: None };
         let workload = gradient.workload()?;
         workload.check(self.nodes)?;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use kumi_mem::{Error, Op, Scalar, Source, Tag, share_memory};
+use kumi_mem::{Error, Op, Scalar, Source, Tag, any_overlap};
 
 use crate::code::{Code, Failure};
 
@@ -72,7 +72,7 @@ pub fn disjoint(
     b: *const c_void,
     b_bytes: usize,
 ) -> Result<(), Failure> {
-    if share_memory(&mut [(a.addr(), a_bytes), (b.addr(), b_bytes)]) {
+    if any_overlap(&mut [(a.addr(), a_bytes), (b.addr(), b_bytes)]) {
         return Err(Failure::new(
             Code::Length,
             "the buffer that is sent and the one that is received into overlap",
@@ -137,13 +137,13 @@ pub fn operation(number: c_int) -> Result<Op, Failure> {
 }
 
 /// Work that is the same for every element type.
-pub trait Typed {
+pub trait TypedOperation {
     /// Does it for elements of type `T`.
     fn run<T: Scalar>(self) -> Result<(), Failure>;
 }
 
 /// Does `work` for a `kumi_type`.
-pub fn dispatch(kind: c_int, work: impl Typed) -> Result<(), Failure> {
+pub fn dispatch(kind: c_int, work: impl TypedOperation) -> Result<(), Failure> {
     match kind {
         1 => work.run::<u8>(),
         2 => work.run::<i8>(),

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use crate::args::{rank, store};
 use crate::code::Failure;
 use crate::state::with;
-use crate::window::{KumiWindow, Reached, find};
+use crate::window::{KumiWindow, WindowRef, find};
 
 /// Does `operation` on a window and stores what was there.
 ///
@@ -15,7 +15,7 @@ unsafe fn atomic<T>(
     window: *mut KumiWindow,
     to: c_int,
     old: *mut T,
-    operation: impl FnOnce(Reached<'_>, u32) -> Result<T, kumi_mem::Error>,
+    operation: impl FnOnce(WindowRef<'_>, u32) -> Result<T, kumi_mem::Error>,
 ) -> c_int {
     with(|state| {
         let window = find(state, window)?;

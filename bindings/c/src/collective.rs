@@ -1,11 +1,11 @@
-//! Collective operations. Each is a small piece of [`Typed`] work, so that the
+//! Collective operations. Each is a small piece of [`TypedOperation`] work, so that the
 //! element type, known only at run time, is settled in one place.
 
 use std::ffi::{c_int, c_void};
 
 use kumi_mem::{Context, Op, Scalar};
 
-use crate::args::{Typed, disjoint, dispatch, input, operation, output, rank};
+use crate::args::{TypedOperation, disjoint, dispatch, input, operation, output, rank};
 use crate::code::{Code, Failure};
 use crate::state::with;
 
@@ -39,7 +39,7 @@ struct Broadcast<'c> {
     count: usize,
 }
 
-impl Typed for Broadcast<'_> {
+impl TypedOperation for Broadcast<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         // SAFETY: the caller of `kumi_broadcast` promises `count` elements.
         let data = unsafe { output(self.data.cast::<T>(), self.count, "data") }?;
@@ -77,7 +77,7 @@ struct Reduce<'c> {
     op: Op,
 }
 
-impl Typed for Reduce<'_> {
+impl TypedOperation for Reduce<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         // The runtime reduces in place, and `send` and `recv` may be one
         // array: reduce a copy.
@@ -171,7 +171,7 @@ struct Gather<'c> {
     count: usize,
 }
 
-impl Typed for Gather<'_> {
+impl TypedOperation for Gather<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         let all = if self.root == self.context.rank() {
             times_ranks(self.context, self.count)?
@@ -214,7 +214,7 @@ struct AllToAll<'c> {
     count: usize,
 }
 
-impl Typed for AllToAll<'_> {
+impl TypedOperation for AllToAll<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         let all = times_ranks(self.context, self.count)?;
         let bytes = all.saturating_mul(size_of::<T>());
@@ -252,7 +252,7 @@ struct AllToAllV<'c> {
     recv_counts: &'c [usize],
 }
 
-impl Typed for AllToAllV<'_> {
+impl TypedOperation for AllToAllV<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         let (out, back) = (total(self.send_counts)?, total(self.recv_counts)?);
         let bytes = |count: usize| count.saturating_mul(size_of::<T>());

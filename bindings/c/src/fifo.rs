@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use kumi_mem::{Fifo, Popped, Signal, Window};
+use kumi_mem::{Fifo, FifoRecord, Signal, Window};
 
 use crate::args::{output, required, store};
 use crate::code::{Code, Failure};
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn kumi_fifo_try_append(
 ///
 /// # Safety
 /// `length` and `source` are null or point to memory for their types.
-unsafe fn tell(popped: Popped, length: *mut usize, source: *mut c_int) -> Result<(), Failure> {
+unsafe fn tell(popped: FifoRecord, length: *mut usize, source: *mut c_int) -> Result<(), Failure> {
     // SAFETY: promised by the caller.
     unsafe {
         store(length, popped.len)?;
@@ -209,13 +209,13 @@ pub unsafe extern "C" fn kumi_fifo_try_pop(
 }
 
 /// What a handler of the program is called with beside the signal.
-struct Argument(*mut c_void);
+struct HandlerArgument(*mut c_void);
 
 // SAFETY: the pointer is only handed back to the program, which said that its handler can be called
 // from another thread with it.
-unsafe impl Send for Argument {}
+unsafe impl Send for HandlerArgument {}
 
-impl Argument {
+impl HandlerArgument {
     fn pointer(&self) -> *mut c_void {
         self.0
     }
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn kumi_signal_handle(
     with(|state| {
         let window = find_window(state, window)?;
         let handler = handler.ok_or_else(|| Failure::new(Code::Null, "handler is NULL"))?;
-        let argument = Argument(argument);
+        let argument = HandlerArgument(argument);
         let call = move |signal: Signal<'_>| {
             let from = c_int::try_from(signal.from).unwrap_or(c_int::MAX);
             let (data, length) = (signal.data.as_ptr().cast(), signal.data.len());

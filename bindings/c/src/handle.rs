@@ -13,7 +13,7 @@ const _: () = assert!(usize::BITS == 64, "numbers of fewer bits would be used up
 
 /// The things of one kind that were handed out and not yet freed; those left are freed with the
 /// table. A handle from C is a number, not an address: nothing is followed that is not found here.
-pub struct Handles<T> {
+pub struct HandleTable<T> {
     slots: RefCell<Slots<T>>,
     /// What an unknown handle is reported as.
     unknown: Code,
@@ -36,7 +36,7 @@ fn fresh() -> Option<usize> {
     last.ok().and_then(next)
 }
 
-impl<T> Handles<T> {
+impl<T> HandleTable<T> {
     pub fn new(unknown: Code) -> Self {
         let slots = Slots { all: Vec::new(), free: Vec::new() };
         Self { slots: RefCell::new(slots), unknown }
@@ -78,7 +78,7 @@ impl<T> Handles<T> {
     /// Frees a thing; null is none.
     ///
     /// # Safety
-    /// What [`Handles::find`] gave for the handle is not used any more.
+    /// What [`HandleTable::find`] gave for the handle is not used any more.
     pub unsafe fn free(&self, handle: *mut T) -> Result<(), Failure> {
         if handle.is_null() {
             return Ok(());
@@ -94,7 +94,7 @@ impl<T> Handles<T> {
     /// Frees all that `goes` chooses.
     ///
     /// # Safety
-    /// What [`Handles::find`] gave for these is not used any more.
+    /// What [`HandleTable::find`] gave for these is not used any more.
     pub unsafe fn free_those(&self, goes: impl Fn(&T) -> bool) {
         // SAFETY: what has a handle came from `Box::into_raw` and was not freed.
         let goes = |slot: &Slot<T>| slot.0 != 0 && goes(unsafe { &*slot.1 });
@@ -136,7 +136,7 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Drop for Handles<T> {
+impl<T> Drop for HandleTable<T> {
     fn drop(&mut self) {
         // SAFETY: references to what is behind a handle borrow the table.
         unsafe { self.free_those(|_| true) };
@@ -155,7 +155,7 @@ mod tests {
         let held = Rc::new(());
         // Tables of one job after another.
         for _ in 0..2 {
-            let handles = Handles::new(Code::Window);
+            let handles = HandleTable::new(Code::Window);
             let first = handles.give((1, Rc::clone(&held))).unwrap();
             for turn in 0..50 {
                 let handle = handles.give((turn, Rc::clone(&held))).unwrap();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn those_that_go_go_and_the_others_stay() {
-        let handles = Handles::new(Code::Fifo);
+        let handles = HandleTable::new(Code::Fifo);
         let given: Vec<_> = (0..9).map(|number| handles.give(number).unwrap()).collect();
         // SAFETY: nothing of them is used.
         unsafe { handles.free_those(|number| number % 2 == 0) };
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_full_table_is_known_before() {
-        let handles = Handles::new(Code::Window);
+        let handles = HandleTable::new(Code::Window);
         let mut last = ptr::null_mut();
         for _ in 0..1 << PLACE {
             handles.room().unwrap();

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use kumi_mem::{Piece, share_memory};
+use kumi_mem::{Piece, any_overlap};
 
 use crate::args::{input, output, rank};
 use crate::code::{Code, Failure};
@@ -34,7 +34,7 @@ fn bytes(pieces: &[Piece]) -> Result<usize, Failure> {
 /// Buffers that are written to must not have bytes in common.
 fn check_apart(buffers: &[KumiBuffer]) -> Result<(), Failure> {
     let range = |buffer: &KumiBuffer| (buffer.data.addr(), buffer.length);
-    if share_memory(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
+    if any_overlap(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
         return Err(Failure::new(Code::Length, "two of the buffers to be written to overlap"));
     }
     Ok(())

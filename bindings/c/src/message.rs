@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use kumi_mem::{Error, Received};
+use kumi_mem::{Error, MessageStatus};
 
 use crate::args::{disjoint, input, output, rank, required, source, store, tag, tag_pattern};
 use crate::code::Failure;
@@ -20,8 +20,8 @@ pub struct KumiStatus {
     pub length: usize,
 }
 
-impl From<Received> for KumiStatus {
-    fn from(received: Received) -> Self {
+impl From<MessageStatus> for KumiStatus {
+    fn from(received: MessageStatus) -> Self {
         KumiStatus {
             source: c_int::try_from(received.from).unwrap_or(c_int::MAX),
             tag: received.tag,
@@ -35,7 +35,7 @@ impl From<Received> for KumiStatus {
 /// # Safety
 /// `status` is null or points to memory for a status.
 unsafe fn finish(
-    outcome: Result<Received, Error>,
+    outcome: Result<MessageStatus, Error>,
     from: c_int,
     tag: c_int,
     status: *mut KumiStatus,

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use crate::args::{input, output, rank};
 use crate::code::Failure;
 use crate::state::with;
-use crate::window::{KumiWindow, Reached, find};
+use crate::window::{KumiWindow, WindowRef, find};
 
 /// Runs `body` with a window, ranks and bytes that C passes.
 ///
@@ -15,7 +15,7 @@ unsafe fn with_ranks(
     window: *mut KumiWindow,
     (ranks, count): (*const c_int, usize),
     (data, length): (*const c_void, usize),
-    body: impl FnOnce(Reached<'_>, &[u32], &[u8]) -> Result<(), Failure>,
+    body: impl FnOnce(WindowRef<'_>, &[u32], &[u8]) -> Result<(), Failure>,
 ) -> c_int {
     with(|state| {
         let window = find(state, window)?;

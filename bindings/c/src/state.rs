@@ -16,7 +16,7 @@ use kumi_mem::Context;
 
 use crate::code::{Code, Failure, report};
 use crate::fifo::KumiFifo;
-use crate::handle::Handles;
+use crate::handle::HandleTable;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
@@ -26,11 +26,11 @@ pub struct State {
     /// as long as the state lives; [`finalise`] takes it back.
     pub context: &'static Context,
     /// FIFOs. They borrow their windows, so they stand, and are dropped, before those.
-    pub fifos: Handles<KumiFifo>,
+    pub fifos: HandleTable<KumiFifo>,
     /// Windows.
-    pub windows: Handles<KumiWindow>,
+    pub windows: HandleTable<KumiWindow>,
     /// Completions.
-    pub completions: Handles<KumiCompletion>,
+    pub completions: HandleTable<KumiCompletion>,
 }
 
 /// Some thread holds a state.
@@ -140,9 +140,9 @@ pub fn initialise() -> Result<(), Failure> {
     };
     let state = Box::new(State {
         context: Box::leak(Box::new(context)),
-        fifos: Handles::new(Code::Fifo),
-        windows: Handles::new(Code::Window),
-        completions: Handles::new(Code::Completion),
+        fifos: HandleTable::new(Code::Fifo),
+        windows: HandleTable::new(Code::Window),
+        completions: HandleTable::new(Code::Completion),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())

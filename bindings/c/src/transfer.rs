@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use kumi_mem::{After, Completion, Strided};
+use kumi_mem::{Completion, OnPlacement, Strided};
 
 use crate::args::{input, output, rank, required, store};
 use crate::code::{Code, Failure};
@@ -25,7 +25,7 @@ pub(crate) fn after(
     state: &State,
     notify: c_int,
     handle: *mut KumiCompletion,
-) -> Result<After<'_>, Failure> {
+) -> Result<OnPlacement<'_>, Failure> {
     let notify = match c_uint::try_from(notify) {
         Ok(notify) => Some(notify),
         Err(_) if notify == -1 => None,
@@ -35,7 +35,7 @@ pub(crate) fn after(
         }
     };
     let completion = if handle.is_null() { None } else { Some(completion(state, handle)?) };
-    Ok(After { notify, completion })
+    Ok(OnPlacement { notify, completion })
 }
 
 /// Bytes of all blocks.

@@ -15,10 +15,10 @@ pub struct KumiWindow {
 }
 
 /// A window that lives at least as long as the call.
-pub(crate) type Reached<'s> = &'s Window<'static>;
+pub(crate) type WindowRef<'s> = &'s Window<'static>;
 
 /// The window behind a handle, if it is one that was given out.
-pub(crate) fn find(state: &State, handle: *mut KumiWindow) -> Result<Reached<'_>, Failure> {
+pub(crate) fn find(state: &State, handle: *mut KumiWindow) -> Result<WindowRef<'_>, Failure> {
     Ok(&state.windows.find(handle)?.window)
 }
 
@@ -31,7 +31,7 @@ pub(crate) unsafe fn with_bytes(
     to: c_int,
     data: *const c_void,
     length: usize,
-    body: impl FnOnce(Reached<'_>, u32, &[u8]) -> Result<(), Failure>,
+    body: impl FnOnce(WindowRef<'_>, u32, &[u8]) -> Result<(), Failure>,
 ) -> c_int {
     with(|state| {
         let window = find(state, window)?;

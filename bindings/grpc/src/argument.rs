@@ -3,13 +3,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
-use kumi_call::{Arg, Array, ArrayMut, Lent, LentMut, Outcome, Shape};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_call::{Arg, Array, ArrayMut, LentBytes, LentBytesMut, Outcome, Shape};
+use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
 use crate::passing;
-use crate::typed::{GrpcArgument, Take, What};
+use crate::typed::{ArgumentKind, GrpcArgument, TextReceiver};
 
 /// A text of the program.
 ///
@@ -26,7 +26,7 @@ pub unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Fa
 
 /// What a program passes for a parameter. Addresses are good as long as the call is under way.
 #[derive(Clone, Copy)]
-pub enum Given<'a> {
+pub enum PassedValue<'a> {
     /// A number by value.
     Number(Scalar),
     /// The address of what the description says.
@@ -36,24 +36,24 @@ pub enum Given<'a> {
 }
 
 /// Where something goes that comes back beside the arrays.
-pub struct Back {
+pub struct ReturnedValue {
     parameter: usize,
     name: String,
-    place: Place,
+    place: Destination,
 }
 
-enum Place {
+enum Destination {
     Number(Element, *mut c_void),
     /// A text with a zero at its end, in so many bytes.
     Text(*mut c_void, usize),
     /// A text with blanks behind it.
     Blanks(*mut c_void, usize),
     /// The program takes it.
-    Taken(*mut c_void, Take),
+    Taken(*mut c_void, TextReceiver),
 }
 
 // SAFETY: the program has lent the places to the call, from whichever thread it is waited for.
-unsafe impl Send for Back {}
+unsafe impl Send for ReturnedValue {}
 
 /// Parameters for which a program passes something: all but work arrays.
 pub fn is_passed(param: &Param) -> bool {
@@ -65,7 +65,7 @@ pub struct Arguments {
     /// Arguments.
     pub args: Vec<Arg<'static>>,
     /// Scalars and texts that come back.
-    pub back: Vec<Back>,
+    pub back: Vec<ReturnedValue>,
     /// Whether there are functions of the program among them, which whoever waits calls.
     pub functions: bool,
 }
@@ -80,7 +80,7 @@ pub struct Arguments {
 /// writes what is sent or uses what comes back until then.
 pub unsafe fn arguments(
     interface: &Interface,
-    given: &[Given<'_>],
+    given: &[PassedValue<'_>],
     order: Option<Order>,
 ) -> Result<Arguments, Failure> {
     let passed: Vec<usize> =
@@ -88,7 +88,7 @@ pub unsafe fn arguments(
     if passed.len() != given.len() {
         return Err(count(interface, &passed, given.len()));
     }
-    let mut reader = Reader {
+    let mut reader = ArgumentReader {
         interface,
         order,
         scalars: vec![None; interface.params.len()],
@@ -116,7 +116,7 @@ fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
     Failure::argument(format!("`{routine}` takes {count} arguments ({names}), {given} were given"))
 }
 
-struct Reader<'a> {
+struct ArgumentReader<'a> {
     interface: &'a Interface,
     order: Option<Order>,
     scalars: Vec<Option<Scalar>>,
@@ -125,7 +125,7 @@ struct Reader<'a> {
     plan: Option<Plan>,
 }
 
-impl Reader<'_> {
+impl ArgumentReader<'_> {
     fn param(&self, index: usize) -> &Param {
         &self.interface.params[index]
     }
@@ -139,18 +139,20 @@ impl Reader<'_> {
     ///
     /// # Safety
     /// As [`arguments`] says.
-    unsafe fn value(&mut self, index: usize, given: Given<'_>) -> Result<(), Failure> {
+    unsafe fn value(&mut self, index: usize, given: PassedValue<'_>) -> Result<(), Failure> {
         let param = self.param(index);
         if !param.mode.is_sent() {
             return Ok(());
         }
         if let Some(element) = param.scalar() {
             self.scalars[index] = match given {
-                Given::Number(scalar) => Some(scalar),
+                PassedValue::Number(scalar) => Some(scalar),
                 // SAFETY: as the caller promises.
-                Given::Address(address) => Some(unsafe { self.load(index, element, address) }?),
+                PassedValue::Address(address) => {
+                    Some(unsafe { self.load(index, element, address) }?)
+                }
                 // SAFETY: as the caller promises.
-                Given::Typed(typed) => unsafe { self.typed_number(index, typed) }?,
+                PassedValue::Typed(typed) => unsafe { self.typed_number(index, typed) }?,
             };
         } else if param.ty == Type::String {
             // SAFETY: as the caller promises.
@@ -183,8 +185,8 @@ impl Reader<'_> {
         typed: &GrpcArgument,
     ) -> Result<Option<Scalar>, Failure> {
         match (typed.what(), typed.element()) {
-            (Some(What::Default), _) => Ok(None),
-            (Some(What::Number), Some(element)) => {
+            (Some(ArgumentKind::Default), _) => Ok(None),
+            (Some(ArgumentKind::Number), Some(element)) => {
                 // SAFETY: as the caller promises.
                 unsafe { self.load(index, element, typed.data) }.map(Some)
             }
@@ -194,18 +196,24 @@ impl Reader<'_> {
 
     /// # Safety
     /// As [`arguments`] says.
-    unsafe fn text(&self, index: usize, given: Given<'_>) -> Result<Option<String>, Failure> {
+    unsafe fn text(&self, index: usize, given: PassedValue<'_>) -> Result<Option<String>, Failure> {
         let bytes = match given {
-            Given::Number(_) => return Err(self.wrong(index, "is a text, a number was given")),
-            Given::Address(address) => {
+            PassedValue::Number(_) => {
+                return Err(self.wrong(index, "is a text, a number was given"));
+            }
+            PassedValue::Address(address) => {
                 // SAFETY: as the caller promises.
                 let text = unsafe { text(address.cast_const().cast(), &self.param(index).name) };
                 return text.map(|text| Some(text.to_owned()));
             }
-            Given::Typed(typed) => match typed.what() {
-                Some(What::Default) => return Ok(None),
-                Some(What::Text | What::Blanks) if typed.data.is_null() && typed.count == 0 => &[],
-                Some(What::Text | What::Blanks) if !typed.data.is_null() => {
+            PassedValue::Typed(typed) => match typed.what() {
+                Some(ArgumentKind::Default) => return Ok(None),
+                Some(ArgumentKind::Text | ArgumentKind::Blanks)
+                    if typed.data.is_null() && typed.count == 0 =>
+                {
+                    &[]
+                }
+                Some(ArgumentKind::Text | ArgumentKind::Blanks) if !typed.data.is_null() => {
                     // SAFETY: as the caller promises.
                     unsafe { slice::from_raw_parts(typed.data.cast::<u8>(), size(typed.count)) }
                 }
@@ -214,8 +222,8 @@ impl Reader<'_> {
         };
         let mut text = str::from_utf8(bytes)
             .map_err(|_| self.wrong(index, "is a text that is not in UTF-8"))?;
-        if let Given::Typed(typed) = given
-            && typed.what() == Some(What::Blanks)
+        if let PassedValue::Typed(typed) = given
+            && typed.what() == Some(ArgumentKind::Blanks)
         {
             text = text.trim_end_matches(' ');
         }
@@ -229,7 +237,7 @@ impl Reader<'_> {
     unsafe fn argument(
         &mut self,
         index: usize,
-        given: Given<'_>,
+        given: PassedValue<'_>,
         into: &mut Arguments,
     ) -> Result<(), Failure> {
         let param = self.param(index);
@@ -255,7 +263,7 @@ impl Reader<'_> {
                 if is_text { self.text_place(index, given) } else { self.place(index, given) };
             if let Some(place) = place? {
                 let name = self.param(index).name.clone();
-                into.back.push(Back { parameter: index, name, place });
+                into.back.push(ReturnedValue { parameter: index, name, place });
             }
         }
         if mode.is_sent() {
@@ -267,22 +275,22 @@ impl Reader<'_> {
     }
 
     /// Where a scalar goes; `None`: nowhere.
-    fn place(&self, index: usize, given: Given<'_>) -> Result<Option<Place>, Failure> {
+    fn place(&self, index: usize, given: PassedValue<'_>) -> Result<Option<Destination>, Failure> {
         let element = self.param(index).scalar();
         let element = element.ok_or_else(|| self.wrong(index, "is no scalar"))?;
         match given {
-            Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
-            Given::Address(address) if address.is_null() => Ok(None),
-            Given::Address(address) => Ok(Some(Place::Number(element, address))),
-            Given::Typed(typed) => match typed.what() {
-                Some(What::Default) => Ok(None),
-                Some(What::Number) if typed.writable() && !typed.data.is_null() => {
+            PassedValue::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
+            PassedValue::Address(address) if address.is_null() => Ok(None),
+            PassedValue::Address(address) => Ok(Some(Destination::Number(element, address))),
+            PassedValue::Typed(typed) => match typed.what() {
+                Some(ArgumentKind::Default) => Ok(None),
+                Some(ArgumentKind::Number) if typed.writable() && !typed.data.is_null() => {
                     if typed.element() != Some(element) {
                         let text =
                             format!("comes back as {element}, a place for another type was given");
                         return Err(self.wrong(index, &text));
                     }
-                    Ok(Some(Place::Number(element, typed.data)))
+                    Ok(Some(Destination::Number(element, typed.data)))
                 }
                 _ => Err(self.wrong(index, "comes back: a scalar that can be written is needed")),
             },
@@ -290,25 +298,32 @@ impl Reader<'_> {
     }
 
     /// Where a text goes; `None`: nowhere.
-    fn text_place(&mut self, index: usize, given: Given<'_>) -> Result<Option<Place>, Failure> {
+    fn text_place(
+        &mut self,
+        index: usize,
+        given: PassedValue<'_>,
+    ) -> Result<Option<Destination>, Failure> {
         match given {
-            Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
-            Given::Address(address) if address.is_null() => Ok(None),
-            Given::Address(address) => {
-                let Form::Text { capacity: Some(capacity) } = self.plan()?.arguments[index].form
+            PassedValue::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
+            PassedValue::Address(address) if address.is_null() => Ok(None),
+            PassedValue::Address(address) => {
+                let ArgumentForm::Text { capacity: Some(capacity) } =
+                    self.plan()?.arguments[index].form
                 else {
                     return Err(self.wrong(index, "is a text of no stated size"));
                 };
-                Ok(Some(Place::Text(address, size(capacity))))
+                Ok(Some(Destination::Text(address, size(capacity))))
             }
-            Given::Typed(typed) => match (typed.what(), typed.taker()) {
-                (Some(What::Default), _) => Ok(None),
-                (Some(What::Text), Some((take, taker))) => Ok(Some(Place::Taken(taker, take))),
-                (Some(What::Blanks), _) if typed.writable() => {
-                    Ok(Some(Place::Blanks(typed.data, size(typed.count))))
+            PassedValue::Typed(typed) => match (typed.what(), typed.taker()) {
+                (Some(ArgumentKind::Default), _) => Ok(None),
+                (Some(ArgumentKind::Text), Some((take, taker))) => {
+                    Ok(Some(Destination::Taken(taker, take)))
                 }
-                (Some(What::Text), _) if typed.writable() => {
-                    Ok(Some(Place::Text(typed.data, size(typed.count))))
+                (Some(ArgumentKind::Blanks), _) if typed.writable() => {
+                    Ok(Some(Destination::Blanks(typed.data, size(typed.count))))
+                }
+                (Some(ArgumentKind::Text), _) if typed.writable() => {
+                    Ok(Some(Destination::Text(typed.data, size(typed.count))))
                 }
                 _ => Err(self.wrong(index, "comes back: a text that can be written is needed")),
             },
@@ -329,14 +344,20 @@ impl Reader<'_> {
 
     /// # Safety
     /// As [`arguments`] says.
-    unsafe fn array(&mut self, index: usize, given: Given<'_>) -> Result<Arg<'static>, Failure> {
+    unsafe fn array(
+        &mut self,
+        index: usize,
+        given: PassedValue<'_>,
+    ) -> Result<Arg<'static>, Failure> {
         let mode = self.param(index).mode;
         let (data, bytes, shape, writable) = match given {
-            Given::Number(_) => return Err(self.wrong(index, "is an array, a number was given")),
-            Given::Address(address) => {
+            PassedValue::Number(_) => {
+                return Err(self.wrong(index, "is an array, a number was given"));
+            }
+            PassedValue::Address(address) => {
                 let order = self.order;
                 let argument = &self.plan()?.arguments[index];
-                let Form::Array(element, own) = argument.form else {
+                let ArgumentForm::Array(element, own) = argument.form else {
                     return Err(self.wrong(index, "is no array"));
                 };
                 let dims = argument.axes.iter().map(|axis| axis.size).collect();
@@ -344,8 +365,9 @@ impl Reader<'_> {
                 let bytes = size(argument.bytes);
                 (address, bytes, Shape { element, dims, order: order.unwrap_or(own) }, true)
             }
-            Given::Typed(typed) => {
-                let (Some(What::Array), Some(element)) = (typed.what(), typed.element()) else {
+            PassedValue::Typed(typed) => {
+                let (Some(ArgumentKind::Array), Some(element)) = (typed.what(), typed.element())
+                else {
                     return Err(self.wrong(index, "is an array, something else was given"));
                 };
                 let bytes = typed.count.checked_mul(element.size());
@@ -361,14 +383,14 @@ impl Reader<'_> {
         }
         if mode == Mode::In {
             // SAFETY: the caller promises that it is there and stays as it is; not null unless empty.
-            let lent = unsafe { Lent::new(data.cast_const().cast(), bytes) };
+            let lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
         if !writable {
             return Err(self.wrong(index, "comes back: an array that can be written is needed"));
         }
         // SAFETY: the caller promises that nobody else uses it; not null unless empty.
-        let lent = unsafe { LentMut::new(data.cast(), bytes) };
+        let lent = unsafe { LentBytesMut::new(data.cast(), bytes) };
         Ok(Arg::Out(ArrayMut::lent(lent, shape)))
     }
 }
@@ -378,13 +400,13 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-impl Back {
+impl ReturnedValue {
     /// Puts what came to its place.
     ///
     /// # Errors
     /// It does not fit there.
     pub fn put(&self, outcome: &Outcome) -> Result<(), Failure> {
-        if let Place::Number(..) = self.place {
+        if let Destination::Number(..) = self.place {
             return match outcome.scalar(self.parameter) {
                 Some(scalar) => self.put_number(scalar),
                 None => Ok(()),
@@ -398,7 +420,7 @@ impl Back {
     }
 
     fn put_number(&self, scalar: Scalar) -> Result<(), Failure> {
-        let Place::Number(element, address) = self.place else { return Ok(()) };
+        let Destination::Number(element, address) = self.place else { return Ok(()) };
         let mut bytes = Vec::with_capacity(16);
         if !scalar.encode(element, &mut bytes) {
             let text = format!("`{}` came back as {scalar}, which is no {element}", self.name);
@@ -411,16 +433,16 @@ impl Back {
 
     fn put_text(&self, text: &str) -> Result<(), Failure> {
         let (address, room, fill) = match self.place {
-            Place::Number(..) => return Ok(()),
-            Place::Taken(target, take) => {
+            Destination::Number(..) => return Ok(()),
+            Destination::Taken(target, take) => {
                 // SAFETY: the program gave the function for this target; the text is there while it runs.
                 unsafe { take(target, text.as_ptr().cast(), text.len()) };
                 return Ok(());
             }
             // Not even the zero has room.
-            Place::Text(_, 0) => return Ok(()),
-            Place::Text(address, room) => (address, room - 1, None),
-            Place::Blanks(address, room) => (address, room, Some(b' ')),
+            Destination::Text(_, 0) => return Ok(()),
+            Destination::Text(address, room) => (address, room - 1, None),
+            Destination::Blanks(address, room) => (address, room, Some(b' ')),
         };
         if text.len() > room {
             let text = format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumi_idl::Order;
 
 use crate::code::{Code, Failure, guard};
-use crate::handle::{GrpcFunctionHandle, Handle, Wanted, handle_at};
+use crate::handle::{GrpcFunctionHandle, Handle, HandleRequest, handle_at};
 use crate::runtime::current;
 
 /// `grpc_handle_attr_t_np`. The texts are the library's.
@@ -62,7 +62,7 @@ impl GrpcHandleAttributes {
     ///
     /// # Errors
     /// No routine is named, or a name is no UTF-8.
-    pub fn wanted(&self) -> Result<Wanted, Failure> {
+    pub fn wanted(&self) -> Result<HandleRequest, Failure> {
         let text = |pointer: *mut c_char| {
             // SAFETY: this library made it, by `set`.
             let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) });
@@ -70,7 +70,7 @@ impl GrpcHandleAttributes {
             text.map_err(|_| Failure::argument("an attribute is not in UTF-8"))
         };
         let none = || Failure::argument("the attributes name no routine");
-        Ok(Wanted {
+        Ok(HandleRequest {
             address: text(self.server)?,
             routine: text(self.routine)?.ok_or_else(none)?,
             order: match self.order {

@@ -4,35 +4,35 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallError, Known, Object, RemoteCall};
+use kumi_call::{CallError, KnownRoutine, Object, RemoteCall};
 
-use crate::argument::{Arguments, Given, arguments, text};
+use crate::argument::{Arguments, PassedValue, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
 use crate::code::{Code, Failure};
 use crate::handle::{GrpcFunctionHandle, Handle, handle_at};
 use crate::object::{GrpcObjectHandle, object_at};
 use crate::runtime::{Connection, Runtime, current};
-use crate::session::{Running, run};
+use crate::session::{RunningCall, run};
 
 /// A call of which the routine is known and the arguments are not.
-pub struct Prepared {
+pub struct PreparedCall {
     runtime: Arc<Runtime>,
     handle: Arc<Handle>,
     connection: Connection,
-    known: Arc<Known>,
+    known: Arc<KnownRoutine>,
     /// The object on which it runs, and the method's short name.
     object: Option<(Object, String)>,
 }
 
 /// What becomes of a call.
-pub enum Way {
+pub enum CallMode {
     /// Its end is waited for.
     Wait,
     /// It becomes a session, whose number goes here.
     Session(*mut c_int),
 }
 
-impl Prepared {
+impl PreparedCall {
     /// Looks up a handle, and the description of its routine.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Prepared {
     ///
     /// # Safety
     /// `handle` is null or can be read.
-    pub unsafe fn of(handle: *const GrpcFunctionHandle) -> Result<Prepared, Failure> {
+    pub unsafe fn of(handle: *const GrpcFunctionHandle) -> Result<PreparedCall, Failure> {
         let runtime = current()?;
         // SAFETY: as the caller promises.
         let handle = unsafe { handle_at(&runtime, handle) }?;
@@ -50,7 +50,7 @@ impl Prepared {
             Code::ServerNotFound => Failure::new(Code::CommunicationFailed, failure.detail),
             _ => failure,
         })?;
-        Ok(Prepared { runtime, handle, connection, known, object: None })
+        Ok(PreparedCall { runtime, handle, connection, known, object: None })
     }
 
     /// Looks up an object, and the description of a method of its class.
@@ -63,7 +63,7 @@ impl Prepared {
     pub unsafe fn of_method(
         handle: *const GrpcObjectHandle,
         method: *const c_char,
-    ) -> Result<Prepared, Failure> {
+    ) -> Result<PreparedCall, Failure> {
         let runtime = current()?;
         // SAFETY: as the caller promises.
         let made = unsafe { object_at(&runtime, handle) }?;
@@ -72,11 +72,11 @@ impl Prepared {
         let known = made.method(&runtime, method)?;
         let object = Some((made.object.clone(), method.to_owned()));
         let (handle, connection) = (Arc::clone(&made.handle), made.connection.clone());
-        Ok(Prepared { runtime, handle, connection, known, object })
+        Ok(PreparedCall { runtime, handle, connection, known, object })
     }
 
     /// The routine's description.
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &KnownRoutine {
         &self.known
     }
 
@@ -89,11 +89,11 @@ impl Prepared {
     /// The addresses are as [`arguments`] wants them; the place for the session is null or can be written.
     pub unsafe fn call(
         &self,
-        given: &[Given<'_>],
-        way: &Way,
+        given: &[PassedValue<'_>],
+        way: &CallMode,
         attributes: Option<&GrpcSessionAttributes>,
     ) -> Result<Code, Failure> {
-        if matches!(way, Way::Session(place) if place.is_null()) {
+        if matches!(way, CallMode::Session(place) if place.is_null()) {
             return Err(Failure::null("the place for the session"));
         }
         // SAFETY: as the caller promises.
@@ -102,8 +102,8 @@ impl Prepared {
         let priority = attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?;
         let running = self.begin(arguments, time, priority)?;
         match way {
-            Way::Wait => run(&self.runtime, &self.handle, running)?,
-            Way::Session(place) => {
+            CallMode::Wait => run(&self.runtime, &self.handle, running)?,
+            CallMode::Session(place) => {
                 let bytes = running.call.bytes();
                 let number = self.runtime.sessions.add(Arc::clone(&self.handle), bytes, running);
                 // SAFETY: checked not to be null, and writable as the caller promises.
@@ -118,7 +118,7 @@ impl Prepared {
         arguments: Arguments,
         time: Option<Duration>,
         priority: u8,
-    ) -> Result<Running, Failure> {
+    ) -> Result<RunningCall, Failure> {
         let begun = match &self.object {
             None => {
                 let client = self.connection.client.with_priority(priority)?;
@@ -141,6 +141,6 @@ impl Prepared {
         })?;
         let connection = self.connection.clone();
         let functions = arguments.functions;
-        Ok(Running { call, back: arguments.back, functions, connection })
+        Ok(RunningCall { call, back: arguments.back, functions, connection })
     }
 }

@@ -195,15 +195,15 @@ impl From<CallError> for Failure {
 }
 
 /// What a thread remembers.
-struct Last {
+struct ThreadError {
     code: Code,
     detail: Option<CString>,
     failed: VecDeque<c_int>,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> = const {
-        RefCell::new(Last { code: Code::NoError, detail: None, failed: VecDeque::new() })
+    static LAST: RefCell<ThreadError> = const {
+        RefCell::new(ThreadError { code: Code::NoError, detail: None, failed: VecDeque::new() })
     };
 }
 
@@ -226,7 +226,8 @@ pub fn last_code() -> Code {
 
 /// What exactly it was; valid until the thread's next failure.
 pub fn last_detail() -> *const c_char {
-    let text = |last: &RefCell<Last>| last.borrow().detail.as_ref().map(|detail| detail.as_ptr());
+    let text =
+        |last: &RefCell<ThreadError>| last.borrow().detail.as_ref().map(|detail| detail.as_ptr());
     LAST.try_with(text).ok().flatten().unwrap_or(c"".as_ptr())
 }
 

@@ -124,7 +124,7 @@ pub unsafe fn handle_at(
 }
 
 /// What a new handle should be.
-pub struct Wanted {
+pub struct HandleRequest {
     /// The server; `None`: the first that has the routine.
     pub address: Option<String>,
     /// The routine, or the class of an object.
@@ -135,7 +135,7 @@ pub struct Wanted {
     pub timeout: Option<Duration>,
 }
 
-impl Wanted {
+impl HandleRequest {
     /// The handle at a place of the program.
     pub fn handle(
         &self,
@@ -161,7 +161,7 @@ impl Wanted {
 /// None does.
 pub fn first<T>(
     runtime: &Runtime,
-    wanted: &Wanted,
+    wanted: &HandleRequest,
     ask: impl Fn(&str) -> Result<T, Failure>,
 ) -> Result<(String, T), Failure> {
     let mut failure: Option<Failure> = None;
@@ -189,7 +189,7 @@ pub fn first<T>(
 pub unsafe fn create(
     handles: *mut GrpcFunctionHandle,
     count: usize,
-    wanted: &Wanted,
+    wanted: &HandleRequest,
 ) -> Result<Code, Failure> {
     let runtime = current()?;
     if handles.is_null() {
@@ -214,7 +214,7 @@ pub unsafe fn wanted(
     server: *const c_char,
     routine: *const c_char,
     what: &str,
-) -> Result<Wanted, Failure> {
+) -> Result<HandleRequest, Failure> {
     // SAFETY: as the caller promises.
     let routine = unsafe { text(routine, what) }?.to_owned();
     let address = if server.is_null() {
@@ -223,7 +223,7 @@ pub unsafe fn wanted(
         // SAFETY: as above.
         Some(unsafe { text(server, "the server's name") }?.to_owned())
     };
-    Ok(Wanted { address, routine, order: None, timeout: None })
+    Ok(HandleRequest { address, routine, order: None, timeout: None })
 }
 
 /// What is missing where a name is NULL.

@@ -3,11 +3,11 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use kumi_call::{CallError, Known, Object};
+use kumi_call::{CallError, KnownRoutine, Object};
 
 use crate::attribute::{GrpcHandleAttributes, GrpcSessionAttributes, place};
 use crate::code::{Code, Failure, guard};
-use crate::handle::{Handle, Wanted, first, numbers, wanted, write_numbers};
+use crate::handle::{Handle, HandleRequest, first, numbers, wanted, write_numbers};
 use crate::runtime::{Connection, Runtime, current, lock};
 
 /// `grpc_object_handle_t_np`.
@@ -51,7 +51,11 @@ pub unsafe fn object_at(
 
 impl ObjectHandle {
     /// Makes one at the first server that does; `place` is where the program has it.
-    fn make(runtime: &Runtime, wanted: &Wanted, place: usize) -> Result<ObjectHandle, Failure> {
+    fn make(
+        runtime: &Runtime,
+        wanted: &HandleRequest,
+        place: usize,
+    ) -> Result<ObjectHandle, Failure> {
         let time = wanted.timeout.or(runtime.config.timeout);
         let (address, (connection, object)) = first(runtime, wanted, |address| {
             runtime.ask(address, |client| client.object_within(&wanted.routine, time, &|| false))
@@ -64,7 +68,7 @@ impl ObjectHandle {
     ///
     /// # Errors
     /// Its class has no such method, or it is certainly no more.
-    pub fn method(&self, runtime: &Runtime, method: &str) -> Result<Arc<Known>, Failure> {
+    pub fn method(&self, runtime: &Runtime, method: &str) -> Result<Arc<KnownRoutine>, Failure> {
         // What is known to be no more is sent nothing, so this is no call of which nobody knows whether it runs.
         if self.object.is_lost() {
             return Err(self.lost(runtime));
@@ -102,7 +106,7 @@ impl ObjectHandle {
 unsafe fn create(
     handles: *mut GrpcObjectHandle,
     count: usize,
-    wanted: &Wanted,
+    wanted: &HandleRequest,
 ) -> Result<Code, Failure> {
     let runtime = current()?;
     if handles.is_null() {

@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
 
-use kumi_call::{Arg, CFunction, Files};
+use kumi_call::{Arg, CFunction, FileArgument};
 use kumi_idl::{Element, Mode, Param, Type};
 
-use crate::argument::Given;
+use crate::argument::PassedValue;
 use crate::code::{Code, guard};
-use crate::typed::What;
+use crate::typed::ArgumentKind;
 
 /// `KUMI_GRPC_ADDRESS`.
 const ADDRESS: u64 = 64;
@@ -56,17 +56,17 @@ pub unsafe extern "C" fn grpc_callback_failed_np(why: *const c_char) -> c_int {
 ///
 /// # Safety
 /// An address is null or that of a text of C; what says itself what it is, is that.
-pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, String> {
+pub unsafe fn file(param: &Param, given: PassedValue<'_>) -> Result<Arg<'static>, String> {
     let path = match given {
-        Given::Number(_) => return Err("is a file: its path is needed".to_owned()),
-        Given::Address(address) if address.is_null() => return Err("is NULL".to_owned()),
-        Given::Address(address) => {
+        PassedValue::Number(_) => return Err("is a file: its path is needed".to_owned()),
+        PassedValue::Address(address) if address.is_null() => return Err("is NULL".to_owned()),
+        PassedValue::Address(address) => {
             // SAFETY: not null; the rest is promised by the caller.
             unsafe { CStr::from_ptr(address.cast_const().cast()) }.to_bytes()
         }
-        Given::Typed(typed) => {
+        PassedValue::Typed(typed) => {
             let bytes = match typed.what() {
-                Some(What::Text | What::Blanks) if !typed.data.is_null() => {
+                Some(ArgumentKind::Text | ArgumentKind::Blanks) if !typed.data.is_null() => {
                     let count = usize::try_from(typed.count).unwrap_or(0);
                     // SAFETY: as the caller promises.
                     unsafe { slice::from_raw_parts(typed.data.cast_const().cast::<u8>(), count) }
@@ -74,7 +74,7 @@ pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, Stri
                 _ => return Err("is a file: a text with its path is needed".to_owned()),
             };
             match typed.what() {
-                Some(What::Blanks) => bytes.trim_ascii_end(),
+                Some(ArgumentKind::Blanks) => bytes.trim_ascii_end(),
                 _ => bytes,
             }
         }
@@ -84,9 +84,9 @@ pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, Stri
     }
     let path = PathBuf::from(OsStr::from_bytes(path));
     Ok(Arg::File(match param.mode {
-        Mode::In => Files::from(path),
-        Mode::Out => Files::to(path),
-        _ => Files::both(path.clone(), path),
+        Mode::In => FileArgument::from(path),
+        Mode::Out => FileArgument::to(path),
+        _ => FileArgument::both(path.clone(), path),
     }))
 }
 
@@ -97,12 +97,12 @@ pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, Stri
 ///
 /// # Safety
 /// An address is null or that of a function as `inner` declares it, which may be called until the call is over.
-pub unsafe fn function(inner: &[Param], given: Given<'_>) -> Result<Arg<'static>, String> {
+pub unsafe fn function(inner: &[Param], given: PassedValue<'_>) -> Result<Arg<'static>, String> {
     let (address, context): (*mut c_void, _) = match given {
-        Given::Number(_) => return Err("is a function, a number was given".to_owned()),
-        Given::Address(address) => (address, None),
-        Given::Typed(typed) => match typed.what() {
-            Some(What::Function) => {
+        PassedValue::Number(_) => return Err("is a function, a number was given".to_owned()),
+        PassedValue::Address(address) => (address, None),
+        PassedValue::Typed(typed) => match typed.what() {
+            Some(ArgumentKind::Function) => {
                 // SAFETY: as the caller promises.
                 if let Some(types) = unsafe { typed.dims() } {
                     compare(inner, types)?;

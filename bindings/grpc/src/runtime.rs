@@ -129,7 +129,7 @@ impl Runtime {
         &self,
         address: &str,
         routine: &str,
-    ) -> Result<(Connection, Arc<kumi_call::Known>), Failure> {
+    ) -> Result<(Connection, Arc<kumi_call::KnownRoutine>), Failure> {
         self.ask(address, |client| client.interface(routine))
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{Bell, Bells, CallError, CallWatch, RemoteCall};
+use kumi_call::{CallError, CallWatch, RemoteCall, WakeEvent, WakeEvents};
 
-use crate::argument::Back;
+use crate::argument::ReturnedValue;
 use crate::code::{Code, Failure};
 use crate::handle::Handle;
 use crate::runtime::{Connection, Runtime, lock};
@@ -31,15 +31,15 @@ pub struct Session {
     begun: Instant,
     cancelled: AtomicBool,
     /// Who waits for it holds the lock.
-    running: Mutex<Option<Running>>,
-    ended: OnceLock<Ended>,
+    running: Mutex<Option<RunningCall>>,
+    ended: OnceLock<SessionOutcome>,
     /// Of threads that wait for several sessions.
-    bells: Bells,
+    wake_events: WakeEvents,
 }
 
 /// How a session ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct SessionOutcome {
     /// Whether it failed, and how.
     pub result: Result<(), Failure>,
     /// What it took.
@@ -58,18 +58,18 @@ pub struct Times {
 }
 
 /// A call that is under way.
-pub struct Running {
+pub struct RunningCall {
     /// The call.
     pub call: RemoteCall,
     /// Where scalars and texts go that come back.
-    pub back: Vec<Back>,
+    pub back: Vec<ReturnedValue>,
     /// Whether the routine may call functions of the program.
     pub functions: bool,
     /// Through which connection.
     pub connection: Connection,
 }
 
-impl Running {
+impl RunningCall {
     /// Waits for the end, or for so long; `None`: it is not over.
     fn wait(&mut self, slice: Option<Duration>) -> Option<Result<Times, Failure>> {
         let waited = match slice {
@@ -103,7 +103,7 @@ impl Running {
 ///
 /// # Errors
 /// How it failed.
-pub fn run(runtime: &Runtime, handle: &Handle, mut running: Running) -> Result<(), Failure> {
+pub fn run(runtime: &Runtime, handle: &Handle, mut running: RunningCall) -> Result<(), Failure> {
     let ended = running.wait(None).unwrap_or_else(|| Err(Code::OtherErrorCode.into()));
     settled(runtime, handle, &running.connection, ended).map(|_| ())
 }
@@ -125,13 +125,16 @@ fn settled(
 ///
 /// # Errors
 /// What the system says.
-pub fn wait_for_news(sessions: &[Arc<Session>], bell: &Arc<Bell>) -> Result<(), Failure> {
+pub fn wait_for_news(
+    sessions: &[Arc<Session>],
+    wake_event: &Arc<WakeEvent>,
+) -> Result<(), Failure> {
     // Functions of the program are not called with these locks: they may wait for other sessions.
     let held: Vec<_> =
         sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
     let calls: Vec<CallWatch> =
         held.iter().filter_map(|running| Some(running.as_ref()?.call.watch())).collect();
-    Ok(bell.wait(&calls, SLICE)?)
+    Ok(wake_event.wait(&calls, SLICE)?)
 }
 
 impl Session {
@@ -154,20 +157,25 @@ impl Session {
     }
 
     /// Waits for its end, or for so long.
-    fn step(&self, runtime: &Runtime, running: &mut Option<Running>, slice: Option<Duration>) {
+    fn step(&self, runtime: &Runtime, running: &mut Option<RunningCall>, slice: Option<Duration>) {
         if let Some(ended) = running.as_mut().and_then(|running| running.wait(slice)) {
             self.end(runtime, running, ended);
         }
     }
 
-    fn end(&self, runtime: &Runtime, running: &mut Option<Running>, ended: Result<Times, Failure>) {
+    fn end(
+        &self,
+        runtime: &Runtime,
+        running: &mut Option<RunningCall>,
+        ended: Result<Times, Failure>,
+    ) {
         // With this the call goes: nothing is written to its arrays any more, and the server is told if it runs.
         let Some(gone) = running.take() else { return };
         let ended = settled(runtime, &self.handle, &gone.connection, ended);
         drop(gone);
         let mut times = ended.as_ref().copied().unwrap_or_default();
         times.total = self.begun.elapsed();
-        let ended = Ended { result: ended.map(|_| ()), times };
+        let ended = SessionOutcome { result: ended.map(|_| ()), times };
         // Only who takes the call away comes here.
         let _first = self.ended.set(ended);
         self.ring();
@@ -198,22 +206,22 @@ impl Session {
     }
 
     fn ring(&self) {
-        self.bells.ring();
+        self.wake_events.ring();
     }
 
     /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
-    pub fn listen(&self, bell: &Arc<Bell>) {
-        self.bells.add(bell);
+    pub fn listen(&self, wake_event: &Arc<WakeEvent>) {
+        self.wake_events.add(wake_event);
     }
 
     /// Who has this bell waits no longer.
-    pub fn leave_off(&self, bell: &Arc<Bell>) {
-        self.bells.remove(bell);
-        self.bells.ring();
+    pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
+        self.wake_events.remove(wake_event);
+        self.wake_events.ring();
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn ended(&self) -> Option<&SessionOutcome> {
         self.ended.get()
     }
 }
@@ -235,7 +243,7 @@ struct Table {
 
 impl Sessions {
     /// Adds a call that has begun.
-    pub fn add(&self, handle: Arc<Handle>, bytes: (u64, u64), running: Running) -> c_int {
+    pub fn add(&self, handle: Arc<Handle>, bytes: (u64, u64), running: RunningCall) -> c_int {
         let mut table = lock(&self.table);
         loop {
             table.last = table.last.checked_add(1).unwrap_or(1);
@@ -252,7 +260,7 @@ impl Sessions {
                 cancelled: AtomicBool::new(false),
                 running: Mutex::new(Some(running)),
                 ended: OnceLock::new(),
-                bells: Bells::default(),
+                wake_events: WakeEvents::default(),
             };
             table.live.insert(number, Arc::new(session));
             return number;

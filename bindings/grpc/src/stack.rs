@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;
 
-use crate::argument::Given;
+use crate::argument::PassedValue;
 use crate::attribute::GrpcSessionAttributes;
-use crate::call::{Prepared, Way};
+use crate::call::{CallMode, PreparedCall};
 use crate::code::{Code, Failure, guard};
 use crate::handle::GrpcFunctionHandle;
 use crate::object::GrpcObjectHandle;
@@ -79,17 +79,17 @@ unsafe fn destruct(stack: *mut GrpcArgStack) -> c_int {
 /// # Safety
 /// As `grpc.h` says of `grpc_call_arg_stack`.
 unsafe fn with_stack(
-    prepare: impl FnOnce() -> Result<Prepared, Failure>,
+    prepare: impl FnOnce() -> Result<PreparedCall, Failure>,
     stack: *const GrpcArgStack,
-    way: &Way,
+    way: &CallMode,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
     guard(|| {
         let prepared = prepare()?;
         // SAFETY: as the caller promises.
         let stack = unsafe { stack.as_ref() }.ok_or_else(|| Failure::null("the stack"))?;
-        let given: Vec<Given<'_>> =
-            stack.addresses.iter().map(|address| Given::Address(*address)).collect();
+        let given: Vec<PassedValue<'_>> =
+            stack.addresses.iter().map(|address| PassedValue::Address(*address)).collect();
         // SAFETY: as the caller promises.
         unsafe { prepared.call(&given, way, attributes.as_ref()) }
     })
@@ -100,11 +100,11 @@ unsafe fn with_stack(
 unsafe fn call(
     handle: *const GrpcFunctionHandle,
     stack: *const GrpcArgStack,
-    way: &Way,
+    way: &CallMode,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
     // SAFETY: the same promises.
-    unsafe { with_stack(|| Prepared::of(handle), stack, way, attributes) }
+    unsafe { with_stack(|| PreparedCall::of(handle), stack, way, attributes) }
 }
 
 /// # Safety
@@ -116,7 +116,7 @@ unsafe fn begin(
 ) -> c_int {
     let mut session = VOID;
     // SAFETY: the same promises.
-    let error = unsafe { call(handle, stack, &Way::Session(&raw mut session), attributes) };
+    let error = unsafe { call(handle, stack, &CallMode::Session(&raw mut session), attributes) };
     if error == 0 { session } else { VOID }
 }
 
@@ -185,7 +185,7 @@ macro_rules! calls {
             stack: *mut GrpcArgStack,
         ) -> c_int {
             // SAFETY: as `grpc.h` asks of the caller.
-            unsafe { call(handle, stack, &Way::Wait, std::ptr::null()) }
+            unsafe { call(handle, stack, &CallMode::Wait, std::ptr::null()) }
         }
 
         /// See `grpc.h`.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn grpc_call_arg_stack_with_attr_np(
     stack: *mut GrpcArgStack,
 ) -> c_int {
     // SAFETY: as `grpc.h` asks of the caller.
-    unsafe { call(handle, stack, &Way::Wait, attributes) }
+    unsafe { call(handle, stack, &CallMode::Wait, attributes) }
 }
 
 /// See `grpc.h`.
@@ -261,10 +261,10 @@ pub unsafe extern "C" fn grpc_invoke_arg_stack_with_attr_np(
 ) -> c_int {
     let prepare = || {
         // SAFETY: as `grpc.h` asks of the caller.
-        unsafe { Prepared::of_method(handle, method) }
+        unsafe { PreparedCall::of_method(handle, method) }
     };
     // SAFETY: as above.
-    unsafe { with_stack(prepare, stack, &Way::Wait, attributes) }
+    unsafe { with_stack(prepare, stack, &CallMode::Wait, attributes) }
 }
 
 /// See `grpc.h`.
@@ -298,10 +298,10 @@ pub unsafe extern "C" fn grpc_invoke_arg_stack_async_with_attr_np(
 ) -> c_int {
     let prepare = || {
         // SAFETY: as `grpc.h` asks of the caller.
-        unsafe { Prepared::of_method(handle, method) }
+        unsafe { PreparedCall::of_method(handle, method) }
     };
     // SAFETY: as above.
-    unsafe { with_stack(prepare, stack, &Way::Session(session), attributes) }
+    unsafe { with_stack(prepare, stack, &CallMode::Session(session), attributes) }
 }
 
 /// Calls with arguments that say what they are.
@@ -309,10 +309,10 @@ pub unsafe extern "C" fn grpc_invoke_arg_stack_async_with_attr_np(
 /// # Safety
 /// As `kumi_grpc_arguments.h` says.
 unsafe fn with_arguments(
-    prepare: impl FnOnce() -> Result<Prepared, Failure>,
+    prepare: impl FnOnce() -> Result<PreparedCall, Failure>,
     arguments: *const GrpcArgument,
     count: usize,
-    way: &Way,
+    way: &CallMode,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
     guard(|| {
@@ -325,15 +325,15 @@ unsafe fn with_arguments(
             // SAFETY: not null; as many as the caller says.
             unsafe { slice::from_raw_parts(arguments, count) }
         };
-        let given: Vec<Given<'_>> = arguments.iter().map(Given::Typed).collect();
+        let given: Vec<PassedValue<'_>> = arguments.iter().map(PassedValue::Typed).collect();
         // SAFETY: as the header asks of the caller.
         unsafe { prepared.call(&given, way, attributes.as_ref()) }
     })
 }
 
 /// How C says what is to become of a call.
-fn way(is_session: c_int, session: *mut c_int) -> Way {
-    if is_session == 0 { Way::Wait } else { Way::Session(session) }
+fn way(is_session: c_int, session: *mut c_int) -> CallMode {
+    if is_session == 0 { CallMode::Wait } else { CallMode::Session(session) }
 }
 
 /// See `kumi_grpc_arguments.h`.
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn kumi_grpc_call_arguments(
 ) -> c_int {
     let prepare = || {
         // SAFETY: as the header asks of the caller.
-        unsafe { Prepared::of(handle) }
+        unsafe { PreparedCall::of(handle) }
     };
     // SAFETY: as above.
     unsafe { with_arguments(prepare, arguments, count, &way(is_session, session), attributes) }
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn kumi_grpc_invoke_arguments(
 ) -> c_int {
     let prepare = || {
         // SAFETY: as the header asks of the caller.
-        unsafe { Prepared::of_method(handle, method) }
+        unsafe { PreparedCall::of_method(handle, method) }
     };
     // SAFETY: as above.
     unsafe { with_arguments(prepare, arguments, count, &way(is_session, session), attributes) }

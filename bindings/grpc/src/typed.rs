@@ -8,7 +8,7 @@ use kumi_idl::{Element, Interface, Order};
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ArgumentKind {
     /// The parameter's default.
     Default,
     /// A number.
@@ -24,7 +24,7 @@ pub enum What {
 }
 
 /// Takes a text that comes back.
-pub type Take = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+pub type TextReceiver = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 
 /// `kumi_grpc_argument`.
 #[repr(C)]
@@ -40,20 +40,20 @@ pub struct GrpcArgument {
     pub count: u64,
     dims: *const u64,
     dimensions: u64,
-    take: Option<Take>,
+    take: Option<TextReceiver>,
     taker: *mut c_void,
 }
 
 impl GrpcArgument {
     /// What it is.
-    pub fn what(&self) -> Option<What> {
+    pub fn what(&self) -> Option<ArgumentKind> {
         Some(match self.what {
-            0 => What::Default,
-            1 => What::Number,
-            2 => What::Array,
-            3 => What::Text,
-            4 => What::Blanks,
-            5 => What::Function,
+            0 => ArgumentKind::Default,
+            1 => ArgumentKind::Number,
+            2 => ArgumentKind::Array,
+            3 => ArgumentKind::Text,
+            4 => ArgumentKind::Blanks,
+            5 => ArgumentKind::Function,
             _ => return None,
         })
     }
@@ -69,7 +69,7 @@ impl GrpcArgument {
     }
 
     /// What takes a text that comes back, and its first argument.
-    pub fn taker(&self) -> Option<(Take, *mut c_void)> {
+    pub fn taker(&self) -> Option<(TextReceiver, *mut c_void)> {
         self.take.map(|take| (take, self.taker))
     }
 

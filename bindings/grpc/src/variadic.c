@@ -19,15 +19,15 @@ enum {
 
 enum { MOST_ARGUMENTS = 256 };
 
-/* Passed in variadic.rs. */
-union passed {
+/* VariadicValue in variadic.rs. */
+union variadic_value {
     int64_t integer;
     uint64_t natural;
     double parts[2];
     void *address;
 };
 
-struct prepared;
+struct variadic_call;
 
 /* What is called: a function handle's routine, or a method of an object handle's class. */
 struct called {
@@ -36,12 +36,12 @@ struct called {
     const char *method;
 };
 
-int kumi_grpc_prepare(int is_method, const void *handle, const char *method, struct prepared **prepared,
+int kumi_grpc_prepare(int is_method, const void *handle, const char *method, struct variadic_call **prepared,
                       const unsigned char **kinds, size_t *count);
-int kumi_grpc_start(struct prepared *prepared, const union passed *passed, int is_session, int *session,
+int kumi_grpc_start(struct variadic_call *prepared, const union variadic_value *passed, int is_session, int *session,
                     const void *attributes);
 
-static void collect(const unsigned char *kinds, size_t count, va_list list, union passed *passed)
+static void collect(const unsigned char *kinds, size_t count, va_list list, union variadic_value *passed)
 {
     for (size_t i = 0; i < count; i++) {
         switch (kinds[i]) {
@@ -81,10 +81,10 @@ static void collect(const unsigned char *kinds, size_t count, va_list list, unio
 
 static int call(struct called called, int is_session, int *session, const void *attributes, va_list list)
 {
-    struct prepared *prepared = NULL;
+    struct variadic_call *prepared = NULL;
     const unsigned char *kinds = NULL;
     size_t count = 0;
-    union passed passed[MOST_ARGUMENTS];
+    union variadic_value passed[MOST_ARGUMENTS];
     int error = kumi_grpc_prepare(called.is_method, called.handle, called.method, &prepared, &kinds, &count);
     if (error != 0) {
         return error;

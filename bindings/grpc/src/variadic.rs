@@ -6,9 +6,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use kumi_idl::{Element, Mode, Param, Scalar};
 
-use crate::argument::{Given, is_passed};
+use crate::argument::{PassedValue, is_passed};
 use crate::attribute::GrpcSessionAttributes;
-use crate::call::{Prepared, Way};
+use crate::call::{CallMode, PreparedCall};
 use crate::code::{Code, guard};
 use crate::handle::GrpcFunctionHandle;
 use crate::object::GrpcObjectHandle;
@@ -48,26 +48,26 @@ impl Kind {
     ///
     /// # Safety
     /// It was stored as this kind.
-    unsafe fn given(self, passed: &Passed) -> Given<'static> {
+    unsafe fn given(self, passed: &VariadicValue) -> PassedValue<'static> {
         // SAFETY: the field is the one that was stored, as the caller promises.
         unsafe {
             match self {
-                Kind::Int | Kind::Int64 => Given::Number(Scalar::I64(passed.integer)),
-                Kind::Unsigned | Kind::UInt64 => Given::Number(Scalar::U64(passed.natural)),
-                Kind::Double => Given::Number(Scalar::F64(passed.parts[0])),
+                Kind::Int | Kind::Int64 => PassedValue::Number(Scalar::I64(passed.integer)),
+                Kind::Unsigned | Kind::UInt64 => PassedValue::Number(Scalar::U64(passed.natural)),
+                Kind::Double => PassedValue::Number(Scalar::F64(passed.parts[0])),
                 Kind::FloatComplex | Kind::DoubleComplex => {
-                    Given::Number(Scalar::Complex(passed.parts[0], passed.parts[1]))
+                    PassedValue::Number(Scalar::Complex(passed.parts[0], passed.parts[1]))
                 }
-                Kind::Address => Given::Address(passed.address),
+                Kind::Address => PassedValue::Address(passed.address),
             }
         }
     }
 }
 
-/// `union passed` of `variadic.c`.
+/// `union variadic_value` of `variadic.c`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-union Passed {
+union VariadicValue {
     integer: i64,
     natural: u64,
     parts: [f64; 2],
@@ -75,8 +75,8 @@ union Passed {
 }
 
 /// What `variadic.c` holds while it collects arguments.
-struct Collecting {
-    prepared: Prepared,
+struct VariadicCall {
+    prepared: PreparedCall,
     kinds: Vec<Kind>,
 }
 
@@ -98,13 +98,13 @@ unsafe extern "C" fn kumi_grpc_prepare(
         // SAFETY: as the caller promises.
         let prepared = unsafe {
             match is_method {
-                0 => Prepared::of(handle.cast()),
-                _ => Prepared::of_method(handle.cast(), method),
+                0 => PreparedCall::of(handle.cast()),
+                _ => PreparedCall::of_method(handle.cast(), method),
             }
         }?;
         let passed = prepared.known().params.iter().filter(|param| is_passed(param));
         let list: Vec<Kind> = passed.map(Kind::of).collect();
-        let collecting = Box::new(Collecting { prepared, kinds: list });
+        let collecting = Box::new(VariadicCall { prepared, kinds: list });
         // SAFETY: as the caller promises. The list stays where it is as long as the box does.
         unsafe {
             kinds.write(collecting.kinds.as_ptr().cast());
@@ -122,20 +122,20 @@ unsafe extern "C" fn kumi_grpc_prepare(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_grpc_start(
     collecting: *mut c_void,
-    passed: *const Passed,
+    passed: *const VariadicValue,
     is_session: c_int,
     session: *mut c_int,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
     guard(|| {
         // SAFETY: it came from `Box::into_raw` and comes back once.
-        let collecting = unsafe { Box::from_raw(collecting.cast::<Collecting>()) };
+        let collecting = unsafe { Box::from_raw(collecting.cast::<VariadicCall>()) };
         let mut given = Vec::with_capacity(collecting.kinds.len());
         for (index, kind) in collecting.kinds.iter().enumerate() {
             // SAFETY: there are as many arguments as kinds, each stored as its kind says.
             given.push(unsafe { kind.given(&*passed.add(index)) });
         }
-        let way = if is_session == 0 { Way::Wait } else { Way::Session(session) };
+        let way = if is_session == 0 { CallMode::Wait } else { CallMode::Session(session) };
         // SAFETY: null or readable as `grpc.h` asks of the program; the rest as it asks too.
         unsafe { collecting.prepared.call(&given, &way, attributes.as_ref()) }
     })

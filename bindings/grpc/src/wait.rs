@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use kumi_call::Bell;
+use kumi_call::WakeEvent;
 
 use crate::code::{Code, Failure, guard, next_failed, report, set_failed};
 use crate::runtime::{Runtime, current};
@@ -70,26 +70,26 @@ fn tell(runtime: &Runtime, session: &Session) -> Code {
 }
 
 /// The sessions that a thread waits for, whose bell rings when another thread ends or cancels one.
-struct Heard<'a> {
+struct WaitedSessions<'a> {
     sessions: &'a [Arc<Session>],
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
 }
 
-impl<'a> Heard<'a> {
-    fn new(sessions: &'a [Arc<Session>]) -> Result<Heard<'a>, Failure> {
-        let bell = Bell::new().map_err(|error| {
+impl<'a> WaitedSessions<'a> {
+    fn new(sessions: &'a [Arc<Session>]) -> Result<WaitedSessions<'a>, Failure> {
+        let wake_event = WakeEvent::new().map_err(|error| {
             let text = format!("several sessions cannot be waited for: {error}");
             Failure::new(Code::OtherErrorCode, text)
         })?;
-        sessions.iter().for_each(|session| session.listen(&bell));
-        Ok(Heard { sessions, bell })
+        sessions.iter().for_each(|session| session.listen(&wake_event));
+        Ok(WaitedSessions { sessions, wake_event })
     }
 }
 
-impl Drop for Heard<'_> {
+impl Drop for WaitedSessions<'_> {
     fn drop(&mut self) {
         // Others that wait for them take over what this thread read.
-        self.sessions.iter().for_each(|session| session.leave_off(&self.bell));
+        self.sessions.iter().for_each(|session| session.stop_listening(&self.wake_event));
     }
 }
 
@@ -109,12 +109,12 @@ fn wait_first<'a>(
     if sessions.is_empty() {
         return Ok(None);
     }
-    let heard = Heard::new(sessions)?;
+    let heard = WaitedSessions::new(sessions)?;
     loop {
         if let Some(session) = over() {
             return Ok(Some(session));
         }
-        wait_for_news(sessions, &heard.bell)?;
+        wait_for_news(sessions, &heard.wake_event)?;
     }
 }
 

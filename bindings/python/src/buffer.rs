@@ -4,7 +4,7 @@
 //! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
 //! then undefined, but stays inside of the buffer.
 
-use kumi_mem::share_memory;
+use kumi_mem::any_overlap;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
@@ -90,7 +90,7 @@ pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
 
 fn disjoint(buffers: &[&PyUntypedBuffer], text: &str) -> Result<(), Failure> {
     let range = |buffer: &&PyUntypedBuffer| (buffer.buf_ptr().addr(), buffer.len_bytes());
-    if share_memory(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
+    if any_overlap(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
         return Err(Failure::new("OverlapError", text));
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call::{
-    Arg, Array, ArrayMut, CallError, CallWatch, Lent, LentMut, Options, Outcome, Remote,
+    Arg, Array, ArrayMut, CallError, CallWatch, LentBytes, LentBytesMut, Options, Outcome, Remote,
     RemoteCall, RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, Scalar, Type};
@@ -18,7 +18,7 @@ use crate::buffer::{Input, Output};
 use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
 use crate::object::NativeObject;
-use crate::target::{self, Fitted, Target};
+use crate::target::{self, InferredSizes, Target};
 
 /// A connection to a server.
 #[pyclass(frozen)]
@@ -152,7 +152,7 @@ impl NativeClient {
         name: &str,
         scalars: &Bound<'_, PyList>,
         shapes: Vec<Option<Vec<u64>>>,
-    ) -> PyResult<Fitted> {
+    ) -> PyResult<InferredSizes> {
         target::fit(py, &self.client, name, scalars, &shapes)
     }
 
@@ -204,68 +204,68 @@ pub fn take(
     name: &str,
     args: &Bound<'_, PyList>,
     seconds: Option<f64>,
-) -> PyResult<Taken> {
+) -> PyResult<BorrowedArguments> {
     let time = seconds.map(duration).transpose()?;
-    let mut given = Given { native: Vec::with_capacity(args.len()), texts: Vec::new() };
+    let mut given = CallArguments { native: Vec::with_capacity(args.len()), texts: Vec::new() };
     let mut buffers = (Vec::new(), Vec::new());
     if args.is_empty() {
-        return Ok(Taken { given, buffers, time });
+        return Ok(BorrowedArguments { given, buffers, time });
     }
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
     let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
     for one in args.iter() {
         let element = params.next().map(|param| &param.ty);
         given.native.push(match one.cast::<PyTuple>() {
-            Ok(pair) => Native::Given(match callback::file(pair, element)? {
+            Ok(pair) => CallArgument::Prepared(match callback::file(pair, element)? {
                 Some(file) => file,
                 None => arrays(pair, element, &mut buffers)?,
             }),
-            Err(_) if one.is_none() => Native::Default,
-            Err(_) if one.is_callable() => Native::Given(callback::function(one.unbind())),
+            Err(_) if one.is_none() => CallArgument::Default,
+            Err(_) if one.is_callable() => CallArgument::Prepared(callback::function(one.unbind())),
             Err(_) => match one.cast::<PyString>() {
                 Ok(text) => {
                     given.texts.push(text.to_str()?.to_owned());
-                    Native::Text
+                    CallArgument::Text
                 }
-                Err(_) => Native::Scalar(scalar(&one)?),
+                Err(_) => CallArgument::Scalar(scalar(&one)?),
             },
         });
     }
-    Ok(Taken { given, buffers, time })
+    Ok(BorrowedArguments { given, buffers, time })
 }
 
 /// The arguments of a call, and the memory that they use.
-pub struct Taken {
-    pub given: Given,
+pub struct BorrowedArguments {
+    pub given: CallArguments,
     pub buffers: (Vec<Input>, Vec<Output>),
     pub time: Option<Duration>,
 }
 
 /// The arguments of a call.
-pub struct Given {
-    native: Vec<Native>,
+pub struct CallArguments {
+    native: Vec<CallArgument>,
     texts: Vec<String>,
 }
 
-impl Given {
+impl CallArguments {
     /// As `kumi-call` takes them.
     pub fn args(self) -> Vec<Arg<'static>> {
         let mut texts = self.texts.into_iter();
         let args = self.native.into_iter().map(|one| match one {
-            Native::Default => Arg::Default,
-            Native::Scalar(scalar) => Arg::Scalar(scalar),
-            Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
-            Native::Given(arg) => arg,
+            CallArgument::Default => Arg::Default,
+            CallArgument::Scalar(scalar) => Arg::Scalar(scalar),
+            CallArgument::Text => Arg::Text(texts.next().unwrap_or_default().into()),
+            CallArgument::Prepared(arg) => arg,
         });
         args.collect()
     }
 }
 
-enum Native {
+enum CallArgument {
     Default,
     Scalar(Scalar),
     Text,
-    Given(Arg<'static>),
+    Prepared(Arg<'static>),
 }
 
 #[pymethods]
@@ -370,22 +370,22 @@ pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
 }
 
 /// Lends an array that is sent, which `buffers` holds: as long as it is lent.
-pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<Lent> {
+pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<LentBytes> {
     let input = Input::of(array, "an argument")?;
     let bytes = input.bytes();
     // SAFETY: the caller holds the buffer as long as its call or transaction is there; the program does not write to it
     // meanwhile, as the package's documentation asks, and bytes that change all the same are sent as before or after.
-    let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
+    let lent = unsafe { LentBytes::new(bytes.as_ptr(), bytes.len()) };
     buffers.push(input);
     Ok(lent)
 }
 
 /// Lends an array to which a result comes, which `buffers` holds: as long as it is lent.
-pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentMut> {
+pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentBytesMut> {
     let mut output = Output::of(array, "a result")?;
     let bytes = output.bytes();
     // SAFETY: the caller holds the buffer as long as its call or transaction is there, and the array is for its result.
-    let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
+    let lent = unsafe { LentBytesMut::new(bytes.as_mut_ptr(), bytes.len()) };
     buffers.push(output);
     Ok(lent)
 }

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use kumi_call::{Arg, Callback, CallbackArgs, Files};
-use kumi_idl::{Form, Scalar, Type};
+use kumi_call::{Arg, Callback, CallbackArgs, FileArgument};
+use kumi_idl::{ArgumentForm, Scalar, Type};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyComplex, PyList, PyString, PyTuple};
 
@@ -29,7 +29,7 @@ fn call(callable: &Bound<'_, PyAny>, args: &mut CallbackArgs<'_>) -> PyResult<()
     for (index, argument) in args.plan().arguments.iter().enumerate() {
         let sizes: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
         shapes.append(PyTuple::new(py, sizes)?)?;
-        let is_array = matches!(argument.form, Form::Array(..));
+        let is_array = matches!(argument.form, ArgumentForm::Array(..));
         arrays.push(is_array);
         let value = if is_array && argument.mode.is_sent() {
             PyByteArray::new(py, args.bytes(index)).into_any()
@@ -77,5 +77,5 @@ pub fn file(pair: &Bound<'_, PyTuple>, ty: Option<&Type>) -> PyResult<Option<Arg
         return Ok(None);
     }
     let (from, to): (Option<PathBuf>, Option<PathBuf>) = pair.extract()?;
-    Ok(Some(Arg::File(Files { from, to })))
+    Ok(Some(Arg::File(FileArgument { from, to })))
 }

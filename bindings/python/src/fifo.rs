@@ -14,27 +14,30 @@ use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
 use crate::number::{name, whole};
 use crate::state::{State, current, number, released};
-use crate::window::{Based, NativeWindow, notify_of};
+use crate::window::{NativeWindow, WindowOnMemory, notify_of};
 
 /// A FIFO and the window that it borrows, in the order in which they end.
-pub struct Held {
+pub struct FifoOnWindow {
     fifo: Fifo<'static>,
-    _window: Rc<Based>,
+    _window: Rc<WindowOnMemory>,
 }
 
-impl Held {
-    fn new(window: Rc<Based>, place: (usize, usize, u32)) -> Result<Held, Failure> {
+impl FifoOnWindow {
+    fn new(
+        window: Rc<WindowOnMemory>,
+        place: (usize, usize, u32),
+    ) -> Result<FifoOnWindow, Failure> {
         let (offset, capacity, notify) = place;
         // SAFETY: `window` is kept beside the FIFO, and dropped after it.
         let borrowed: &'static Window<'static> = unsafe { &*Rc::as_ptr(&window) };
         let fifo = borrowed.fifo(offset, capacity, notify)?;
-        Ok(Held { fifo, _window: window })
+        Ok(FifoOnWindow { fifo, _window: window })
     }
 }
 
 /// A FIFO of this rank.
 pub struct FifoEntry {
-    held: Rc<Held>,
+    held: Rc<FifoOnWindow>,
     window: u64,
     freed: Arc<AtomicBool>,
 }
@@ -77,7 +80,7 @@ pub struct NativeFifo {
 }
 
 impl NativeFifo {
-    fn find(&self) -> Result<Rc<Held>, Failure> {
+    fn find(&self) -> Result<Rc<FifoOnWindow>, Failure> {
         let state = current()?;
         let fifos = state.fifos.borrow();
         let gone = || Failure::new("FreedFifoError", "this FIFO was freed, or its window was");
@@ -99,7 +102,7 @@ impl NativeFifo {
         #[pyo3(from_py_with = name)] notify: i64,
     ) -> PyResult<Self> {
         let (state, inside) = window.find()?;
-        let held = Held::new(inside, (offset, capacity, notify_of(notify)?))?;
+        let held = FifoOnWindow::new(inside, (offset, capacity, notify_of(notify)?))?;
         let (number, freed) = (number(), Arc::<AtomicBool>::default());
         let (held, window) = (Rc::new(held), window.number);
         let entry = FifoEntry { held, window, freed: Arc::clone(&freed) };

@@ -17,7 +17,6 @@
 //! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
-mod bell;
 mod buffer;
 mod call;
 mod callback;
@@ -35,6 +34,7 @@ mod state;
 mod target;
 mod transaction;
 mod transfer;
+mod wake_event;
 mod window;
 
 use pyo3::prelude::*;
@@ -60,8 +60,6 @@ mod _native {
     };
 
     #[pymodule_export]
-    use crate::bell::NativeBell;
-    #[pymodule_export]
     use crate::call::{NativeCall, NativeClient};
     #[pymodule_export]
     use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
@@ -86,6 +84,8 @@ mod _native {
     use crate::transaction::run_transaction;
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
+    #[pymodule_export]
+    use crate::wake_event::NativeWakeEvent;
     #[pymodule_export]
     use crate::window::{NativeWindow, reap};
 }

@@ -1,6 +1,6 @@
 //! Puts and gets of lists of pieces. In bytes.
 
-use kumi_mem::{After, Piece};
+use kumi_mem::{OnPlacement, Piece};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -49,7 +49,7 @@ pub fn put_list(
     let completion = completion.map(|completion| completion.find(&state)).transpose()?;
     let data: Vec<&[u8]> = data.iter().map(Input::bytes).collect();
     let done = released(py, || {
-        let after = After { notify, completion: completion.as_deref() };
+        let after = OnPlacement { notify, completion: completion.as_deref() };
         window.put_lists(to, &pieces, &data, after)
     });
     Ok(done.map_err(Failure::from)?)

@@ -1,6 +1,6 @@
 //! Tagged messages.
 
-use kumi_mem::{Received, Source, Tag};
+use kumi_mem::{MessageStatus, Source, Tag};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -31,7 +31,7 @@ fn wanted(state: &State, source: Option<i64>, tag: Option<i64>) -> Result<(Sourc
 }
 
 /// Source, tag and length in bytes.
-fn status(received: Received) -> (u32, i32, usize) {
+fn status(received: MessageStatus) -> (u32, i32, usize) {
     (received.from, received.tag, received.len)
 }
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::call::{NativeCall, failure};
-use crate::target::{self, Fitted};
+use crate::target::{self, InferredSizes};
 
 /// An object of a class; calls on it keep it.
 #[pyclass(frozen)]
@@ -69,7 +69,7 @@ impl NativeObject {
         name: &str,
         scalars: &Bound<'_, PyList>,
         shapes: Vec<Option<Vec<u64>>>,
-    ) -> PyResult<Fitted> {
+    ) -> PyResult<InferredSizes> {
         target::fit(py, self.object()?, name, scalars, &shapes)
     }
 

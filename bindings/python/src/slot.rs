@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use kumi_call::slot::{Arena, ClientFunction, Hosted, Returned, Slot, run_hosted};
-use kumi_idl::{Argument, Form, Interface, Limits, Scalar, Type};
+use kumi_call::slot::{Arena, CallbackResult, ClientFunction, Hosted, Slot, run_hosted};
+use kumi_idl::{Argument, ArgumentForm, Interface, Limits, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -84,8 +84,10 @@ fn run(
     let given = each.map(|(index, ((argument, slot), (scalar, text)))| {
         let given = match argument.form {
             // In the server's folder for the call.
-            Form::File => OsString::from_vec(arena.read(slot.offset, slot.text)).into_py_any(py)?,
-            Form::Callback => match functions.iter().position(|(at, _)| *at == index) {
+            ArgumentForm::File => {
+                OsString::from_vec(arena.read(slot.offset, slot.text)).into_py_any(py)?
+            }
+            ArgumentForm::Callback => match functions.iter().position(|(at, _)| *at == index) {
                 Some(at) => {
                     NativeFunction { function: functions.swap_remove(at).1 }.into_py_any(py)?
                 }
@@ -113,7 +115,7 @@ fn given(
     scalar: Option<Scalar>,
     text: Option<String>,
 ) -> PyResult<Py<PyAny>> {
-    if let Form::Array(..) = argument.form {
+    if let ArgumentForm::Array(..) = argument.form {
         let shape: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
         return shape.into_py_any(py);
     }
@@ -167,8 +169,8 @@ impl NativeFunction {
         let back = back.map_err(PyValueError::new_err)?;
         let each = back.into_iter().map(|(index, one)| {
             let one = match one {
-                Returned::Value(value) => call::value(py, value)?,
-                Returned::Array((shape, bytes)) => {
+                CallbackResult::Value(value) => call::value(py, value)?,
+                CallbackResult::Array((shape, bytes)) => {
                     (shape, PyByteArray::new(py, &bytes)).into_bound_py_any(py)?
                 }
             };

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
-use crate::window::{Based, Entry};
+use crate::window::{WindowEntry, WindowOnMemory};
 
 /// How long a wait goes on before it looks for signals that Python has a handler for.
 const SLICE: Duration = Duration::from_millis(25);
@@ -28,7 +28,7 @@ pub struct State {
     /// lives; [`finalise`] takes it back.
     pub context: &'static Context,
     /// The windows that still have memory, by their number.
-    pub windows: RefCell<HashMap<u64, Entry>>,
+    pub windows: RefCell<HashMap<u64, WindowEntry>>,
     /// The FIFOs that were not freed, by their number.
     pub fifos: RefCell<HashMap<u64, FifoEntry>>,
     /// The signal ports: window and offset.
@@ -39,10 +39,10 @@ pub struct State {
 
 impl State {
     /// The window with a number.
-    pub fn window(&self, number: u64) -> Result<Rc<Based>, Failure> {
+    pub fn window(&self, number: u64) -> Result<Rc<WindowOnMemory>, Failure> {
         let windows = self.windows.borrow();
         let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
-        windows.get(&number).map(Entry::window).ok_or_else(gone)
+        windows.get(&number).map(WindowEntry::window).ok_or_else(gone)
     }
 }
 
@@ -107,16 +107,16 @@ pub fn fork() {
 /// `body` must not touch Python objects, but may read and write memory of buffers that the caller
 /// holds for the length of the call.
 pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
-    struct Here<F>(F);
-    impl<R, F: FnOnce() -> R> Here<F> {
+    struct SameThread<F>(F);
+    impl<R, F: FnOnce() -> R> SameThread<F> {
         fn run(self) -> R {
             (self.0)()
         }
     }
     // SAFETY: `detach` asks for `Send` to keep Python objects out, and runs the closure at once in
     // the calling thread: nothing is sent anywhere.
-    unsafe impl<F> Send for Here<F> {}
-    let here = Here(body);
+    unsafe impl<F> Send for SameThread<F> {}
+    let here = SameThread(body);
     py.detach(move || here.run())
 }
 
@@ -140,10 +140,10 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         let text = "kumi.init() has been called already; once is enough";
         return Err(Failure::new("AlreadyInitialisedError", text));
     }
-    let make = || -> Result<Raw, kumi_mem::Error> {
+    let make = || -> Result<SentContext, kumi_mem::Error> {
         let context = Context::init()?;
         context.interruptible(SLICE, ask)?;
-        Ok(Raw::new(Box::new(context)))
+        Ok(SentContext::new(Box::new(context)))
     };
     let context = match released(py, make) {
         Ok(context) => context.leak(),
@@ -165,14 +165,14 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
 }
 
 /// A context on its way out of [`released`], whose results must be `Send`.
-struct Raw(Box<Context>);
+struct SentContext(Box<Context>);
 
 // SAFETY: `released` runs in the calling thread, so the context never changes threads.
-unsafe impl Send for Raw {}
+unsafe impl Send for SentContext {}
 
-impl Raw {
-    fn new(context: Box<Context>) -> Raw {
-        Raw(context)
+impl SentContext {
+    fn new(context: Box<Context>) -> SentContext {
+        SentContext(context)
     }
 
     fn leak(self) -> &'static Context {
@@ -195,7 +195,7 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
     };
     drop(state.completions);
     let windows = state.windows.into_inner().into_values();
-    let shown = windows.map(Entry::end).filter(|shown| *shown).count();
+    let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();
     let context = std::ptr::from_ref(state.context).cast_mut();
     // SAFETY: `initialise` leaked this box, the state is gone, and of the windows, which borrow it
     // too, only those are left that were forgotten because arrays show them.

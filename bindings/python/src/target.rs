@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::client::Known;
+use kumi_call::client::KnownRoutine;
 use kumi_call::{Arg, CallError, Object, Remote, RemoteCall};
 use kumi_idl::{Limits, PlanError, Scalar};
 use pyo3::prelude::*;
@@ -13,12 +13,12 @@ use crate::call::{NativeCall, failure, interrupted, raised, scalar, take, values
 use crate::error::Failure;
 
 /// Scalars by parameter, where they follow from arrays, and shapes by parameter.
-pub type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
+pub type InferredSizes = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
 /// What calls go to.
 pub trait Target: Sync {
     /// A routine's description.
-    fn interface(&self, name: &str) -> Result<Arc<Known>, CallError>;
+    fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError>;
 
     /// What a call may have at most, as far as that is known.
     fn limits(&self) -> Limits;
@@ -33,7 +33,7 @@ pub trait Target: Sync {
 }
 
 impl Target for Remote {
-    fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         Remote::interface(self, name)
     }
 
@@ -53,7 +53,7 @@ impl Target for Remote {
 
 /// Its routines are the methods, by their own names.
 impl Target for Object {
-    fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         Object::interface(self, name)
     }
 
@@ -86,7 +86,7 @@ pub fn fit(
     name: &str,
     scalars: &Bound<'_, PyList>,
     shapes: &[Option<Vec<u64>>],
-) -> PyResult<Fitted> {
+) -> PyResult<InferredSizes> {
     let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
     let mut texts: Vec<Option<String>> = Vec::with_capacity(scalars.len());
     let mut values: Vec<Option<Scalar>> = Vec::with_capacity(scalars.len());
@@ -97,7 +97,7 @@ pub fn fit(
         texts.push(text);
     }
     let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
-    known.deduce(&mut values, &shapes);
+    known.infer_sizes(&mut values, &shapes);
     let following = values.iter().map(|value| match value {
         Some(Scalar::U64(value)) => Some(*value),
         _ => None,

@@ -17,12 +17,12 @@ use crate::error::{Failure, wrong_type};
 
 /// An array: the memory (`None`: it stays at servers), whether it is written, the type of its numbers, its shape if
 /// that matters, and whether it lies by columns.
-type Given<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
+type TransactionArray<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
 
 /// How it is run: token, authorities, calls in flight, attempts, policy, seconds of a call.
-type How = (Option<String>, Option<PathBuf>, u32, u32, String, Option<f64>);
+type RunSettings = (Option<String>, Option<PathBuf>, u32, u32, String, Option<f64>);
 
-/// Runs calls on servers, or on those that a metaserver chooses, with this priority. `arrays` are as [`Given`]; a call is a
+/// Runs calls on servers, or on those that a metaserver chooses, with this priority. `arrays` are as [`TransactionArray`]; a call is a
 /// routine and its arguments: `None`, numbers, texts, or pairs of numbers of arrays (sent, and coming back; `None` for one
 /// of them). What came of it: `error` (`None`: all has run), for each call what [`told`] says, the picture, the bytes that
 /// moved, and the seconds.
@@ -32,8 +32,8 @@ pub fn run_transaction<'py>(
     py: Python<'py>,
     servers: Vec<String>,
     meta: Option<(PyRef<'py, NativeClient>, u8)>,
-    how: How,
-    arrays: Vec<Given<'py>>,
+    how: RunSettings,
+    arrays: Vec<TransactionArray<'py>>,
     calls: Vec<(String, Bound<'py, PyList>)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     // Before the transaction: it is dropped first.
@@ -115,7 +115,7 @@ fn element(name: &str) -> PyResult<Element> {
 /// An array of the transaction; its memory stays in `buffers`.
 fn lend(
     tx: &mut Transaction<'static>,
-    (memory, written, dtype, dims, columns): &Given<'_>,
+    (memory, written, dtype, dims, columns): &TransactionArray<'_>,
     buffers: &mut (Vec<Input>, Vec<Output>),
 ) -> PyResult<Data> {
     let Some(memory) = memory else { return Ok(tx.intermediate()) };

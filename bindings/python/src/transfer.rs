@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kumi_mem::{After, Completion, Error, Strided, Window};
+use kumi_mem::{Completion, Error, OnPlacement, Strided, Window};
 use pyo3::prelude::*;
 
 use crate::buffer::{Input, Output};
@@ -95,7 +95,7 @@ pub fn put_blocks(
     let notify = notify.map(notify_of).transpose()?;
     let completion = completion.map(|completion| completion.find(&state)).transpose()?;
     let done = released(py, || {
-        let after = After { notify, completion: completion.as_deref() };
+        let after = OnPlacement { notify, completion: completion.as_deref() };
         window.put_strided(to, strided(blocks), data.bytes(), after)
     });
     Ok(done.map_err(Failure::from)?)

@@ -26,7 +26,7 @@ use crate::state::{State, current, number, released};
 /// What a window and the objects that show its memory know of each other. The views may be made
 /// and dropped in any thread.
 #[derive(Debug, Default)]
-struct Shown {
+struct ExportCount {
     /// Buffers of the memory that Python has not released.
     views: AtomicUsize,
     /// `free` was called, or `finalize`.
@@ -41,13 +41,13 @@ struct Memory {
 }
 
 /// A window, and the memory that it is on if that is not its own. Whoever forgets one forgets both.
-pub struct Based {
+pub struct WindowOnMemory {
     // In the order in which they end.
     window: Window<'static>,
     _memory: Option<Memory>,
 }
 
-impl Deref for Based {
+impl Deref for WindowOnMemory {
     type Target = Window<'static>;
 
     fn deref(&self) -> &Window<'static> {
@@ -56,14 +56,14 @@ impl Deref for Based {
 }
 
 /// A window that has memory.
-pub struct Entry {
-    window: Rc<Based>,
-    shown: Arc<Shown>,
+pub struct WindowEntry {
+    window: Rc<WindowOnMemory>,
+    shown: Arc<ExportCount>,
 }
 
-impl Entry {
+impl WindowEntry {
     /// The window.
-    pub fn window(&self) -> Rc<Based> {
+    pub fn window(&self) -> Rc<WindowOnMemory> {
         Rc::clone(&self.window)
     }
 
@@ -112,7 +112,7 @@ pub struct NativeWindow {
     pub number: u64,
     address: usize,
     bytes: usize,
-    shown: Arc<Shown>,
+    shown: Arc<ExportCount>,
 }
 
 impl NativeWindow {
@@ -125,7 +125,7 @@ impl NativeWindow {
     }
 
     /// The state of this thread and the window in it.
-    pub fn find(&self) -> Result<(Rc<State>, Rc<Based>), Failure> {
+    pub fn find(&self) -> Result<(Rc<State>, Rc<WindowOnMemory>), Failure> {
         self.check()?;
         let state = current()?;
         let window = state.window(self.number)?;
@@ -148,7 +148,7 @@ impl NativeWindow {
             made = Some(match base {
                 None => context.window_with(bytes, rights),
                 // SAFETY: the buffer has these bytes; it is held, so that they stay, until the
-                // window has been dropped (see `Based`), which it is with the context at the latest
+                // window has been dropped (see `WindowOnMemory`), which it is with the context at the latest
                 // unless both are forgotten. Python's threads take no memory for unshared.
                 Some(base) => unsafe { context.window_on(base, bytes, rights) },
             });
@@ -159,9 +159,9 @@ impl NativeWindow {
         let window = made.map_err(Failure::from)?;
         let number = number();
         let address = window.base() as usize;
-        let shown = Arc::<Shown>::default();
-        let window = Rc::new(Based { window, _memory: memory });
-        let entry = Entry { window, shown: Arc::clone(&shown) };
+        let shown = Arc::<ExportCount>::default();
+        let window = Rc::new(WindowOnMemory { window, _memory: memory });
+        let entry = WindowEntry { window, shown: Arc::clone(&shown) };
         state.windows.borrow_mut().insert(number, entry);
         Ok(NativeWindow { number, address, bytes, shown })
     }
@@ -304,7 +304,7 @@ impl NativeWindow {
         this.check()?;
         let length = ffi::Py_ssize_t::try_from(this.bytes)?;
         // SAFETY: `view` is the interpreter's to fill. The memory is that of the window's own
-        // piece, which may be written, and stays while `views` is not 0 (see `Entry`): neither
+        // piece, which may be written, and stays while `views` is not 0 (see `WindowEntry`): neither
         // `clear` nor `end` gives it back, and both run with the interpreter's lock held.
         let done = unsafe {
             let start = this.address as *mut std::ffi::c_void;

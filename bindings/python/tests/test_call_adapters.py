@@ -9,7 +9,7 @@ import pytest
 from test_call_python import kumi_bin as kumi_bin
 
 from kumi import call
-from kumi.call.adapters import _far
+from kumi.call.adapters import _remote
 
 # What others warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -137,5 +137,5 @@ def test_functions_are_sent_without_what_they_are_here() -> None:
     def function(a: int, *, b: int = 2) -> int:
         return a + b
 
-    bare = _far.alone(function)
-    assert bare(1) == 3 and not bare.__annotations__ and _far.alone(len) is len
+    bare = _remote.without_wrapper(function)
+    assert bare(1) == 3 and not bare.__annotations__ and _remote.without_wrapper(len) is len

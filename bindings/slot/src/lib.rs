@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use kumi_call::slot::{Linked, Ranks};
+use kumi_call::slot::{Linked, RankLibrary};
 
 /// `KUMI_U8` of `kumi.h`.
 const U8: c_int = 1;
@@ -44,7 +44,7 @@ fn said(what: &str, result: c_int) -> Result<c_int, String> {
     Err(format!("{what} has failed with {result}: {}", detail.to_string_lossy()))
 }
 
-impl Ranks for Library {
+impl RankLibrary for Library {
     fn join(&self) -> Result<u32, String> {
         said("kumi_init", kumi::kumi_init())?;
         said("kumi_rank", kumi::kumi_rank()).map(c_int::cast_unsigned)

@@ -15,7 +15,7 @@ const MOST_FITS: usize = 16_384;
 /// Seconds as `a + b * size`, of the last calls: `b` is the median of the slopes between any two of them, `a`
 /// the median of what is left (Theil and Sen), so up to a quarter of the calls may be far off.
 #[derive(Clone, Debug, Default)]
-pub struct Fit {
+pub struct LinearFit {
     /// Size and seconds, the oldest overwritten by the newest.
     last: Vec<(f64, f64)>,
     next: usize,
@@ -23,7 +23,7 @@ pub struct Fit {
     b: f64,
 }
 
-impl Fit {
+impl LinearFit {
     /// One more call; what is no number, or negative, is left out.
     pub fn add(&mut self, size: f64, seconds: f64) {
         if !(size.is_finite() && seconds.is_finite() && size >= 0.0 && seconds >= 0.0) {
@@ -95,8 +95,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    fit: Fit,
+struct RememberedFit {
+    fit: LinearFit,
     used: u64,
 }
 
@@ -106,7 +106,7 @@ type Key = (u32, Option<ServerId>);
 /// The fits of all routines on all servers.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    fits: BTreeMap<Key, Kept>,
+    fits: BTreeMap<Key, RememberedFit>,
     by_use: BTreeSet<(u64, Key)>,
     uses: u64,
 }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn outliers_do_not_matter() {
-        let mut fit = Fit::default();
+        let mut fit = LinearFit::default();
         for index in 0..60u32 {
             let size = f64::from(index % 7) * 10.0 + 5.0;
             let seconds = if index % 5 == 4 { 1e6 } else { 0.25 + 0.5 * size };
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn little_is_known_and_used() {
-        let mut fit = Fit::default();
+        let mut fit = LinearFit::default();
         assert_eq!(fit.seconds(1.0), None);
         fit.add(f64::NAN, 1.0);
         fit.add(1.0, -1.0);
@@ -196,10 +196,10 @@ mod tests {
         assert_eq!(fit.calls(), 0);
         fit.add(10.0, 2.0);
         near(fit.seconds(20.0).unwrap(), 4.0);
-        let mut flat = Fit::default();
+        let mut flat = LinearFit::default();
         (0..5).for_each(|_| flat.add(0.0, 3.0));
         near(flat.seconds(9.0).unwrap(), 3.0);
-        let mut falling = Fit::default();
+        let mut falling = LinearFit::default();
         for (x, y) in [(1.0, 9.0), (2.0, 8.0), (3.0, 7.0)] {
             falling.add(x, y);
         }

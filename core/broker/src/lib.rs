@@ -13,20 +13,22 @@
 extern crate alloc;
 
 mod broker;
+mod fair_queue;
 mod graph;
 mod history;
-mod line;
 mod model;
-mod names;
 mod network;
 mod policy;
 mod server;
+mod similar_names;
 
 pub use broker::{Broker, Config, Counters};
-pub use graph::{Access, BufferId, Graph, GraphError, Input, Node, Recorded, State, Why};
-pub use history::Fit;
+pub use graph::{
+    Access, BufferId, DependencyKind, Graph, GraphError, Node, NodeInput, RecordedCall, State,
+};
+pub use history::LinearFit;
 pub use model::{
-    Action, CallId, ClientId, Event, Failure, Held, Link, Offer, Outcome, Reject, Request,
-    ServerId, SiteId, Time, UserId,
+    Action, CallId, ClientId, Event, Failure, HeldInput, Link, Offer, Outcome, RejectReason,
+    Request, ServerId, SiteId, Time, UserId,
 };
 pub use policy::{Candidate, Policy, Prediction, UnknownPolicy, by_name, policies};

@@ -78,7 +78,7 @@ pub struct Link {
 
 /// Inputs of a call that a server has already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldInput {
     /// Which.
     pub server: ServerId,
     /// How many bytes of the call's `bytes_out`.
@@ -110,7 +110,7 @@ pub struct Request {
     /// Whoever has not ended by then is given up.
     pub deadline: Option<Time>,
     /// Inputs that lie at servers.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldInput>,
 }
 
 impl Request {
@@ -206,12 +206,12 @@ pub enum Outcome {
     /// Its deadline passed after it was started.
     Expired,
     /// It was never started, or not again.
-    Rejected(Reject),
+    Rejected(RejectReason),
 }
 
 /// Why a call is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reject {
+pub enum RejectReason {
     /// Nobody offers a routine of that name; names that look like it.
     UnknownRoutine(Vec<String>),
     /// Those who offered the routine are gone, and nobody has come for long enough.
@@ -224,7 +224,7 @@ pub enum Reject {
     Deadline,
 }
 
-impl fmt::Display for Reject {
+impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownRoutine(near) if near.is_empty() => {

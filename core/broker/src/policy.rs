@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::model::ServerId;
-use crate::names;
+use crate::similar_names;
 
 /// What a call is expected to take on a server, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -133,10 +133,10 @@ fn least(candidates: &[Candidate], cost: impl Fn(&Candidate) -> f64) -> Option<u
     costs.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index)
 }
 
-type Make = fn() -> Box<dyn Policy>;
+type PolicyConstructor = fn() -> Box<dyn Policy>;
 
 /// Name, a line of help, and how to make it.
-static POLICIES: [(&str, &str, Make); 3] = [
+static POLICIES: [(&str, &str, PolicyConstructor); 3] = [
     ("round-robin", "servers in turn", || Box::new(RoundRobin::default())),
     ("least-load", "the server with fewest calls and least load for each processor", || {
         Box::new(LeastLoad)
@@ -173,7 +173,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
         return Ok(make());
     }
     let known = || POLICIES.iter().map(|&(known, ..)| known);
-    let mut nearest = names::nearest(name, known());
+    let mut nearest = similar_names::nearest(name, known());
     if nearest.is_empty() {
         nearest = known().map(ToOwned::to_owned).collect();
     }

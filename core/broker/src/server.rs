@@ -7,7 +7,7 @@ use crate::model::{CallId, Offer, SiteId, Time};
 
 /// An attempt of a call on a server, until the server has given its slot back.
 #[derive(Clone, Debug)]
-pub(crate) struct Flight {
+pub(crate) struct RunningAttempt {
     /// When it is expected to be over.
     pub end: Time,
     /// Its arguments are under way, from this site.
@@ -15,7 +15,7 @@ pub(crate) struct Flight {
 }
 
 /// Attempts of a server.
-pub(crate) type Flights = BTreeMap<(CallId, u32), Flight>;
+pub(crate) type RunningAttempts = BTreeMap<(CallId, u32), RunningAttempt>;
 
 /// Sorted numbers of routines.
 pub(crate) type Routines = Arc<[u32]>;
@@ -32,7 +32,7 @@ pub(crate) struct Server {
     pub leaving: bool,
     /// The group of servers that offer the same.
     pub group: u32,
-    flights: Flights,
+    flights: RunningAttempts,
     ends: BTreeSet<(Time, CallId, u32)>,
 }
 
@@ -67,24 +67,24 @@ impl Server {
         !self.leaving && self.in_flight() < self.limit
     }
 
-    pub fn take(&mut self, call: CallId, attempt: u32, flight: Flight) {
+    pub fn take(&mut self, call: CallId, attempt: u32, flight: RunningAttempt) {
         self.ends.insert((flight.end, call, attempt));
         self.flights.insert((call, attempt), flight);
     }
 
-    pub fn flight(&mut self, call: CallId, attempt: u32) -> Option<&mut Flight> {
+    pub fn flight(&mut self, call: CallId, attempt: u32) -> Option<&mut RunningAttempt> {
         self.flights.get_mut(&(call, attempt))
     }
 
     /// The slot is free again.
-    pub fn give_back(&mut self, call: CallId, attempt: u32) -> Option<Flight> {
+    pub fn give_back(&mut self, call: CallId, attempt: u32) -> Option<RunningAttempt> {
         let flight = self.flights.remove(&(call, attempt))?;
         self.ends.remove(&(flight.end, call, attempt));
         Some(flight)
     }
 
     /// Everything that is there; it is taken away.
-    pub fn clear(&mut self) -> Flights {
+    pub fn clear(&mut self) -> RunningAttempts {
         self.ends.clear();
         core::mem::take(&mut self.flights)
     }

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{Desk, call, offer};
+use common::{TestBroker, call, offer};
 use kumi_broker::{
-    Action, CallId, ClientId, Config, Event, Failure, Held, Link, Outcome, Reject, Request,
-    ServerId, SiteId, Time, UserId, by_name, policies,
+    Action, CallId, ClientId, Config, Event, Failure, HeldInput, Link, Outcome, RejectReason,
+    Request, ServerId, SiteId, Time, UserId, by_name, policies,
 };
 
 const A: ServerId = ServerId(1);
@@ -22,7 +22,7 @@ fn done(call: u64, outcome: Outcome) -> Action {
 
 #[test]
 fn a_call_runs_and_the_next_waits() {
-    let mut desk = Desk::new("least-load");
+    let mut desk = TestBroker::new("least-load");
     desk.tell(Event::Joined(A, offer(&["ep"], 1)));
     assert_eq!(desk.tell(Event::Submit(CallId(1), call("ep"))), [start(1, A, 1)]);
     let queued = Action::Queued(CallId(2), 1);
@@ -38,12 +38,12 @@ fn a_call_runs_and_the_next_waits() {
 
 #[test]
 fn wrong_names_and_absent_servers_have_answers() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     let wrong = desk.tell(Event::Submit(CallId(1), call("dgesv")));
-    assert_eq!(wrong, [done(1, Outcome::Rejected(Reject::UnknownRoutine(vec![])))]);
+    assert_eq!(wrong, [done(1, Outcome::Rejected(RejectReason::UnknownRoutine(vec![])))]);
     desk.tell(Event::Joined(A, offer(&["dgesv", "dgemm"], 1)));
     let wrong = desk.tell(Event::Submit(CallId(2), call("dgesb")));
-    let near = Reject::UnknownRoutine(vec!["dgesv".to_owned()]);
+    let near = RejectReason::UnknownRoutine(vec!["dgesv".to_owned()]);
     assert!(near.to_string().contains("did you mean dgesv?"), "{near}");
     assert_eq!(wrong, [done(2, Outcome::Rejected(near))]);
     desk.tell(Event::Submit(CallId(3), call("dgesv")));
@@ -53,7 +53,7 @@ fn wrong_names_and_absent_servers_have_answers() {
     let gone = desk.tell(Event::Submit(CallId(5), call("dgesv")));
     assert_eq!(gone, [Action::Queued(CallId(5), 2)]);
     assert_eq!(desk.later(59.0), []);
-    let rejected = |call| done(call, Outcome::Rejected(Reject::NoServer));
+    let rejected = |call| done(call, Outcome::Rejected(RejectReason::NoServer));
     assert_eq!(desk.later(2.0), [rejected(4), rejected(5)]);
     // What runs there ends as usual.
     assert_eq!(desk.tell(Event::Ended(CallId(3), 1, 1.0)), [done(3, Outcome::Completed)]);
@@ -62,7 +62,7 @@ fn wrong_names_and_absent_servers_have_answers() {
 
 #[test]
 fn a_server_that_comes_in_time_gets_what_waits() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Submit(CallId(1), call("f")));
     desk.tell(Event::Submit(CallId(2), call("f")));
@@ -75,7 +75,7 @@ fn a_server_that_comes_in_time_gets_what_waits() {
 
 #[test]
 fn only_what_cannot_run_twice_is_started_again() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 4)));
     desk.tell(Event::Joined(B, offer(&["f"], 4)));
     let twice = |idempotent| {
@@ -106,7 +106,7 @@ fn only_what_cannot_run_twice_is_started_again() {
 
 #[test]
 fn who_does_not_come_for_places_gets_no_more_of_them_than_others() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     // User 1 asks for places and never comes for them, user 0 calls; calls of both wait all the time.
     let user = |id: u64| u32::from(id % 2 == 1);
@@ -140,7 +140,7 @@ fn who_does_not_come_for_places_gets_no_more_of_them_than_others() {
 
 #[test]
 fn calls_that_avoid_a_server_keep_nobody_from_it() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Joined(B, offer(&["f"], 1)));
     let of = |user| {
@@ -175,7 +175,7 @@ fn calls_that_avoid_a_server_keep_nobody_from_it() {
 #[test]
 fn retries_are_bounded() {
     let config = Config { most_attempts: 3, ..Config::default() };
-    let mut desk = Desk::with("round-robin", config);
+    let mut desk = TestBroker::with("round-robin", config);
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Submit(CallId(1), call("f")));
     for attempt in 1..3 {
@@ -189,7 +189,7 @@ fn retries_are_bounded() {
 
 #[test]
 fn who_is_cancelled_keeps_the_slot_until_the_server_has_stopped() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Submit(CallId(1), call("f")));
     desk.tell(Event::Submit(CallId(2), call("f")));
@@ -207,7 +207,7 @@ fn who_is_cancelled_keeps_the_slot_until_the_server_has_stopped() {
 
 #[test]
 fn deadlines_end_calls_that_wait_and_calls_that_run() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     let by = |seconds: u64| {
         let mut call = call("f");
@@ -217,23 +217,23 @@ fn deadlines_end_calls_that_wait_and_calls_that_run() {
     desk.tell(Event::Submit(CallId(1), by(10)));
     desk.tell(Event::Submit(CallId(2), by(5)));
     assert_eq!(desk.broker.next_time(), Some(Time(5 * Time::SECOND)));
-    assert_eq!(desk.later(5.0), [done(2, Outcome::Rejected(Reject::Deadline))]);
+    assert_eq!(desk.later(5.0), [done(2, Outcome::Rejected(RejectReason::Deadline))]);
     let stop = Action::Stop(CallId(1), A, 1);
     assert_eq!(desk.later(5.0), [stop, done(1, Outcome::Expired)]);
     let late = desk.tell(Event::Submit(CallId(3), by(10)));
-    assert_eq!(late, [done(3, Outcome::Rejected(Reject::Deadline))]);
+    assert_eq!(late, [done(3, Outcome::Rejected(RejectReason::Deadline))]);
     assert_eq!(desk.broker.next_time(), None);
 }
 
 #[test]
 fn queues_are_bounded() {
     let config = Config { most_waiting: 2, most_waiting_of_user: 1, ..Config::default() };
-    let mut desk = Desk::with("round-robin", config);
+    let mut desk = TestBroker::with("round-robin", config);
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Submit(CallId(1), call("f")));
     desk.tell(Event::Submit(CallId(2), call("f")));
     let full = desk.tell(Event::Submit(CallId(3), call("f")));
-    assert_eq!(full, [done(3, Outcome::Rejected(Reject::UserQueueFull))]);
+    assert_eq!(full, [done(3, Outcome::Rejected(RejectReason::UserQueueFull))]);
     let of = |user| {
         let mut call = call("f");
         call.user = UserId(user);
@@ -241,12 +241,12 @@ fn queues_are_bounded() {
     };
     assert_eq!(desk.tell(Event::Submit(CallId(4), of(2))), [Action::Queued(CallId(4), 2)]);
     let full = desk.tell(Event::Submit(CallId(5), of(3)));
-    assert_eq!(full, [done(5, Outcome::Rejected(Reject::QueueFull))]);
+    assert_eq!(full, [done(5, Outcome::Rejected(RejectReason::QueueFull))]);
 }
 
 #[test]
 fn a_users_own_calls_go_by_priority_but_nobody_waits_for_ever() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["f"], 1)));
     desk.tell(Event::Submit(CallId(0), call("f")));
     desk.tell(Event::Submit(CallId(1), call("f")));
@@ -279,7 +279,7 @@ fn policies_have_names() {
 
 #[test]
 fn the_least_load_is_that_of_each_processor() {
-    let mut desk = Desk::new("least-load");
+    let mut desk = TestBroker::new("least-load");
     let mut large = offer(&["f"], 9);
     large.processors = 4;
     desk.tell(Event::Joined(A, offer(&["f"], 9)));
@@ -297,7 +297,7 @@ fn the_least_load_is_that_of_each_processor() {
 
 #[test]
 fn the_path_decides_where_little_is_computed() {
-    let mut desk = Desk::new("min-completion");
+    let mut desk = TestBroker::new("min-completion");
     let (near, far) = (SiteId(1), SiteId(2));
     let at = |site, speed| {
         let mut offer = offer(&["f"], 1);
@@ -330,7 +330,7 @@ fn the_path_decides_where_little_is_computed() {
 
 #[test]
 fn inputs_that_lie_at_a_server_draw_the_call_there() {
-    let mut desk = Desk::new("min-completion");
+    let mut desk = TestBroker::new("min-completion");
     for (server, site) in [(A, 1), (B, 2)] {
         let mut offer = offer(&["f"], 1);
         offer.site = SiteId(site);
@@ -341,13 +341,13 @@ fn inputs_that_lie_at_a_server_draw_the_call_there() {
     }
     let mut dear = call("f");
     dear.bytes_out = 1_000_000;
-    dear.held = vec![Held { server: B, bytes: 900_000 }];
+    dear.held = vec![HeldInput { server: B, bytes: 900_000 }];
     assert_eq!(desk.tell(Event::Submit(CallId(1), dear)), [start(1, B, 1)]);
 }
 
 #[test]
 fn what_calls_took_is_learnt() {
-    let mut desk = Desk::new("min-completion");
+    let mut desk = TestBroker::new("min-completion");
     for server in [A, B] {
         desk.tell(Event::Joined(server, offer(&["f"], 1)));
     }
@@ -371,7 +371,7 @@ fn what_calls_took_is_learnt() {
 
 #[test]
 fn a_server_comes_back_with_what_runs_there() {
-    let mut desk = Desk::new("round-robin");
+    let mut desk = TestBroker::new("round-robin");
     desk.tell(Event::Joined(A, offer(&["ep"], 1)));
     assert_eq!(desk.tell(Event::Submit(CallId(1), call("ep"))), [start(1, A, 1)]);
     desk.tell(Event::Left(A));
@@ -392,7 +392,7 @@ fn a_server_comes_back_with_what_runs_there() {
 
 #[test]
 fn calls_and_times_of_an_earlier_life_count() {
-    let mut desk = Desk::new("min-completion");
+    let mut desk = TestBroker::new("min-completion");
     let running = || Event::Restored(CallId(1), call("ep"), A, 2);
     assert_eq!(desk.tell(running()), [], "the server is not known");
     desk.tell(Event::Joined(A, offer(&["ep"], 1)));

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_broker::{
-    Access, BufferId, Graph, GraphError, Held, Node, Recorded, ServerId, State, Why,
+    Access, BufferId, DependencyKind, Graph, GraphError, HeldInput, Node, RecordedCall, ServerId,
+    State,
 };
 use proptest::prelude::*;
 
@@ -15,8 +16,8 @@ fn bytes(buffer: u64, start: u64, end: u64) -> Access {
     Access { buffer: BufferId(buffer), start, end }
 }
 
-fn call(name: &str, reads: &[Access], writes: &[Access]) -> Recorded {
-    Recorded { name: name.to_owned(), reads: reads.to_vec(), writes: writes.to_vec() }
+fn call(name: &str, reads: &[Access], writes: &[Access]) -> RecordedCall {
+    RecordedCall { name: name.to_owned(), reads: reads.to_vec(), writes: writes.to_vec() }
 }
 
 /// The paper's example: E = A + B, F = C + D, G = E + F; buffers 0 to 6.
@@ -38,7 +39,7 @@ fn the_papers_example_runs_two_at_a_time() {
     graph.start(Node(1)).unwrap();
     assert_eq!(graph.finish(Node(1), B), Ok(vec![]));
     assert_eq!(graph.finish(Node(0), A), Ok(vec![Node(2)]));
-    let there = |server| Held { server, bytes: 800 };
+    let there = |server| HeldInput { server, bytes: 800 };
     assert_eq!(graph.held(Node(2)), [there(A), there(B)]);
     assert_eq!(graph.held(Node(0)), []);
     graph.discard(BufferId(4));
@@ -160,7 +161,7 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn record(&mut self, node: Node, call: &Recorded) -> BTreeMap<Node, Why> {
+    fn record(&mut self, node: Node, call: &RecordedCall) -> BTreeMap<Node, DependencyKind> {
         let mut after = BTreeMap::new();
         let all = |access: &Access| {
             let buffer = access.buffer;
@@ -168,12 +169,12 @@ impl Bytes {
         };
         for key in call.reads.iter().flat_map(all) {
             let writer = self.of.get(&key).and_then(|byte| byte.0);
-            after.extend(writer.map(|writer| (writer, Why::Data)));
+            after.extend(writer.map(|writer| (writer, DependencyKind::Data)));
         }
         for key in call.writes.iter().flat_map(all) {
             let Some((writer, readers)) = self.of.get(&key) else { continue };
             for &other in writer.iter().chain(readers) {
-                after.entry(other).or_insert(Why::Order);
+                after.entry(other).or_insert(DependencyKind::Order);
             }
         }
         for key in call.reads.iter().flat_map(all) {
@@ -203,7 +204,7 @@ fn check_way(graph: &Graph, node: Node) -> Result<(), TestCaseError> {
     prop_assert_eq!(way.last(), Some(&node));
     prop_assert!(matches!(graph.state(way[0]), Some(State::Failed(_))));
     for pair in way.windows(2) {
-        prop_assert!(graph.after(pair[1]).any(|dep| dep == (pair[0], Why::Data)));
+        prop_assert!(graph.after(pair[1]).any(|dep| dep == (pair[0], DependencyKind::Data)));
     }
     Ok(())
 }
@@ -254,7 +255,7 @@ proptest! {
             for (other, why) in graph.after(node) {
                 let over = match graph.state(other) {
                     Some(State::Done(_)) => true,
-                    Some(State::Failed(_) | State::Skipped(_)) => why == Why::Order,
+                    Some(State::Failed(_) | State::Skipped(_)) => why == DependencyKind::Order,
                     _ => false,
                 };
                 prop_assert!(over, "{node:?} starts before {other:?}");

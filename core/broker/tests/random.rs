@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Desk, call, offer};
+use common::{TestBroker, call, offer};
 use kumi_broker::{
     Action, CallId, ClientId, Config, Event, Failure, Link, Offer, Outcome, ServerId, SiteId, Time,
     UserId,
@@ -78,7 +78,7 @@ struct Known {
 
 /// What the world knows, to judge the broker by.
 struct World {
-    desk: Desk,
+    desk: TestBroker,
     limits: BTreeMap<ServerId, (u32, Vec<&'static str>)>,
     calls: BTreeMap<CallId, (Known, &'static str)>,
     flights: Vec<(CallId, u32, ServerId)>,
@@ -89,7 +89,7 @@ impl World {
     fn new(policy: &str) -> Self {
         let config = Config { patience: 20 * Time::SECOND, ..Config::default() };
         Self {
-            desk: Desk::with(policy, config),
+            desk: TestBroker::with(policy, config),
             limits: BTreeMap::new(),
             calls: BTreeMap::new(),
             flights: Vec::new(),
@@ -239,7 +239,7 @@ proptest! {
         weights in prop::collection::vec(1..12u32, 2..9),
         limit in 1..4u32,
     ) {
-        let mut desk = Desk::new("least-load");
+        let mut desk = TestBroker::new("least-load");
         desk.tell(Event::Joined(ServerId(0), offer(&["f"], limit)));
         for number in 0..limit {
             desk.tell(Event::Submit(CallId(u64::from(number)), call("f")));
@@ -283,7 +283,7 @@ proptest! {
         users in prop::collection::vec((1..9u32, 1..8u8), 2..7),
         turns in prop::collection::vec(0..3usize, 1..240),
     ) {
-        let mut desk = Desk::new("least-load");
+        let mut desk = TestBroker::new("least-load");
         let mut running = [0u64; 3];
         for (group, name) in NAMES[..3].iter().enumerate() {
             desk.tell(Event::Joined(ServerId(group as u32), offer(&[name], 1)));
@@ -325,7 +325,7 @@ proptest! {
 
 #[test]
 fn a_user_with_one_call_is_not_behind_thousands_of_another() {
-    let mut desk = Desk::new("least-load");
+    let mut desk = TestBroker::new("least-load");
     desk.tell(Event::Joined(ServerId(0), offer(&["f"], 1)));
     for number in 0..5000 {
         desk.tell(Event::Submit(CallId(number), call("f")));
@@ -345,7 +345,7 @@ fn a_user_with_one_call_is_not_behind_thousands_of_another() {
 fn a_thousand_clients_and_ten_thousand_calls_cost_little_each() {
     const SERVERS: u32 = 20;
     for policy in ["round-robin", "least-load", "min-completion"] {
-        let mut desk = Desk::new(policy);
+        let mut desk = TestBroker::new(policy);
         for server in 0..SERVERS {
             desk.tell(Event::Joined(ServerId(server), offer(&NAMES, 4)));
         }

@@ -92,7 +92,7 @@ impl JobFacts {
         })
     }
 
-    fn sane(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         count <= MOST_RANKS
             && self.states.len() == count.div_ceil(4)
@@ -137,11 +137,11 @@ impl NodeFacts {
     }
 
     /// Whether it keeps to the bounds.
-    fn sane(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let ranks: usize = self.jobs.iter().map(|job| job.states.len()).sum();
         self.jobs.len() <= MOST_JOBS
             && ranks <= MOST_RANKS / 4 + MOST_JOBS
-            && self.jobs.iter().all(JobFacts::sane)
+            && self.jobs.iter().all(JobFacts::is_valid)
     }
 
     /// Cuts it down to the bounds: jobs that are too many, or too large together, are left out.
@@ -164,7 +164,7 @@ type Version = (u64, u64);
 
 /// The other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Neighbour {
+pub enum LinkPeer {
     /// The parent.
     Parent,
     /// A child.
@@ -172,7 +172,7 @@ pub enum Neighbour {
 }
 
 #[derive(Debug)]
-struct Known {
+struct StoredFacts {
     facts: NodeFacts,
     /// When it was so, on the local clock.
     stamp: Nanos,
@@ -180,7 +180,7 @@ struct Known {
 
 /// What one end of a link knows of the other.
 #[derive(Debug, Default)]
-struct Link {
+struct PeerKnowledge {
     /// Messages made for it.
     rounds: u64,
     /// By node: the newest version that was sent to it or came from it, and in which round.
@@ -189,7 +189,7 @@ struct Link {
     due: BTreeSet<(u64, NodeId)>,
 }
 
-impl Link {
+impl PeerKnowledge {
     /// The other end lacks this version of a node, or has it.
     fn schedule(&mut self, node: NodeId, version: Version) {
         let (there, round) = self.there.get(&node).copied().unwrap_or_default();
@@ -209,8 +209,8 @@ pub struct Disclosure {
     /// whose clock may have been ahead.
     least: u64,
     nodes: u32,
-    known: BTreeMap<NodeId, Known>,
-    links: BTreeMap<Neighbour, Link>,
+    known: BTreeMap<NodeId, StoredFacts>,
+    links: BTreeMap<LinkPeer, PeerKnowledge>,
     changed: BTreeSet<NodeId>,
 }
 
@@ -229,13 +229,13 @@ impl Disclosure {
         facts.age_ms = 0;
         facts.incarnation = facts.incarnation.max(self.least);
         let node = facts.node;
-        self.known.insert(node, Known { facts, stamp: now });
+        self.known.insert(node, StoredFacts { facts, stamp: now });
         self.schedule(node);
     }
 
     /// A link is there; its other end knows nothing of what was said on an earlier one.
-    pub fn link_up(&mut self, link: Neighbour) {
-        let mut fresh = Link::default();
+    pub fn link_up(&mut self, link: LinkPeer) {
+        let mut fresh = PeerKnowledge::default();
         for (node, known) in &self.known {
             fresh.schedule(*node, known.facts.version());
         }
@@ -243,16 +243,16 @@ impl Disclosure {
     }
 
     /// A link is gone.
-    pub fn link_down(&mut self, link: Neighbour) {
+    pub fn link_down(&mut self, link: LinkPeer) {
         self.links.remove(&link);
     }
 
     /// Takes a message. Returns how many of its entries break the rules; they are ignored.
-    pub fn receive(&mut self, now: Nanos, from: Neighbour, message: Vec<NodeFacts>) -> u64 {
+    pub fn receive(&mut self, now: Nanos, from: LinkPeer, message: Vec<NodeFacts>) -> u64 {
         let mut refused = 0;
         for facts in message {
             let Some(link) = self.links.get_mut(&from) else { return refused };
-            if facts.node.0 >= self.nodes || !facts.sane() {
+            if facts.node.0 >= self.nodes || !facts.is_valid() {
                 refused += 1;
                 continue;
             }
@@ -280,7 +280,7 @@ impl Disclosure {
             own.facts.incarnation = self.least;
         } else {
             let stamp = now.saturating_sub(u64::from(facts.age_ms) * 1_000_000);
-            self.known.insert(node, Known { facts, stamp });
+            self.known.insert(node, StoredFacts { facts, stamp });
             self.changed.insert(node);
         }
         self.schedule(node);
@@ -295,7 +295,7 @@ impl Disclosure {
     }
 
     /// What to say on a link at this exchange; perhaps nothing.
-    pub fn message(&mut self, now: Nanos, to: Neighbour) -> Vec<NodeFacts> {
+    pub fn message(&mut self, now: Nanos, to: LinkPeer) -> Vec<NodeFacts> {
         let Some(link) = self.links.get_mut(&to) else { return Vec::new() };
         link.rounds += 1;
         let mut room = MESSAGE_BYTES;

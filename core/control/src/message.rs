@@ -10,9 +10,9 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
 pub use crate::disclosure::NodeFacts;
+pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
-pub use crate::quiet::QuietReport;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 
@@ -420,7 +420,7 @@ pub enum Report {
         nodes: NodeSet,
     },
     /// Whether a job has something to do on some nodes.
-    Quiet(QuietReport),
+    Idle(IdleReport),
 }
 
 /// A standard output stream.

@@ -2,8 +2,8 @@
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::message::{
-    Command, ContentHash, Down, Hop, JobRequest, JobSpec, NodeDescription, NodeRanks, NodeSample,
-    NodeSet, PreparedNode, PreparedRanks, Program, QuietReport, RankAddress, RankStatus, Refusal,
+    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, NodeDescription, NodeRanks,
+    NodeSample, NodeSet, PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal,
     RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
@@ -383,7 +383,7 @@ fn everybody_gets_their_columns() {
         phase_ns: 0,
         mode: Mode::OperatingSystem,
         columns: nodes.iter().map(|&node| column(node)).collect(),
-        dormant: vec![JOB],
+        idle: vec![JOB],
     };
     let mut test = Test::new();
     let actions = test.command(set(0..4), Command::Timetable(timetable(2, &[0, 1, 2, 3])));
@@ -422,72 +422,72 @@ fn children_that_do_not_stop_are_left_behind() {
     assert_eq!(test.advance(200 * MS), [up(freed([0])), AgentAction::Shutdown]);
 }
 
-fn quiet(nodes: impl IntoIterator<Item = u32>, quiet: bool) -> Report {
-    Report::Quiet(QuietReport { job: JOB, nodes: set(nodes), quiet })
+fn idle(nodes: impl IntoIterator<Item = u32>, idle: bool) -> Report {
+    Report::Idle(IdleReport { job: JOB, nodes: set(nodes), idle })
 }
 
 #[test]
-fn that_a_job_is_quiet_is_said_for_all_at_once_and_taken_back_at_once() {
+fn that_a_job_is_idle_is_said_for_all_at_once_and_taken_back_at_once() {
     let mut test = Test::running();
-    let own = |quiet| AgentEvent::Quiet { job: JOB, quiet };
+    let own = |idle| AgentEvent::Idle { job: JOB, idle };
     assert!(test.event(own(true)).is_empty());
-    assert!(test.child(LEFT, quiet([1, 3], true)).is_empty());
-    assert!(test.child(LEFT, quiet([2], true)).is_empty(), "not its node");
-    assert_eq!(test.child(RIGHT, quiet([2], true)), [up(quiet(0..4, true))]);
+    assert!(test.child(LEFT, idle([1, 3], true)).is_empty());
+    assert!(test.child(LEFT, idle([2], true)).is_empty(), "not its node");
+    assert_eq!(test.child(RIGHT, idle([2], true)), [up(idle(0..4, true))]);
     assert!(test.event(own(true)).is_empty(), "said before");
-    assert_eq!(test.child(LEFT, quiet([3], false)), [up(quiet([3], false))]);
-    assert_eq!(test.event(own(false)), [up(quiet([0], false))]);
+    assert_eq!(test.child(LEFT, idle([3], false)), [up(idle([3], false))]);
+    assert_eq!(test.event(own(false)), [up(idle([0], false))]);
     assert!(test.event(own(false)).is_empty(), "said before");
-    // What became quiet and stirred while others did not wait is nobody's business.
-    assert!(test.child(LEFT, quiet([3], true)).is_empty());
-    assert!(test.child(LEFT, quiet([3], false)).is_empty());
-    assert!(test.child(LEFT, quiet([3], true)).is_empty());
-    assert_eq!(test.event(own(true)), [up(quiet([0, 3], true))]);
+    // What became idle and stirred while others did not wait is nobody's business.
+    assert!(test.child(LEFT, idle([3], true)).is_empty());
+    assert!(test.child(LEFT, idle([3], false)).is_empty());
+    assert!(test.child(LEFT, idle([3], true)).is_empty());
+    assert_eq!(test.event(own(true)), [up(idle([0, 3], true))]);
 }
 
 #[test]
-fn what_is_quiet_is_said_again_to_another_parent() {
+fn what_is_idle_is_said_again_to_another_parent() {
     let mut test = Test::running();
-    test.event(AgentEvent::Quiet { job: JOB, quiet: true });
-    test.child(LEFT, quiet([1, 3], true));
+    test.event(AgentEvent::Idle { job: JOB, idle: true });
+    test.child(LEFT, idle([1, 3], true));
     test.event(AgentEvent::ParentDown);
-    assert!(test.child(RIGHT, quiet([2], true)).is_empty());
-    test.child(LEFT, quiet([3], false));
+    assert!(test.child(RIGHT, idle([2], true)).is_empty());
+    test.child(LEFT, idle([3], false));
     let said = |actions: &[AgentAction]| -> Vec<Report> {
         let reports = actions.iter().filter_map(|action| match action {
-            AgentAction::ToParent(report @ Report::Quiet(_)) => Some(report.clone()),
+            AgentAction::ToParent(report @ Report::Idle(_)) => Some(report.clone()),
             _ => None,
         });
         reports.collect()
     };
     assert_eq!(said(&test.event(AgentEvent::ParentUp)), [], "node 3 has something to do");
-    assert_eq!(test.child(LEFT, quiet([3], true)), [up(quiet(0..4, true))]);
+    assert_eq!(test.child(LEFT, idle([3], true)), [up(idle(0..4, true))]);
     // Of a node that leaves nothing is known, and the others need not wait for it.
-    test.child(LEFT, quiet([1], false));
+    test.child(LEFT, idle([1], false));
     let actions = test.event(AgentEvent::ChildDown(LEFT));
     assert_eq!(said(&actions), []);
-    test.child(RIGHT, quiet([2], false));
-    assert_eq!(test.child(RIGHT, quiet([2], true)), [up(quiet([2], true))]);
+    test.child(RIGHT, idle([2], false));
+    assert_eq!(test.child(RIGHT, idle([2], true)), [up(idle([2], true))]);
     // A job that ends somewhere has nothing to do there; one that is killed says no more.
-    test.event(AgentEvent::Quiet { job: JOB, quiet: false });
+    test.event(AgentEvent::Idle { job: JOB, idle: false });
     let actions = test.event(AgentEvent::Freed { job: JOB });
     assert_eq!(said(&actions), []);
-    test.child(RIGHT, quiet([2], false));
-    assert_eq!(said(&test.child(RIGHT, quiet([2], true))), [quiet([2], true)]);
+    test.child(RIGHT, idle([2], false));
+    assert_eq!(said(&test.child(RIGHT, idle([2], true))), [idle([2], true)]);
     test.command(set(0..4), Command::Forget { job: JOB });
-    assert!(test.child(RIGHT, quiet([2], false)).is_empty(), "over and forgotten");
+    assert!(test.child(RIGHT, idle([2], false)).is_empty(), "over and forgotten");
 }
 
 #[test]
-fn only_jobs_that_run_here_are_quiet() {
+fn only_jobs_that_run_here_are_idle() {
     let mut test = Test::new();
     test.prepare();
-    assert!(test.event(AgentEvent::Quiet { job: JOB, quiet: true }).is_empty());
+    assert!(test.event(AgentEvent::Idle { job: JOB, idle: true }).is_empty());
     let mut test = Test::running();
     for link in [LEFT, RIGHT] {
         test.event(AgentEvent::ChildDown(link));
     }
     test.command(set([0]), Command::Kill { job: JOB });
-    assert!(test.event(AgentEvent::Quiet { job: JOB, quiet: true }).is_empty());
-    assert!(test.event(AgentEvent::Quiet { job: JobId(99), quiet: false }).is_empty());
+    assert!(test.event(AgentEvent::Idle { job: JOB, idle: true }).is_empty());
+    assert!(test.event(AgentEvent::Idle { job: JobId(99), idle: false }).is_empty());
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_control::disclosure::{
-    Disclosure, EXCHANGE, JobFacts, MESSAGE_BYTES, MOST_JOBS, MOST_RANKS, Neighbour, NodeFacts,
+    Disclosure, EXCHANGE, JobFacts, LinkPeer, MESSAGE_BYTES, MOST_JOBS, MOST_RANKS, NodeFacts,
     RankState,
 };
 use kumi_control::tree::{LinkId, Parent, parent_candidates};
@@ -45,12 +45,12 @@ impl Tree {
         let mut parents = Vec::new();
         for node in 0..count {
             let parent = parent_candidates(NodeId(node), count, fan_out)[0];
-            let link = Neighbour::Child(LinkId(u64::from(node)));
+            let link = LinkPeer::Child(LinkId(u64::from(node)));
             match parent {
                 Parent::Head => head.link_up(link),
                 Parent::Node(parent) => nodes[parent.0 as usize].link_up(link),
             }
-            nodes[node as usize].link_up(Neighbour::Parent);
+            nodes[node as usize].link_up(LinkPeer::Parent);
             parents.push(parent);
         }
         Self { nodes, head, parents, now: 0, longest: 0 }
@@ -69,8 +69,8 @@ impl Tree {
         let now = self.now;
         let mut messages = Vec::new();
         for node in 0..self.nodes.len() {
-            let (parent, child) = (self.parents[node], Neighbour::Child(LinkId(node as u64)));
-            let up = self.nodes[node].message(now, Neighbour::Parent);
+            let (parent, child) = (self.parents[node], LinkPeer::Child(LinkId(node as u64)));
+            let up = self.nodes[node].message(now, LinkPeer::Parent);
             let down = self.at(parent).message(now, child);
             // Encoding takes long; the longest are those at the head.
             for message in [&up, &down].into_iter().filter(|_| parent == Parent::Head) {
@@ -80,9 +80,9 @@ impl Tree {
             messages.push((up, down));
         }
         for (node, (up, down)) in messages.into_iter().enumerate() {
-            let (parent, child) = (self.parents[node], Neighbour::Child(LinkId(node as u64)));
+            let (parent, child) = (self.parents[node], LinkPeer::Child(LinkId(node as u64)));
             assert_eq!(self.at(parent).receive(now, child, up), 0);
-            assert_eq!(self.nodes[node].receive(now, Neighbour::Parent, down), 0);
+            assert_eq!(self.nodes[node].receive(now, LinkPeer::Parent, down), 0);
         }
     }
 
@@ -118,7 +118,7 @@ fn a_thousand_nodes_know_everything_in_bounded_time() {
     assert!(tree.longest <= MESSAGE_BYTES + 8, "{} bytes", tree.longest);
     // Nothing new, nothing said.
     for node in &mut tree.nodes {
-        assert_eq!(node.message(tree.now, Neighbour::Parent), []);
+        assert_eq!(node.message(tree.now, LinkPeer::Parent), []);
     }
     // A single change takes one exchange a link, and its age is known there.
     let told = tree.now;
@@ -156,41 +156,41 @@ fn when_all_change_all_the_time_nobody_is_left_behind() {
 fn a_new_link_starts_from_nothing_and_a_new_daemon_counts_anew() {
     let mut one = Disclosure::new(Some(NodeId(0)), 3);
     let mut two = Disclosure::new(Some(NodeId(1)), 3);
-    one.link_up(Neighbour::Parent);
-    two.link_up(Neighbour::Child(LinkId(1)));
+    one.link_up(LinkPeer::Parent);
+    two.link_up(LinkPeer::Child(LinkId(1)));
     one.tell(5, facts(0, 1));
     // Lost with its link.
-    assert_eq!(one.message(6, Neighbour::Parent).len(), 1);
-    assert_eq!(one.message(6, Neighbour::Parent), []);
-    one.link_down(Neighbour::Parent);
-    assert_eq!(one.message(7, Neighbour::Parent), []);
-    one.link_up(Neighbour::Parent);
-    let message = one.message(8, Neighbour::Parent);
-    assert_eq!(two.receive(8, Neighbour::Child(LinkId(1)), message), 0);
+    assert_eq!(one.message(6, LinkPeer::Parent).len(), 1);
+    assert_eq!(one.message(6, LinkPeer::Parent), []);
+    one.link_down(LinkPeer::Parent);
+    assert_eq!(one.message(7, LinkPeer::Parent), []);
+    one.link_up(LinkPeer::Parent);
+    let message = one.message(8, LinkPeer::Parent);
+    assert_eq!(two.receive(8, LinkPeer::Child(LinkId(1)), message), 0);
     // Its daemon starts again, and counts from one.
     let mut again = facts(0, 2);
     again.incarnation += 1;
     again.count = 1;
     let old = two.node(NodeId(0)).unwrap().0.clone();
-    assert_eq!(two.receive(9, Neighbour::Child(LinkId(1)), vec![again.clone(), old]), 0);
+    assert_eq!(two.receive(9, LinkPeer::Child(LinkId(1)), vec![again.clone(), old]), 0);
     assert_eq!(two.node(NodeId(0)).unwrap().0.runnable, 2);
     // The other end knows it, since it came from there.
-    assert_eq!(two.message(9, Neighbour::Child(LinkId(1))), []);
+    assert_eq!(two.message(9, LinkPeer::Child(LinkId(1))), []);
     // A node knows itself best: if its clock was set back before it started, it counts on from
     // what others remember of it.
-    assert_eq!(one.receive(9, Neighbour::Parent, vec![again.clone()]), 0);
+    assert_eq!(one.receive(9, LinkPeer::Parent, vec![again.clone()]), 0);
     let (own, _) = one.node(NodeId(0)).unwrap();
     assert_eq!((own.runnable, own.incarnation), (1, again.incarnation + 1));
     one.tell(10, facts(0, 3));
-    let message = one.message(10, Neighbour::Parent);
+    let message = one.message(10, LinkPeer::Parent);
     let mut three = Disclosure::new(None, 3);
-    three.link_up(Neighbour::Child(LinkId(1)));
-    three.receive(10, Neighbour::Child(LinkId(1)), vec![again.clone()]);
-    three.receive(10, Neighbour::Child(LinkId(1)), message);
+    three.link_up(LinkPeer::Child(LinkId(1)));
+    three.receive(10, LinkPeer::Child(LinkId(1)), vec![again.clone()]);
+    three.receive(10, LinkPeer::Child(LinkId(1)), message);
     assert_eq!(three.node(NodeId(0)).unwrap().0.runnable, 3);
     // Links that are gone say nothing.
     again.count = 8;
-    assert_eq!(two.receive(9, Neighbour::Child(LinkId(2)), vec![again]), 0);
+    assert_eq!(two.receive(9, LinkPeer::Child(LinkId(2)), vec![again]), 0);
     assert_eq!(two.node(NodeId(0)).unwrap().0.count, 1);
 }
 
@@ -202,17 +202,17 @@ fn what_breaks_the_bounds_is_refused() {
         .collect();
     let wild = own.clone();
     let mut head = Disclosure::new(None, 2);
-    head.link_up(Neighbour::Child(LinkId(1)));
+    head.link_up(LinkPeer::Child(LinkId(1)));
     let wilder = JobFacts::new(JobId(1), true, u32::MAX, &[RankState::Idle]);
     let mut beyond = facts(1, 1);
     beyond.jobs = vec![wilder];
     let foreign = facts(2, 0);
-    assert_eq!(head.receive(0, Neighbour::Child(LinkId(1)), vec![wild, beyond, foreign]), 3);
+    assert_eq!(head.receive(0, LinkPeer::Child(LinkId(1)), vec![wild, beyond, foreign]), 3);
     assert!(head.node(NodeId(0)).is_none() && head.node(NodeId(1)).is_none());
     own.bound();
     assert!(own.jobs.len() <= MOST_JOBS);
     assert!(own.jobs.iter().map(|job| job.count as usize).sum::<usize>() <= MOST_RANKS);
-    assert_eq!(head.receive(0, Neighbour::Child(LinkId(1)), vec![own]), 0);
+    assert_eq!(head.receive(0, LinkPeer::Child(LinkId(1)), vec![own]), 0);
 }
 
 /// Jobs are named in their order as far as there is room; one that is too large leaves it to those behind it.
@@ -235,10 +235,10 @@ proptest! {
     fn knowledge_never_goes_back(
         steps in proptest::collection::vec((0u32..4, any::<u8>(), 0usize..8), 1..200)
     ) {
-        let link = Neighbour::Child(LinkId(1));
+        let link = LinkPeer::Child(LinkId(1));
         let mut from = Disclosure::new(Some(NodeId(0)), 4);
         let mut to = Disclosure::new(None, 4);
-        from.link_up(Neighbour::Parent);
+        from.link_up(LinkPeer::Parent);
         to.link_up(link);
         let mut wire: Vec<Vec<NodeFacts>> = Vec::new();
         let mut best = 0;
@@ -246,10 +246,10 @@ proptest! {
             let now = now as u64 * 1_000_000;
             match what {
                 0 => from.tell(now, facts(0, u32::from(value))),
-                1 => wire.push(from.message(now, Neighbour::Parent)),
+                1 => wire.push(from.message(now, LinkPeer::Parent)),
                 2 => {
-                    from.link_down(Neighbour::Parent);
-                    from.link_up(Neighbour::Parent);
+                    from.link_down(LinkPeer::Parent);
+                    from.link_up(LinkPeer::Parent);
                 }
                 // Any message of the past, again.
                 _ if wire.is_empty() => {}

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::model::Order;
-use crate::plan::{Argument, Form};
+use crate::plan::{Argument, ArgumentForm};
 use crate::section::Axis;
 
 /// A memory of another size than the plan says.
@@ -70,14 +70,14 @@ impl Argument {
 
     /// From the packed section, in which there is something, into an array of this order; `None`: this machine cannot
     /// count so far, or it is no array.
-    fn walk(&self, order: Order) -> Option<Walk> {
+    fn walk(&self, order: Order) -> Option<StridedCopy> {
         let (element, own) = match self.form {
-            Form::Scalar(element) => (element, Order::Row),
-            Form::Array(element, order) => (element, order),
-            Form::Text { .. } | Form::File | Form::Callback => return None,
+            ArgumentForm::Scalar(element) => (element, Order::Row),
+            ArgumentForm::Array(element, order) => (element, order),
+            ArgumentForm::Text { .. } | ArgumentForm::File | ArgumentForm::Callback => return None,
         };
         let size = usize::try_from(element.size()).ok()?;
-        let mut walk = Walk { size, from: 0, to: 0, axes: Vec::new() };
+        let mut walk = StridedCopy { size, from: 0, to: 0, axes: Vec::new() };
         let packed = strides(&self.axes, own, size, |axis| axis.count)?;
         let array = strides(&self.axes, order, size, |axis| axis.size)?;
         for ((axis, from), to) in self.axes.iter().zip(packed).zip(array) {
@@ -85,7 +85,7 @@ impl Argument {
             let count = usize::try_from(axis.count).ok()?;
             if count > 1 {
                 let step = usize::try_from(axis.step).ok()?;
-                walk.axes.push(Stride { count, from, to: step * to });
+                walk.axes.push(CopyLoop { count, from, to: step * to });
             }
         }
         walk.arrange();
@@ -112,7 +112,7 @@ fn strides(
 
 /// One loop of a copy: how often, and how far from one to the next on both sides, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Stride {
+struct CopyLoop {
     count: usize,
     from: usize,
     to: usize,
@@ -120,19 +120,19 @@ struct Stride {
 
 /// A copy between two layouts.
 #[derive(Debug)]
-struct Walk {
+struct StridedCopy {
     /// Bytes that lie together on both sides.
     size: usize,
     from: usize,
     to: usize,
     /// The loops, the innermost last.
-    axes: Vec<Stride>,
+    axes: Vec<CopyLoop>,
 }
 
 /// Elements along each side of a block: two of them fit a first-level cache.
 const BLOCK: usize = 32;
 
-impl Walk {
+impl StridedCopy {
     fn swap(&mut self) {
         core::mem::swap(&mut self.from, &mut self.to);
         for axis in &mut self.axes {
@@ -164,7 +164,7 @@ impl Walk {
 
     fn copy(&self, source: &[u8], target: &mut [u8]) {
         let (outer, inner) = self.axes.split_at(self.axes.len().saturating_sub(2));
-        let once = Stride { count: 1, from: 0, to: 0 };
+        let once = CopyLoop { count: 1, from: 0, to: 0 };
         let (slow, fast) = match inner {
             [] => (once, once),
             [fast] => (once, *fast),
@@ -194,7 +194,7 @@ impl Walk {
     }
 
     /// Two loops, in blocks: a transposition touches a cache line once for each block, not once for each element.
-    fn plane(&self, source: &[u8], target: &mut [u8], slow: Stride, fast: Stride) {
+    fn plane(&self, source: &[u8], target: &mut [u8], slow: CopyLoop, fast: CopyLoop) {
         match self.size {
             1 => blocks::<1>(source, target, slow, fast),
             2 => blocks::<2>(source, target, slow, fast),
@@ -214,7 +214,7 @@ impl Walk {
     }
 }
 
-fn blocks<const N: usize>(source: &[u8], target: &mut [u8], slow: Stride, fast: Stride) {
+fn blocks<const N: usize>(source: &[u8], target: &mut [u8], slow: CopyLoop, fast: CopyLoop) {
     for rows in (0..slow.count).step_by(BLOCK) {
         let rows = rows..slow.count.min(rows + BLOCK);
         for columns in (0..fast.count).step_by(BLOCK) {

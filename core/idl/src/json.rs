@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::model::{Interface, Module};
-use crate::validate::{Fault, Place, Problem, is_name, shortened};
+use crate::validate::{Place, Problem, ProblemKind, is_name, shortened};
 
 /// Why JSON is no description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,14 +45,14 @@ struct Head {
 fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, JsonError> {
     serde_json::from_slice(json).map_err(|error| match serde_json::from_slice::<Head>(json) {
         Ok(head) if head.version != Interface::VERSION => {
-            invalid(&head.name, Fault::Version(head.version))
+            invalid(&head.name, ProblemKind::Version(head.version))
         }
-        _ => JsonError::Form(crate::short::shortened(&error.to_string(), 256)),
+        _ => JsonError::Form(crate::excerpt::shortened(&error.to_string(), 256)),
     })
 }
 
 /// A problem of the whole.
-fn invalid(routine: &str, fault: Fault) -> JsonError {
+fn invalid(routine: &str, fault: ProblemKind) -> JsonError {
     let problem = Problem { place: Place::Routine, name: String::new(), fault };
     JsonError::Invalid { routine: shortened(routine), problem }
 }
@@ -115,10 +115,10 @@ impl Module {
         }
         let module: Module = read(json)?;
         if module.version != Interface::VERSION {
-            return Err(invalid(&module.name, Fault::Version(module.version)));
+            return Err(invalid(&module.name, ProblemKind::Version(module.version)));
         }
         if !module.name.is_empty() && !is_name(&module.name) {
-            return Err(invalid(&module.name, Fault::Name(shortened(&module.name))));
+            return Err(invalid(&module.name, ProblemKind::Name(shortened(&module.name))));
         }
         let foreign = |class: &crate::model::Class| {
             class.methods.iter().find(|method| method.class != class.name).map(|it| it.name.clone())
@@ -126,7 +126,7 @@ impl Module {
         if let Some((class, method)) =
             module.classes.iter().find_map(|class| Some((class, foreign(class)?)))
         {
-            return Err(invalid(&method, Fault::Class(shortened(&class.name))));
+            return Err(invalid(&method, ProblemKind::Class(shortened(&class.name))));
         }
         let mut names = BTreeSet::new();
         for interface in module.routines() {
@@ -135,7 +135,7 @@ impl Module {
                 problem,
             })?;
             if !names.insert(interface.name.as_str()) {
-                let twice = Fault::Twice(shortened(&interface.name));
+                let twice = ProblemKind::Twice(shortened(&interface.name));
                 return Err(invalid(&interface.name, twice));
             }
         }

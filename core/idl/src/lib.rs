@@ -11,18 +11,18 @@
 extern crate alloc;
 
 mod copy;
-mod deduce;
 mod defaults;
+mod excerpt;
 mod expr;
+mod expr_display;
+mod infer_sizes;
 mod json;
 mod model;
 mod parallel;
-mod passed;
 mod plan;
 mod scalar;
 mod section;
-mod short;
-mod show;
+mod symbol_arguments;
 mod text;
 mod validate;
 
@@ -34,10 +34,10 @@ pub use model::{
     Param, Target, Type, Unary,
 };
 pub use parallel::Parallel;
-pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
+pub use plan::{Argument, ArgumentForm, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
 pub use text::{
-    Code, Diagnostic, Lines, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, nearest, parse,
+    Code, CodeLines, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, ParsedText, Severity, nearest, parse,
 };
-pub use validate::{Fault, MOST_NAME, MOST_PROBLEMS, MOST_REQUIRED, Place, Problem};
+pub use validate::{MOST_NAME, MOST_PROBLEMS, MOST_REQUIRED, Place, Problem, ProblemKind};

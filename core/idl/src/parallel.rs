@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::expr::Scope;
+use crate::expr_display::ExprDisplay;
 use crate::model::{Expr, Interface, Language, Mode, Param, Type};
 use crate::plan::PlanError;
 use crate::scalar::Scalar;
-use crate::show::Shown;
-use crate::validate::{Fault, shortened};
+use crate::validate::{ProblemKind, shortened};
 
 /// How a routine runs as a job (`Parallel`). All ranks call it, with the scalars and texts that the caller has sent; arrays come to rank 0
 /// only, unless they are named here, and results are those of rank 0.
@@ -48,12 +48,12 @@ impl Interface {
     #[must_use]
     pub fn parallel_text(&self) -> Option<String> {
         let expr = &self.parallel.as_ref()?.ranks;
-        Some(Shown { expr, params: &self.params }.to_string())
+        Some(ExprDisplay { expr, params: &self.params }.to_string())
     }
 
     pub(crate) fn ranks_in(&self, scope: Scope<'_>) -> Result<Option<u64>, PlanError> {
         let Some(parallel) = &self.parallel else { return Ok(None) };
-        let shown = || Shown { expr: &parallel.ranks, params: scope.params }.to_string();
+        let shown = || ExprDisplay { expr: &parallel.ranks, params: scope.params }.to_string();
         let value = scope
             .integer(&parallel.ranks)
             .map_err(|cause| PlanError::Ranks { expression: shown(), cause })?;
@@ -64,33 +64,33 @@ impl Interface {
 }
 
 /// What of a parallel routine cannot be, apart from the expression.
-pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<Fault> {
+pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<ProblemKind> {
     let mut faults = Vec::new();
     if interface.target.language == Language::Python {
-        faults.push(Fault::ParallelPython);
+        faults.push(ProblemKind::ParallelPython);
     }
     if !interface.class.is_empty() {
-        faults.push(Fault::ParallelMethod);
+        faults.push(ProblemKind::ParallelMethod);
     }
     let across = |param: &Param| matches!(param.ty, Type::Callback(_) | Type::File);
     if let Some(param) = interface.params.iter().find(|param| across(param)) {
-        faults.push(Fault::ParallelParam(shortened(&param.name)));
+        faults.push(ProblemKind::ParallelParam(shortened(&param.name)));
     }
     let mut seen = BTreeSet::new();
     if parallel.broadcast.windows(2).any(|pair| pair[0] > pair[1]) {
-        faults.push(Fault::BroadcastOrder);
+        faults.push(ProblemKind::BroadcastOrder);
     }
     for index in &parallel.broadcast {
         let param = usize::try_from(*index).ok().and_then(|index| interface.params.get(index));
         match param {
-            None => faults.push(Fault::Unknown(*index)),
+            None => faults.push(ProblemKind::Unknown(*index)),
             Some(param) if !seen.insert(*index) => {
-                faults.push(Fault::Twice(shortened(&param.name)));
+                faults.push(ProblemKind::Twice(shortened(&param.name)));
             }
             Some(param) => {
                 let array = param.is_array();
                 if !array || !matches!(param.mode, Mode::In | Mode::InOut) {
-                    faults.push(Fault::NotBroadcast(shortened(&param.name)));
+                    faults.push(ProblemKind::NotBroadcast(shortened(&param.name)));
                 }
             }
         }

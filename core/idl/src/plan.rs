@@ -5,10 +5,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::expr::{EvalError, Scope};
+use crate::expr_display::ExprDisplay;
 use crate::model::{Dimension, Element, Expr, Interface, Mode, Order, Param, Type};
 use crate::scalar::{Scalar, letter};
 use crate::section::{Axis, Section};
-use crate::show::Shown;
 
 /// What a call may need at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Argument {
     /// Which way it goes.
     pub mode: Mode,
     /// What it is.
-    pub form: Form,
+    pub form: ArgumentForm,
     /// The value in effect of a scalar that is sent: the caller's or the default.
     pub scalar: Option<Scalar>,
     /// The array's dimensions in the order of the description.
@@ -73,7 +73,7 @@ pub struct Argument {
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ArgumentForm {
     /// One number.
     Scalar(Element),
     /// Numbers, laid out in this order.
@@ -377,7 +377,7 @@ pub(crate) fn no_value(
     expr: &Expr,
     cause: EvalError,
 ) -> PlanError {
-    let expression = Shown { expr, params: scope.params }.to_string();
+    let expression = ExprDisplay { expr, params: scope.params }.to_string();
     PlanError::Expression { param: name(param), part, expression, cause }
 }
 
@@ -398,12 +398,14 @@ fn argument(
     }
     let (form, size, align) = match &param.ty {
         Type::Number(element) if axes.is_empty() => {
-            (Form::Scalar(*element), element.size(), element.size())
+            (ArgumentForm::Scalar(*element), element.size(), element.size())
         }
-        Type::Number(element) => (Form::Array(*element, param.order), element.size(), ARRAY_ALIGN),
-        Type::String => (Form::Text { capacity: None }, u64::from(!axes.is_empty()), 1),
-        Type::File => (Form::File, 0, 1),
-        Type::Callback(_) => (Form::Callback, 0, 1),
+        Type::Number(element) => {
+            (ArgumentForm::Array(*element, param.order), element.size(), ARRAY_ALIGN)
+        }
+        Type::String => (ArgumentForm::Text { capacity: None }, u64::from(!axes.is_empty()), 1),
+        Type::File => (ArgumentForm::File, 0, 1),
+        Type::Callback(_) => (ArgumentForm::Callback, 0, 1),
     };
     let mut argument = Argument {
         mode: param.mode,
@@ -424,8 +426,8 @@ fn argument(
         .filter(|bytes| i64::try_from(*bytes).is_ok())
         .ok_or_else(|| too_large(param))?;
     match &mut argument.form {
-        Form::Text { capacity } if size > 0 => *capacity = Some(argument.elements),
-        Form::Scalar(_) | Form::Array(..) => travel(&mut argument, size),
+        ArgumentForm::Text { capacity } if size > 0 => *capacity = Some(argument.elements),
+        ArgumentForm::Scalar(_) | ArgumentForm::Array(..) => travel(&mut argument, size),
         _ => {}
     }
     Ok(argument)
@@ -435,7 +437,7 @@ fn argument(
 fn travel(argument: &mut Argument, size: u64) {
     if argument.elements > 0 && argument.mode != Mode::Work {
         let order = match argument.form {
-            Form::Array(_, order) => order,
+            ArgumentForm::Array(_, order) => order,
             _ => Order::Row,
         };
         argument.section = match order {
@@ -472,7 +474,7 @@ fn axis(
     };
     let size = value(Part::Size(index), &dimension.size)?;
     let Ok(elements) = u64::try_from(size) else {
-        let expression = Shown { expr: &dimension.size, params: scope.params }.to_string();
+        let expression = ExprDisplay { expr: &dimension.size, params: scope.params }.to_string();
         let part = Part::Size(index);
         return Err(PlanError::Negative { param: name(param), part, expression, value: size });
     };

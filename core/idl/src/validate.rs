@@ -17,14 +17,14 @@ pub const MOST_REQUIRED: usize = 4096;
 
 /// Something that cannot be in a description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", Named(*place, name))]
+#[error("{}{fault}", PlaceDisplay(*place, name))]
 pub struct Problem {
     /// Where.
     pub place: Place,
     /// The parameter's name, where the place is one.
     pub name: String,
     /// What is wrong there.
-    pub fault: Fault,
+    pub fault: ProblemKind,
 }
 
 /// A place in a description.
@@ -56,9 +56,9 @@ pub enum Place {
     Required(usize),
 }
 
-struct Named<'a>(Place, &'a str);
+struct PlaceDisplay<'a>(Place, &'a str);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for PlaceDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Place::Routine => Ok(()),
@@ -79,7 +79,7 @@ impl fmt::Display for Named<'_> {
 /// What can be wrong with a description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ProblemKind {
     /// A form of another version.
     #[error("this is version {0} of the form; version {known} is understood", known = Interface::VERSION)]
     Version(u32),
@@ -210,7 +210,7 @@ impl Interface {
     /// What is wrong with the description, in its order: the first [`MOST_PROBLEMS`].
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        let mut check = Check { params: &self.params, found: Vec::new() };
+        let mut check = Validator { params: &self.params, found: Vec::new() };
         check.routine(self);
         if self.params.len() <= Interface::MOST_PARAMS {
             check.params();
@@ -221,13 +221,13 @@ impl Interface {
     }
 }
 
-struct Check<'a> {
+struct Validator<'a> {
     params: &'a [Param],
     found: Vec<Problem>,
 }
 
-impl Check<'_> {
-    fn add(&mut self, place: Place, fault: Fault) {
+impl Validator<'_> {
+    fn add(&mut self, place: Place, fault: ProblemKind) {
         let name = match place {
             Place::Param(index) | Place::Part(index, _) => self.params[index].name.as_str(),
             Place::Inner(callback, index) => match &self.params[callback].ty {
@@ -243,20 +243,20 @@ impl Check<'_> {
 
     fn routine(&mut self, interface: &Interface) {
         if interface.version != Interface::VERSION {
-            self.add(Place::Routine, Fault::Version(interface.version));
+            self.add(Place::Routine, ProblemKind::Version(interface.version));
         }
         let mut parts = interface.name.split(['/', '.']);
         if !parts.all(is_name) || interface.name.len() > 4 * MOST_NAME {
-            self.add(Place::Routine, Fault::Name(shortened(&interface.name)));
+            self.add(Place::Routine, ProblemKind::Name(shortened(&interface.name)));
         }
         let own = interface.name.strip_prefix(interface.class.as_str());
         if !(interface.class.is_empty()
             || own.is_some_and(|own| own.is_empty() || own.starts_with('.')))
         {
-            self.add(Place::Routine, Fault::Class(shortened(&interface.class)));
+            self.add(Place::Routine, ProblemKind::Class(shortened(&interface.class)));
         }
         if interface.params.len() > Interface::MOST_PARAMS {
-            self.add(Place::Routine, Fault::Params(interface.params.len()));
+            self.add(Place::Routine, ProblemKind::Params(interface.params.len()));
         }
     }
 
@@ -265,7 +265,7 @@ impl Check<'_> {
         let mut names = BTreeSet::new();
         for (index, param) in params.iter().enumerate() {
             if !names.insert(param.name.as_str()) {
-                self.add(Place::Param(index), Fault::Twice(shortened(&param.name)));
+                self.add(Place::Param(index), ProblemKind::Twice(shortened(&param.name)));
             }
             self.param(Place::Param(index), param);
             self.dimensions(index, param);
@@ -276,39 +276,39 @@ impl Check<'_> {
         }
         let needs = |index: usize| crate::defaults::needs(&params[index], params.len());
         if let Err(index) = crate::defaults::order(params.len(), needs) {
-            self.add(Place::Part(index, Part::Default), Fault::Cycle);
+            self.add(Place::Part(index, Part::Default), ProblemKind::Cycle);
         }
     }
 
     /// What does not depend on other parameters.
     fn param(&mut self, place: Place, param: &Param) {
         if !is_name(&param.name) {
-            self.add(place, Fault::Name(shortened(&param.name)));
+            self.add(place, ProblemKind::Name(shortened(&param.name)));
         } else if crate::text::is_reserved(&param.name) {
-            self.add(place, Fault::Reserved(shortened(&param.name)));
+            self.add(place, ProblemKind::Reserved(shortened(&param.name)));
         }
         if param.dims.len() > Interface::MOST_DIMENSIONS {
-            self.add(place, Fault::Dimensions(param.dims.len()));
+            self.add(place, ProblemKind::Dimensions(param.dims.len()));
         }
         match &param.ty {
             Type::Number(_) => {}
-            Type::String if param.dims.len() > 1 => self.add(place, Fault::NoArray("texts")),
+            Type::String if param.dims.len() > 1 => self.add(place, ProblemKind::NoArray("texts")),
             Type::String if param.dims.is_empty() && param.mode != Mode::In => {
-                self.add(place, Fault::Unbounded(shortened(&param.name)));
+                self.add(place, ProblemKind::Unbounded(shortened(&param.name)));
             }
             Type::String => {
                 let whole =
                     |d: &crate::Dimension| d.start.is_none() && d.end.is_none() && d.step.is_none();
                 if !param.dims.iter().all(whole) {
-                    self.add(place, Fault::Section);
+                    self.add(place, ProblemKind::Section);
                 }
             }
-            Type::File if !param.dims.is_empty() => self.add(place, Fault::NoArray("files")),
+            Type::File if !param.dims.is_empty() => self.add(place, ProblemKind::NoArray("files")),
             Type::File => {}
             Type::Callback(_) if !param.dims.is_empty() => {
-                self.add(place, Fault::NoArray("callbacks"));
+                self.add(place, ProblemKind::NoArray("callbacks"));
             }
-            Type::Callback(_) if param.mode != Mode::In => self.add(place, Fault::Callback),
+            Type::Callback(_) if param.mode != Mode::In => self.add(place, ProblemKind::Callback),
             Type::Callback(_) => {}
         }
     }
@@ -325,7 +325,7 @@ impl Check<'_> {
         let Some(expr) = &param.default else { return };
         let place = Place::Part(index, Part::Default);
         if !param.mode.is_sent() {
-            return self.add(place, Fault::Default);
+            return self.add(place, ProblemKind::Default);
         }
         match (&param.ty, expr) {
             (Type::String, Expr::Text(_)) => {}
@@ -333,30 +333,30 @@ impl Check<'_> {
                 let kind = if element.is_integer() { Kind::Integers } else { Kind::Numbers };
                 self.expression(place, expr, kind);
             }
-            _ => self.add(place, Fault::Default),
+            _ => self.add(place, ProblemKind::Default),
         }
     }
 
     fn callback(&mut self, callback: usize, inner: &[Param]) {
         if inner.len() > Interface::MOST_PARAMS {
-            return self.add(Place::Param(callback), Fault::Params(inner.len()));
+            return self.add(Place::Param(callback), ProblemKind::Params(inner.len()));
         }
         let mut names = BTreeSet::new();
         for (index, param) in inner.iter().enumerate() {
             let place = Place::Inner(callback, index);
             if !names.insert(param.name.as_str()) {
-                self.add(place, Fault::Twice(shortened(&param.name)));
+                self.add(place, ProblemKind::Twice(shortened(&param.name)));
             }
             if matches!(param.ty, Type::Callback(_)) {
-                self.add(place, Fault::Callback);
+                self.add(place, ProblemKind::Callback);
                 continue;
             }
             if param.ty == Type::File {
-                self.add(place, Fault::FileOfCallback);
+                self.add(place, ProblemKind::FileOfCallback);
             }
             self.param(place, param);
             if param.default.is_some() {
-                self.add(place, Fault::Default);
+                self.add(place, ProblemKind::Default);
             }
             for dimension in param.dims.iter().take(Interface::MOST_DIMENSIONS) {
                 for (_, expr) in dimension.parts(0) {
@@ -401,21 +401,21 @@ impl Check<'_> {
             }
         };
         if !is_symbol {
-            self.add(Place::Symbol, Fault::Symbol(shortened(&target.symbol)));
+            self.add(Place::Symbol, ProblemKind::Symbol(shortened(&target.symbol)));
         }
         if !target.body.is_empty() && target.language != Language::C {
-            self.add(Place::Symbol, Fault::Body);
+            self.add(Place::Symbol, ProblemKind::Body);
         }
         if !target.body.is_empty() && !balanced(&target.body) {
-            self.add(Place::Symbol, Fault::Braces);
+            self.add(Place::Symbol, ProblemKind::Braces);
         }
         if !target.format.is_empty()
             && let Err(message) = format(&target.format)
         {
-            self.add(Place::Symbol, Fault::Format(message));
+            self.add(Place::Symbol, ProblemKind::Format(message));
         }
         if target.arguments.len() > Interface::MOST_PARAMS {
-            self.add(Place::Symbol, Fault::Params(target.arguments.len()));
+            self.add(Place::Symbol, ProblemKind::Params(target.arguments.len()));
         }
         for (index, argument) in target.arguments.iter().enumerate().take(Interface::MOST_PARAMS) {
             self.argument(Place::Argument(index), argument);
@@ -425,13 +425,13 @@ impl Check<'_> {
                 self.add(Place::Result, fault);
             } else if target.arguments.contains(&Expr::Param(index)) {
                 let name = param(self.params, index).map(|param| shortened(&param.name));
-                self.add(Place::Result, Fault::Both(name.unwrap_or_default()));
+                self.add(Place::Result, ProblemKind::Both(name.unwrap_or_default()));
             }
         }
         for (index, text) in target.required.iter().enumerate() {
             let sound = !text.is_empty() && text.len() <= MOST_REQUIRED;
             if !sound || text.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
-                self.add(Place::Required(index), Fault::Required(shortened(text)));
+                self.add(Place::Required(index), ProblemKind::Required(shortened(text)));
             }
         }
     }
@@ -457,17 +457,17 @@ impl Check<'_> {
 }
 
 /// The first thing that cannot be in an expression.
-fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result<(), Fault> {
+fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result<(), ProblemKind> {
     if depth > Expr::MOST_DEPTH {
-        return Err(Fault::Depth);
+        return Err(ProblemKind::Depth);
     }
     let below = |expr: &Expr| expression(params, expr, kind, depth + 1);
     match expr {
         Expr::Int(_) => Ok(()),
-        Expr::Real(_) if kind == Kind::Integers => Err(Fault::IntegersOnly),
-        Expr::Real(value) if !value.is_finite() => Err(Fault::NotFinite),
+        Expr::Real(_) if kind == Kind::Integers => Err(ProblemKind::IntegersOnly),
+        Expr::Real(value) if !value.is_finite() => Err(ProblemKind::NotFinite),
         Expr::Real(_) => Ok(()),
-        Expr::Text(_) => Err(Fault::Text),
+        Expr::Text(_) => Err(ProblemKind::Text),
         Expr::Param(index) => {
             let (param, element) = operand(params, *index)?;
             match element {
@@ -483,30 +483,30 @@ fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result
         Expr::Call(function, arguments) => {
             let real = matches!(function, Function::Log | Function::Log2 | Function::Sqrt);
             if real && kind == Kind::Integers {
-                return Err(Fault::IntegersOnly);
+                return Err(ProblemKind::IntegersOnly);
             }
             let arity = if takes_one(*function) { 1..=1 } else { 2..=Interface::MOST_PARAMS };
             if !arity.contains(&arguments.len()) {
-                return Err(Fault::Arity(*function));
+                return Err(ProblemKind::Arity(*function));
             }
             arguments.iter().try_for_each(below)
         }
     }
 }
 
-fn param(params: &[Param], index: u32) -> Result<&Param, Fault> {
+fn param(params: &[Param], index: u32) -> Result<&Param, ProblemKind> {
     let param = usize::try_from(index).ok().and_then(|index| params.get(index));
-    param.ok_or(Fault::Unknown(index))
+    param.ok_or(ProblemKind::Unknown(index))
 }
 
-fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind> {
     let param = param(params, index)?;
-    let element = param.scalar().ok_or_else(|| Fault::NotAScalar(shortened(&param.name)))?;
+    let element = param.scalar().ok_or_else(|| ProblemKind::NotAScalar(shortened(&param.name)))?;
     Ok((param, element))
 }
 
 /// What may stand in an expression: a scalar or a text that is sent.
-fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind> {
     let text = param(params, index)?;
     if text.ty == Type::String && text.mode.is_sent() {
         return Ok((text, Element::U8));
@@ -514,21 +514,25 @@ fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     sent_scalar(params, index)
 }
 
-fn sent_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+fn sent_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind> {
     let (param, element) = scalar(params, index)?;
     let sent = param.mode.is_sent();
-    if sent { Ok((param, element)) } else { Err(Fault::NotSent(shortened(&param.name))) }
+    if sent { Ok((param, element)) } else { Err(ProblemKind::NotSent(shortened(&param.name))) }
 }
 
-fn returned_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+fn returned_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind> {
     let (param, element) = scalar(params, index)?;
     let returned = param.mode.is_returned();
-    if returned { Ok((param, element)) } else { Err(Fault::NotReturned(shortened(&param.name))) }
+    if returned {
+        Ok((param, element))
+    } else {
+        Err(ProblemKind::NotReturned(shortened(&param.name)))
+    }
 }
 
-fn integer(param: &Param, element: Element) -> Result<(), Fault> {
+fn integer(param: &Param, element: Element) -> Result<(), ProblemKind> {
     let integer = element.is_integer();
-    if integer { Ok(()) } else { Err(Fault::NotAnInteger(shortened(&param.name))) }
+    if integer { Ok(()) } else { Err(ProblemKind::NotAnInteger(shortened(&param.name))) }
 }
 
 /// Whether a brace behind the code closes the one before it.
@@ -565,5 +569,5 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 /// What an error repeats of a text that somebody else wrote.
 pub(crate) fn shortened(text: &str) -> String {
-    crate::short::shortened(text, 64)
+    crate::excerpt::shortened(text, 64)
 }

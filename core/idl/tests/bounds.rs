@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_idl::{
-    Element, Fault, Interface, JsonError, MOST_DIAGNOSTICS, MOST_PROBLEMS, Module, Order, Scalar,
-    Type, parse,
+    Element, Interface, JsonError, MOST_DIAGNOSTICS, MOST_PROBLEMS, Module, Order, ProblemKind,
+    Scalar, Type, parse,
 };
 
 fn module(text: &str) -> Module {
@@ -61,7 +61,7 @@ fn a_newer_form_is_told_as_such() {
     let json = r#"{"version":2,"name":"f","params":[{"new":1}],"newer":{}}"#;
     match Interface::from_json(json.as_bytes()) {
         Err(JsonError::Invalid { routine, problem }) => {
-            assert_eq!((routine.as_str(), problem.fault), ("f", Fault::Version(2)));
+            assert_eq!((routine.as_str(), problem.fault), ("f", ProblemKind::Version(2)));
         }
         other => panic!("{other:?}"),
     }

@@ -1,5 +1,5 @@
 //! Copies between orders against the plainest loop.
-use kumi_idl::{Argument, Element, Form, Interface, Order, Param};
+use kumi_idl::{Argument, ArgumentForm, Element, Interface, Order, Param};
 use proptest::prelude::*;
 
 fn argument(element: Element, order: Order, dims: &[(u64, u64, u64, u64)]) -> Argument {
@@ -23,7 +23,7 @@ fn argument(element: Element, order: Order, dims: &[(u64, u64, u64, u64)]) -> Ar
 
 /// Offsets in elements of what travels, in an array of this order, one for each in the routine's order.
 fn offsets(argument: &Argument, order: Order) -> Vec<u64> {
-    let Form::Array(_, own) = argument.form else { panic!("an array") };
+    let ArgumentForm::Array(_, own) = argument.form else { panic!("an array") };
     let total: u64 = argument.axes.iter().map(|axis| axis.count).product();
     let rank = argument.axes.len();
     let by = |order: Order| -> Vec<usize> {
@@ -49,7 +49,7 @@ fn offsets(argument: &Argument, order: Order) -> Vec<u64> {
 }
 
 fn check(argument: &Argument, order: Order) {
-    let Form::Array(element, own) = argument.form else { panic!("an array") };
+    let ArgumentForm::Array(element, own) = argument.form else { panic!("an array") };
     let size = element.size() as usize;
     let array: Vec<u8> = (0..argument.bytes).map(|at| (at * 7 + at / 251) as u8).collect();
     let mut packed = vec![0; argument.section.bytes() as usize];

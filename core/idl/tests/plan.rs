@@ -1,7 +1,7 @@
 //! Plans against sizes computed by hand.
 use kumi_idl::{
-    Axis, Binary, Dimension, Element, EvalError, Expr, Form, Function, Interface, Language, Limits,
-    Mode, Order, Param, Part, PlanError, Run, Scalar, Target, Type, Unary,
+    ArgumentForm, Axis, Binary, Dimension, Element, EvalError, Expr, Function, Interface, Language,
+    Limits, Mode, Order, Param, Part, PlanError, Run, Scalar, Target, Type, Unary,
 };
 
 fn p(index: u32) -> Expr {
@@ -84,7 +84,7 @@ fn a_product_of_matrices() {
     assert_eq!(plan.arguments[1].axes, [Axis::whole(10), Axis::whole(10)]);
     assert_eq!(plan.arguments[3].offset, 64 + 2 * 832);
     assert_eq!(plan.arguments[1].section.single(), Some(Run { offset: 0, length: 800 }));
-    assert_eq!(plan.arguments[0].form, Form::Scalar(Element::I32));
+    assert_eq!(plan.arguments[0].form, ArgumentForm::Scalar(Element::I32));
     assert_eq!(dmmul().plan(&[n(0), None, None, None]).unwrap().sent, 4);
 }
 
@@ -181,8 +181,8 @@ fn work_memory_never_travels_and_texts_have_room() {
     let free = Param { ty: Type::String, ..scalar("t", Mode::In, Element::U8) };
     let plan = routine(vec![text, work, free]).plan(&[None; 3]).unwrap();
     assert_eq!((plan.memory, plan.sent, plan.returned), (64 + 48, 0, 0));
-    assert_eq!(plan.arguments[0].form, Form::Text { capacity: Some(9) });
-    assert_eq!(plan.arguments[2].form, Form::Text { capacity: None });
+    assert_eq!(plan.arguments[0].form, ArgumentForm::Text { capacity: Some(9) });
+    assert_eq!(plan.arguments[2].form, ArgumentForm::Text { capacity: None });
 }
 
 /// A vector of `size` with this scalar, and its elements.

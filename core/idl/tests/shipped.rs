@@ -141,7 +141,7 @@ fn sizes_come_from_the_arrays() {
         let shapes: Vec<Option<&[u64]>> =
             interface.params.iter().map(|param| shape(&param.name)).collect();
         let mut scalars = vec![None; interface.params.len()];
-        interface.deduce(&mut scalars, &shapes);
+        interface.infer_sizes(&mut scalars, &shapes);
         let plan = interface.plan(&scalars).unwrap();
         (interface, plan)
     };

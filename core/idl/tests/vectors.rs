@@ -4,8 +4,8 @@
 
 mod vectors {
     pub mod cases;
-    pub mod chance;
-    pub mod described;
+    pub mod descriptions;
+    pub mod random_numbers;
 }
 
 use serde_json::Value;

@@ -3,7 +3,7 @@
 //! `cargo run --release -p kumi-proto --example cost`
 
 use kumi_proto::seal::{SealedCodec, TRAILER_BYTES};
-use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
+use kumi_proto::wire::{Codec, HEADER_BYTES, Header, PacketKind};
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SealKey, Sink};
 use std::hint::black_box;
 use std::time::Instant;
@@ -37,7 +37,7 @@ fn codec(length: usize) {
     let mut packet = vec![0; HEADER_BYTES + length];
     measure(&format!("header + checksum, {length} B frame: write and check"), 10_000, |at| {
         let sequence = at as u32;
-        let header = Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
+        let header = Header { kind: PacketKind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
         codec.seal(&header, black_box(&mut packet));
         black_box(codec.open(1, 2, black_box(&packet)).is_ok());
     });
@@ -49,7 +49,7 @@ fn sealed_codec(length: usize) {
     let mut room = vec![0; 1_472];
     measure(&format!("header + encryption, {length} B frame: write and check"), 10_000, |at| {
         let sequence = at as u32;
-        let header = Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
+        let header = Header { kind: PacketKind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
         codec.seal(&header, black_box(&mut packet));
         black_box(codec.open(1, 2, black_box(&packet), &mut room).is_ok());
     });

@@ -1,7 +1,7 @@
 //! What an endpoint counted since it was made.
 
 use crate::Rank;
-use crate::wire::{Drop, Kind};
+use crate::wire::{DropReason, PacketKind};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -135,30 +135,30 @@ pub struct PeerCounters {
 }
 
 impl Counters {
-    pub(crate) fn dropped(&mut self, reason: Drop) {
+    pub(crate) fn dropped(&mut self, reason: DropReason) {
         *match reason {
-            Drop::Short => &mut self.drop_short,
-            Drop::Magic => &mut self.drop_magic,
-            Drop::Version => &mut self.drop_version,
-            Drop::Length => &mut self.drop_length,
-            Drop::Key => &mut self.drop_key,
-            Drop::Checksum => &mut self.drop_checksum,
-            Drop::Seal => &mut self.drop_seal,
-            Drop::Destination => &mut self.drop_destination,
-            Drop::Source => &mut self.drop_source,
-            Drop::Kind => &mut self.drop_kind,
-            Drop::Stale => &mut self.drop_stale,
-            Drop::Window => &mut self.drop_window,
+            DropReason::Short => &mut self.drop_short,
+            DropReason::Magic => &mut self.drop_magic,
+            DropReason::Version => &mut self.drop_version,
+            DropReason::Length => &mut self.drop_length,
+            DropReason::Key => &mut self.drop_key,
+            DropReason::Checksum => &mut self.drop_checksum,
+            DropReason::Seal => &mut self.drop_seal,
+            DropReason::Destination => &mut self.drop_destination,
+            DropReason::Source => &mut self.drop_source,
+            DropReason::Kind => &mut self.drop_kind,
+            DropReason::Stale => &mut self.drop_stale,
+            DropReason::Window => &mut self.drop_window,
         } += 1;
     }
 
-    pub(crate) fn packet_in(&mut self, kind: Kind, bytes: usize) {
+    pub(crate) fn packet_in(&mut self, kind: PacketKind, bytes: usize) {
         let kinds = [&mut self.data_in, &mut self.acks_in, &mut self.nacks_in, &mut self.probes_in];
         *kind.among(kinds) += 1;
         self.bytes_in += bytes as u64;
     }
 
-    pub(crate) fn packet_out(&mut self, kind: Kind, bytes: usize) {
+    pub(crate) fn packet_out(&mut self, kind: PacketKind, bytes: usize) {
         let kinds =
             [&mut self.data_out, &mut self.acks_out, &mut self.nacks_out, &mut self.probes_out];
         *kind.among(kinds) += 1;

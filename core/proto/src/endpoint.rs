@@ -1,16 +1,18 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-mod lend;
-mod path;
-mod settle;
+mod path_mtu;
+mod settling;
 mod transmit;
+mod zero_copy;
 
 pub use transmit::{Piece, Transmit};
 
-use crate::peer::{Data, NEVER, Peer, Plan, Rest, Riding, Ring, Shared, run_bytes};
-use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
-use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
-use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, HOLD, Header, Kind};
+use crate::peer::{
+    DataPacket, LentPart, NEVER, Peer, Piggyback, SendRing, SharedState, TransmitPlan, run_bytes,
+};
+use crate::peer_counts::{ExceptionCounts, PEERS_LISTED, PeerCountTable};
+use crate::seal::{OpenedPacket, PacketCodec, SealKey, TRAILER_BYTES};
+use crate::wire::{ACK_NOW, ChannelKey, DropReason, HEADER_BYTES, HOLD, Header, PacketKind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -78,7 +80,7 @@ pub enum SendError {
 /// [`Self::next_timeout`] anew. Time must not run backwards.
 #[derive(Debug)]
 pub struct Endpoint {
-    shared: Shared,
+    shared: SharedState,
     /// By rank; made at first contact.
     peers: Vec<Option<Box<Peer>>>,
     /// Peers with something to transmit, in turn.
@@ -94,7 +96,7 @@ pub struct Endpoint {
     /// Where in `rings` to look first for one to use again.
     next_ring: usize,
     /// Counts by peer.
-    tallies: Tallies,
+    peer_counts: PeerCountTable,
     /// Where acks, nacks and probes are written.
     control: [u8; CONTROL_BYTES],
     /// Where encrypted bodies are decrypted; empty on a channel without encryption.
@@ -109,7 +111,7 @@ impl Endpoint {
     /// A setting that is out of its range, or a rank that does not exist.
     pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
         config.check()?;
-        let packets = Packets::clear(key, &config, run_bytes(&config));
+        let packets = PacketCodec::clear(key, &config, run_bytes(&config));
         Self::with_packets(config, me, ranks, packets)
     }
 
@@ -128,7 +130,7 @@ impl Endpoint {
         seal: &SealKey,
     ) -> Result<Self, ConfigError> {
         config.check()?;
-        let packets = Packets::sealed(key, seal, config.max_datagram, run_bytes(&config));
+        let packets = PacketCodec::sealed(key, seal, config.max_datagram, run_bytes(&config));
         Self::with_packets(config, me, ranks, packets)
     }
 
@@ -136,7 +138,7 @@ impl Endpoint {
         config: Config,
         me: Rank,
         ranks: u32,
-        packets: Packets,
+        packets: PacketCodec,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         if me >= ranks {
@@ -151,7 +153,7 @@ impl Endpoint {
         let mut peers = Vec::new();
         peers.resize_with(ranks as usize, || None);
         Ok(Self {
-            shared: Shared {
+            shared: SharedState {
                 config,
                 packets,
                 me,
@@ -169,7 +171,7 @@ impl Endpoint {
             unflushed: 0,
             rings: Vec::new(),
             next_ring: 0,
-            tallies: Tallies::default(),
+            peer_counts: PeerCountTable::default(),
             control: [0; CONTROL_BYTES],
             opened: vec![0; opened].into(),
         })
@@ -211,7 +213,7 @@ impl Endpoint {
     /// Smoothed round trip in microseconds, the mean over the peers of which it is known; 0 before the
     /// first sample. Of at most [`crate::PEERS_LISTED`] peers, those with the first traffic.
     pub fn round_trip_us(&self) -> u64 {
-        let listed = self.tallies.places.iter().filter_map(|tally| tally.counters.rank);
+        let listed = self.peer_counts.places.iter().filter_map(|tally| tally.counters.rank);
         let known = listed.filter_map(|rank| self.peer(rank)?.sender.round_trip());
         let (sum, count) = known.fold((0, 0), |(sum, count), one| (sum + one, count + 1));
         sum / u64::max(count, 1)
@@ -220,18 +222,18 @@ impl Endpoint {
     /// Hands out what was counted by peer and has changed since the last call, each with its place in a
     /// table of [`crate::PEERS_LISTED`] + 1 places. A peer keeps its place.
     pub fn changed_peers(&mut self, mut visit: impl FnMut(usize, &PeerCounters)) {
-        if !core::mem::take(&mut self.tallies.changed) {
+        if !core::mem::take(&mut self.peer_counts.changed) {
             return;
         }
-        for place in 0..self.tallies.places.len() {
-            if !core::mem::take(&mut self.tallies.places[place].changed) {
+        for place in 0..self.peer_counts.places.len() {
+            if !core::mem::take(&mut self.peer_counts.places[place].changed) {
                 continue;
             }
-            let mut counters = self.tallies.places[place].counters;
+            let mut counters = self.peer_counts.places[place].counters;
             let unacked = match counters.rank.map(|rank| self.peer(rank)) {
                 Some(Some(peer)) => {
                     counters.round_trip_us = peer.sender.round_trip().unwrap_or(0);
-                    counters.limit = peer.sender.path_limit(&self.shared.config) as u64;
+                    counters.limit = peer.sender.max_datagram_to_peer(&self.shared.config) as u64;
                     peer.sender.unacked()
                 }
                 Some(None) => (0, 0),
@@ -324,7 +326,7 @@ impl Endpoint {
         to: Rank,
         write: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<(), SendError> {
-        self.queue(now, to, |room| (write(room), Rest::NONE))
+        self.queue(now, to, |room| (write(room), LentPart::NONE))
     }
 
     /// The same of a frame of which a part may lie elsewhere.
@@ -333,7 +335,7 @@ impl Endpoint {
         &mut self,
         now: Micros,
         to: Rank,
-        write: impl FnOnce(&mut [u8]) -> (usize, Rest),
+        write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> Result<(), SendError> {
         if to >= self.ranks() {
             return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
@@ -347,7 +349,7 @@ impl Endpoint {
         self.shared.notice_stop(now, self.deadline);
         let most = self.max_frame();
         let config = &self.shared.config;
-        let peer = contact(&mut self.peers[to as usize], config);
+        let peer = peer_or_new(&mut self.peers[to as usize], config);
         if peer.sender.room(config) == 0 {
             return Err(SendError::Full);
         }
@@ -355,7 +357,7 @@ impl Endpoint {
             self.make_ring(to);
         }
         let config = &self.shared.config;
-        let peer = contact(&mut self.peers[to as usize], config);
+        let peer = peer_or_new(&mut self.peers[to as usize], config);
         self.unflushed += usize::from(peer.sender.flushed());
         let length = peer.sender.queue(config, most, write);
         self.shared.counters.sent += 1;
@@ -368,11 +370,11 @@ impl Endpoint {
     #[cold]
     fn make_ring(&mut self, to: Rank) {
         let ring = self.spare_ring(to);
-        contact(&mut self.peers[to as usize], &self.shared.config).sender.give_ring(ring);
+        peer_or_new(&mut self.peers[to as usize], &self.shared.config).sender.give_ring(ring);
     }
 
     /// A ring for `to`: a new one, or that of a peer to which nothing is unacked once there are enough.
-    fn spare_ring(&mut self, to: Rank) -> Box<Ring> {
+    fn spare_ring(&mut self, to: Rank) -> Box<SendRing> {
         let count = self.rings.len();
         if count >= self.shared.config.rings {
             for at in (self.next_ring..count).chain(0..self.next_ring) {
@@ -385,15 +387,15 @@ impl Endpoint {
             }
         }
         self.rings.push(to);
-        Ring::new(&self.shared.config)
+        SendRing::new(&self.shared.config)
     }
 
     /// Makes every ack that is held back leave at the next [`Self::poll_transmit`]: for a rank that is about to
     /// end, or to compute for long without driving the channel.
-    pub fn hurry_acks(&mut self) {
+    pub fn send_delayed_acks(&mut self) {
         for &rank in &self.listed {
             if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
-                peer.receiver.hurry_ack();
+                peer.receiver.send_delayed_ack();
                 enqueue(peer, rank, &mut self.ready);
             }
         }
@@ -419,48 +421,54 @@ impl Endpoint {
         }
     }
 
-    fn take<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) -> Result<(), Drop> {
+    fn take<S: Sink>(
+        &mut self,
+        now: Micros,
+        datagram: &[u8],
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
         let (me, ranks) = (self.shared.me, self.ranks());
         let packets = &self.shared.packets;
-        let Opened { header, counter, body } =
+        let OpenedPacket { header, counter, body } =
             packets.open(me, ranks, datagram, &mut self.opened)?;
         self.shared.notice_stop(now, self.deadline);
         let shared = &mut self.shared;
         let from = header.from;
-        let peer = contact(&mut self.peers[from as usize], &shared.config);
+        let peer = peer_or_new(&mut self.peers[from as usize], &shared.config);
         if !peer.receiver.is_fresh(counter) {
-            return Err(Drop::Stale);
+            return Err(DropReason::Stale);
         }
-        let map = if matches!(header.kind, Kind::Ack | Kind::Nack) { body } else { &[] };
+        let map =
+            if matches!(header.kind, PacketKind::Ack | PacketKind::Nack) { body } else { &[] };
         if !peer.sender.accepts(header.ack, map, &shared.config)
-            || (header.kind == Kind::Data
+            || (header.kind == PacketKind::Data
                 && !peer.receiver.accepts(header.sequence, &shared.config))
         {
-            return Err(Drop::Window);
+            return Err(DropReason::Window);
         }
         peer.receiver.took(counter);
         shared.counters.packet_in(header.kind, datagram.len());
-        let before = Exceptions::of(&shared.counters);
+        let before = ExceptionCounts::of(&shared.counters);
         let was_flushed = peer.sender.flushed();
         peer.sender.on_ack(now, &header, map, shared);
         self.unflushed -= usize::from(!was_flushed && peer.sender.flushed());
         match header.kind {
-            Kind::Data => {
+            PacketKind::Data => {
                 let Header { sequence, flags, .. } = header;
-                let data = Data { from, sequence, flags, frame: body };
+                let data = DataPacket { from, sequence, flags, frame: body };
                 peer.receiver.on_data(now, data, shared, sink);
             }
-            Kind::Probe => {
+            PacketKind::Probe => {
                 let at_once = header.flags & ACK_NOW != 0;
                 peer.receiver.on_probe(from, header.sequence, at_once, shared, sink);
             }
-            Kind::Ack | Kind::Nack => {}
+            PacketKind::Ack | PacketKind::Nack => {}
         }
-        let tally = self.tallies.of(&mut peer.tally, from);
+        let tally = self.peer_counts.of(&mut peer.tally, from);
         tally.packet_in(header.kind, datagram.len());
         tally.since(before, &shared.counters);
         enqueue(peer, from, &mut self.ready);
-        list(peer, from, &mut self.listed, &mut self.deadline);
+        note_deadline(peer, from, &mut self.listed, &mut self.deadline);
         Ok(())
     }
 
@@ -512,48 +520,48 @@ impl Endpoint {
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };
         let run = match plan {
-            Plan::Data(run) => run,
-            Plan::Control(kind) => {
-                let (flags, sequence, length) = if kind == Kind::Probe {
+            TransmitPlan::Data(run) => run,
+            TransmitPlan::Control(kind) => {
+                let (flags, sequence, length) = if kind == PacketKind::Probe {
                     let (number, flags) = peer.sender.probe(now, shared);
-                    (flags | peer.receiver.ride_probe(), number, 0)
+                    (flags | peer.receiver.piggyback_on_probe(), number, 0)
                 } else {
                     peer.receiver.respond(&mut self.control[HEADER_BYTES..])
                 };
-                list(peer, to, &mut self.listed, &mut self.deadline);
+                note_deadline(peer, to, &mut self.listed, &mut self.deadline);
                 let length = HEADER_BYTES + length + shared.packets.trailer();
                 let bytes = &mut self.control[..length];
                 let flags = flags | hold;
                 let header = Header { kind, flags, from: shared.me, to, sequence, ack };
                 shared.packets.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
-                self.tallies.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
+                self.peer_counts.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
                 let segment = bytes.len();
                 let (pieces, resent, fragment) = (&[][..], false, false);
                 return Some(Transmit { to, bytes, pieces, segment, resent, fragment });
             }
-            Plan::Nothing => return None,
+            TransmitPlan::Nothing => return None,
         };
-        let flags = peer.receiver.ride() | hold;
+        let flags = peer.receiver.piggyback() | hold;
         peer.sender.arm(now, &shared.config);
-        list(peer, to, &mut self.listed, &mut self.deadline);
-        let tally = self.tallies.of(&mut peer.tally, to);
-        let riding = Riding { ack, flags };
+        note_deadline(peer, to, &mut self.listed, &mut self.deadline);
+        let tally = self.peer_counts.of(&mut peer.tally, to);
+        let piggyback = Piggyback { ack, flags };
         let (resent, fragment) = (run.resent, run.fragment);
-        let (bytes, pieces, segment) = peer.sender.transmit(now, run, to, riding, shared, tally);
+        let (bytes, pieces, segment) = peer.sender.transmit(now, run, to, piggyback, shared, tally);
         Some(Transmit { to, bytes, pieces, segment, resent, fragment })
     }
 
     /// The next peer in turn with something to transmit, and what.
-    fn next_plan(&mut self, now: Micros) -> Option<(Rank, Plan)> {
+    fn next_plan(&mut self, now: Micros) -> Option<(Rank, TransmitPlan)> {
         loop {
             let to = self.ready.pop_front()?;
             let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
             match peer.plan(now, &self.shared) {
-                Plan::Nothing => {
+                TransmitPlan::Nothing => {
                     peer.queued = false;
                     // A probe may have been put off.
-                    list(peer, to, &mut self.listed, &mut self.deadline);
+                    note_deadline(peer, to, &mut self.listed, &mut self.deadline);
                 }
                 plan => {
                     self.ready.push_back(to);
@@ -565,7 +573,7 @@ impl Endpoint {
 }
 
 /// The peer's state, made at first contact.
-fn contact<'p>(peer: &'p mut Option<Box<Peer>>, config: &Config) -> &'p mut Peer {
+fn peer_or_new<'p>(peer: &'p mut Option<Box<Peer>>, config: &Config) -> &'p mut Peer {
     peer.get_or_insert_with(|| Box::new(Peer::new(config)))
 }
 
@@ -578,7 +586,7 @@ fn enqueue(peer: &mut Peer, rank: Rank, ready: &mut VecDeque<Rank>) {
 }
 
 /// Notes a peer's deadline.
-fn list(peer: &mut Peer, rank: Rank, listed: &mut Vec<Rank>, deadline: &mut Micros) {
+fn note_deadline(peer: &mut Peer, rank: Rank, listed: &mut Vec<Rank>, deadline: &mut Micros) {
     let own = peer.deadline();
     if own == NEVER {
         return;

@@ -5,17 +5,17 @@
 //! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
 
 mod bytes;
-mod cast;
 mod list;
+mod multicast;
 mod one_sided;
 
 use bytes::{Reader, Writer, zero};
-pub use cast::{
-    MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
-    members,
-};
 pub use list::{
     GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
+};
+pub use multicast::{
+    MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
+    members,
 };
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is

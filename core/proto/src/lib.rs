@@ -32,23 +32,23 @@
 extern crate alloc;
 
 mod config;
-mod congestion;
+mod congestion_window;
 mod counters;
-mod delay;
 mod endpoint;
 pub mod frame;
 mod peer;
-mod reorder;
-mod rtt;
+mod peer_counts;
+mod queueing_delay;
+mod reordering;
+mod retransmission_timeout;
 pub mod seal;
-mod tally;
 pub mod wire;
 
 pub use config::{AckMode, Checksum, Config, ConfigError};
 pub use counters::{Counters, PeerCounters};
 pub use endpoint::{Delivery, Endpoint, Piece, SendError, Sink, Transmit};
+pub use peer_counts::PEERS_LISTED;
 pub use seal::SealKey;
-pub use tally::PEERS_LISTED;
 pub use wire::ChannelKey;
 
 /// A rank's number in its job: dense, from 0.

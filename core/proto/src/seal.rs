@@ -2,7 +2,8 @@
 //! this protects against: `docs/reference/channel-protocol.md`, "Encrypted packets".
 
 use crate::wire::{
-    ChannelKey, Drop, HEADER_BYTES, Header, PART, key_tag, read_header, split, u32_at, write_header,
+    ChannelKey, DropReason, HEADER_BYTES, Header, PART, key_tag, read_header, split, u32_at,
+    write_header,
 };
 use crate::{Config, Rank, wire};
 use alloc::boxed::Box;
@@ -32,7 +33,7 @@ impl core::fmt::Debug for SealKey {
 
 /// A packet that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened<'b> {
+pub struct OpenedPacket<'b> {
     /// Its header.
     pub header: Header,
     /// Which of its sender's packets it is.
@@ -112,32 +113,32 @@ impl SealedCodec {
         ranks: u32,
         datagram: &[u8],
         room: &'r mut [u8],
-    ) -> Result<Opened<'r>, Drop> {
+    ) -> Result<OpenedPacket<'r>, DropReason> {
         let (bytes, rest) = split(datagram, SEALED_VERSION, self.tag, self.max_datagram)?;
-        let (body, trailer) = rest.split_last_chunk::<TRAILER_BYTES>().ok_or(Drop::Length)?;
+        let (body, trailer) = rest.split_last_chunk::<TRAILER_BYTES>().ok_or(DropReason::Length)?;
         let (tag, upper) = trailer.split_at(TAG_BYTES);
         let upper = upper.try_into().map_or(0, u32::from_le_bytes);
         let counter = u64::from(upper) << 32 | u64::from(u32_at(bytes, 0));
         let from = u32_at(bytes, 12);
         let room = &mut room[..body.len()];
         room.copy_from_slice(body);
-        let tag = tag.try_into().map_err(|_| Drop::Seal)?;
+        let tag = tag.try_into().map_err(|_| DropReason::Seal)?;
         let body = self
             .key
             .open_in_place_separate_tag(nonce(from, counter), Aad::from(bytes), tag, room, 0..)
-            .map_err(|_| Drop::Seal)?;
+            .map_err(|_| DropReason::Seal)?;
         let header = read_header(bytes, body.len(), me, ranks)?;
         if header.flags & PART != 0 {
-            return Err(Drop::Kind);
+            return Err(DropReason::Kind);
         }
-        Ok(Opened { header, counter, body })
+        Ok(OpenedPacket { header, counter, body })
     }
 }
 
 /// How a channel's packets are written and checked.
 #[derive(Debug)]
-pub(crate) struct Packets {
-    how: How,
+pub(crate) struct PacketCodec {
+    how: Protection,
     /// Where packets are laid end to end that do not lie so in the ring, and all that are encrypted: the ring
     /// keeps frames in clear, to send them again under other numbers. As long as the longest run; made
     /// when it is needed first.
@@ -146,18 +147,18 @@ pub(crate) struct Packets {
 }
 
 #[derive(Debug)]
-enum How {
+enum Protection {
     /// In clear, with a checksum.
     Clear(wire::Codec),
     /// Encrypted.
     Sealed(Box<SealedCodec>),
 }
 
-impl Packets {
+impl PacketCodec {
     /// `run_bytes` is the length of the longest run of packets.
     pub(crate) fn clear(key: ChannelKey, config: &Config, run_bytes: usize) -> Self {
         let codec = wire::Codec::new(key, config.max_datagram);
-        let how = How::Clear(codec.covering(config.checksum));
+        let how = Protection::Clear(codec.covering(config.checksum));
         Self { how, out: Vec::new(), run_bytes }
     }
 
@@ -168,39 +169,39 @@ impl Packets {
         max_datagram: usize,
         run_bytes: usize,
     ) -> Self {
-        let how = How::Sealed(Box::new(SealedCodec::new(channel, key, max_datagram, 0)));
+        let how = Protection::Sealed(Box::new(SealedCodec::new(channel, key, max_datagram, 0)));
         Self { how, out: Vec::new(), run_bytes }
     }
 
     /// Bytes behind the body.
     pub(crate) fn trailer(&self) -> usize {
         match self.how {
-            How::Clear(_) => 0,
-            How::Sealed(_) => TRAILER_BYTES,
+            Protection::Clear(_) => 0,
+            Protection::Sealed(_) => TRAILER_BYTES,
         }
     }
 
     /// Completes a packet where it is; the trailer's place included.
     pub(crate) fn seal(&mut self, header: &Header, packet: &mut [u8]) {
         match &mut self.how {
-            How::Clear(codec) => codec.seal(header, packet),
-            How::Sealed(codec) => codec.seal(header, packet),
+            Protection::Clear(codec) => codec.seal(header, packet),
+            Protection::Sealed(codec) => codec.seal(header, packet),
         }
     }
 
     /// How many bytes at the beginning of a data packet of `length` bytes have to lie in the ring.
     pub(crate) fn covered(&self, length: usize) -> usize {
         match &self.how {
-            How::Clear(codec) => codec.covered(length),
+            Protection::Clear(codec) => codec.covered(length),
             // A packet is encrypted as a whole, and again when it is sent again.
-            How::Sealed(_) => length,
+            Protection::Sealed(_) => length,
         }
     }
 
     /// Completes a packet of `length` bytes of which only the `head` is in the ring, which the caller made at least as
     /// long as [`Self::covered`] says.
     pub(crate) fn seal_head(&self, header: &Header, head: &mut [u8], length: usize) {
-        if let How::Clear(codec) = &self.how {
+        if let Protection::Clear(codec) = &self.how {
             codec.seal_start(header, head, length);
         }
     }
@@ -216,14 +217,14 @@ impl Packets {
     ) -> usize {
         let length = kept.len() + self.trailer();
         let codec = match &mut self.how {
-            How::Clear(codec) => {
+            Protection::Clear(codec) => {
                 codec.seal(header, kept);
                 if !in_place {
                     staging(&mut self.out, self.run_bytes)[at..at + length].copy_from_slice(kept);
                 }
                 return length;
             }
-            How::Sealed(codec) => codec,
+            Protection::Sealed(codec) => codec,
         };
         let packet = &mut staging(&mut self.out, self.run_bytes)[at..at + length];
         packet[HEADER_BYTES..kept.len()].copy_from_slice(&kept[HEADER_BYTES..]);
@@ -235,7 +236,7 @@ impl Packets {
     /// the ring.
     pub(crate) fn run<'r>(&'r self, kept: &'r [u8], in_place: bool, length: usize) -> &'r [u8] {
         match self.how {
-            How::Clear(_) if in_place => &kept[..length],
+            Protection::Clear(_) if in_place => &kept[..length],
             _ => &self.out[..length],
         }
     }
@@ -247,13 +248,13 @@ impl Packets {
         ranks: u32,
         datagram: &'b [u8],
         room: &'b mut [u8],
-    ) -> Result<Opened<'b>, Drop> {
+    ) -> Result<OpenedPacket<'b>, DropReason> {
         match &self.how {
-            How::Clear(codec) => {
+            Protection::Clear(codec) => {
                 let (header, body) = codec.open(me, ranks, datagram)?;
-                Ok(Opened { header, counter: 0, body })
+                Ok(OpenedPacket { header, counter: 0, body })
             }
-            How::Sealed(codec) => codec.open(me, ranks, datagram, room),
+            Protection::Sealed(codec) => codec.open(me, ranks, datagram, room),
         }
     }
 }

@@ -69,7 +69,7 @@ impl core::fmt::Debug for ChannelKey {
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketKind {
     /// Carries one frame.
     Data = 1,
     /// Acknowledges.
@@ -80,7 +80,7 @@ pub enum Kind {
     Probe = 4,
 }
 
-impl Kind {
+impl PacketKind {
     fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Data,
@@ -114,7 +114,7 @@ impl Kind {
 
 /// Why a datagram was dropped; in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
+pub enum DropReason {
     /// Shorter than a header.
     Short,
     /// Not of this protocol.
@@ -145,7 +145,7 @@ pub enum Drop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the packet is.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`HOLD`],
     /// [`ECHO_NUMBER`].
     pub flags: u16,
@@ -219,19 +219,19 @@ pub(crate) fn split(
     version: u8,
     tag: u32,
     max_datagram: usize,
-) -> Result<(&[u8; HEADER_BYTES], &[u8]), Drop> {
-    let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(Drop::Short)?;
+) -> Result<(&[u8; HEADER_BYTES], &[u8]), DropReason> {
+    let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(DropReason::Short)?;
     if u16_at(bytes, 4) != MAGIC {
-        return Err(Drop::Magic);
+        return Err(DropReason::Magic);
     }
     if bytes[6] != version {
-        return Err(Drop::Version);
+        return Err(DropReason::Version);
     }
     if usize::from(u16_at(bytes, 28)) != body.len() || datagram.len() > max_datagram {
-        return Err(Drop::Length);
+        return Err(DropReason::Length);
     }
     if u32_at(bytes, 8) != tag {
-        return Err(Drop::Key);
+        return Err(DropReason::Key);
     }
     Ok((bytes, body))
 }
@@ -242,24 +242,24 @@ pub(crate) fn read_header(
     length: usize,
     me: Rank,
     ranks: u32,
-) -> Result<Header, Drop> {
+) -> Result<Header, DropReason> {
     let (from, to) = (u32_at(bytes, 12), u32_at(bytes, 16));
     if to != me {
-        return Err(Drop::Destination);
+        return Err(DropReason::Destination);
     }
     if from >= ranks || from == me {
-        return Err(Drop::Source);
+        return Err(DropReason::Source);
     }
-    let kind = Kind::from_byte(bytes[7]).ok_or(Drop::Kind)?;
+    let kind = PacketKind::from_byte(bytes[7]).ok_or(DropReason::Kind)?;
     let flags = u16_at(bytes, 30);
     let body_fits = match kind {
-        Kind::Data => true,
-        Kind::Ack | Kind::Nack => length.is_multiple_of(8),
-        Kind::Probe => length == 0,
+        PacketKind::Data => true,
+        PacketKind::Ack | PacketKind::Nack => length.is_multiple_of(8),
+        PacketKind::Probe => length == 0,
     };
     let numbered = flags & ECHO_NUMBER == 0 || flags & ECHO != 0;
     if flags & !kind.flags() != 0 || !numbered || !body_fits {
-        return Err(Drop::Kind);
+        return Err(DropReason::Kind);
     }
     Ok(Header { kind, flags, from, to, sequence: u32_at(bytes, 20), ack: u32_at(bytes, 24) })
 }
@@ -297,7 +297,7 @@ impl Codec {
 
     /// Completes a packet of `length` bytes of which `start` are there: at least those that the checksum covers.
     pub(crate) fn seal_start(&self, header: &Header, start: &mut [u8], length: usize) {
-        let covered = if header.kind == Kind::Data { self.covered(length) } else { length };
+        let covered = if header.kind == PacketKind::Data { self.covered(length) } else { length };
         let part = if covered < length { PART } else { 0 };
         let header = Header { flags: header.flags | part, ..*header };
         let bytes = start.first_chunk_mut().expect("packet shorter than its header");
@@ -321,18 +321,18 @@ impl Codec {
         me: Rank,
         ranks: u32,
         datagram: &'d [u8],
-    ) -> Result<(Header, &'d [u8]), Drop> {
+    ) -> Result<(Header, &'d [u8]), DropReason> {
         let (bytes, body) = split(datagram, VERSION, self.tag, self.max_datagram)?;
         // The flag is covered itself: a damaged one makes another checksum.
         let part = u16_at(bytes, 30) & PART != 0;
         let short = datagram.len() <= SHORT_BYTES;
         let end = if part && !short { COVERED_BYTES } else { datagram.len() };
         if u32_at(bytes, 0) != self.checksum(&datagram[4..end]) {
-            return Err(Drop::Checksum);
+            return Err(DropReason::Checksum);
         }
         let header = read_header(bytes, body.len(), me, ranks)?;
         if part && short {
-            return Err(Drop::Kind);
+            return Err(DropReason::Kind);
         }
         Ok((Header { flags: header.flags & !PART, ..header }, body))
     }

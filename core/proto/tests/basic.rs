@@ -140,7 +140,7 @@ fn equal_packets_leave_as_one_run() {
             }
             // 64 of 16; six more and the 5; nine of 300 and the 299; 300 and a 0; three 0.
             assert_eq!(runs, [64, 7, 10, 2, 3]);
-            b.hurry_acks();
+            b.send_delayed_acks();
             let acks = drain(&mut b, 5);
             feed(&mut a, 5, &acks, &mut Inbox::default());
             assert!(a.all_flushed());

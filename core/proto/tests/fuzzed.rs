@@ -5,7 +5,7 @@ mod harness;
 mod sim;
 
 use kumi_proto::seal::SealedCodec;
-use kumi_proto::wire::{Codec, Header, Kind};
+use kumi_proto::wire::{Codec, Header, PacketKind};
 use kumi_proto::{ChannelKey, SealKey, frame::Frame};
 use sim::Random;
 
@@ -21,7 +21,7 @@ fn datagrams() {
         harness::datagram(&vec![255; length]);
     }
     // Right packets, then the same with bytes changed, cut and made longer.
-    let header = Header { kind: Kind::Data, flags: 0, from: 1, to: 0, sequence: 0, ack: 0 };
+    let header = Header { kind: PacketKind::Data, flags: 0, from: 1, to: 0, sequence: 0, ack: 0 };
     let mut good = [vec![0; 60], vec![0; 60]];
     let key = ChannelKey(0xF022);
     Codec::new(key, 96).seal(&header, &mut good[0]);

@@ -97,7 +97,7 @@ impl World {
             }
         }
         if told {
-            self.ends[me].set_path(1 - me as Rank, self.mtu);
+            self.ends[me].set_path_mtu(1 - me as Rank, self.mtu);
         }
         for bytes in out {
             self.serial += 1;
@@ -111,7 +111,7 @@ impl World {
         while self.cut < end || !self.ends[0].all_flushed() {
             assert!(self.now < limit, "{} of {end} bytes are there", self.inbox.0.len());
             while self.cut < end && self.ends[0].room(1) > 0 {
-                let length = self.ends[0].whole_frame(1).min(end - self.cut);
+                let length = self.ends[0].max_unfragmented_frame(1).min(end - self.cut);
                 let frame: Vec<u8> = (self.cut..self.cut + length).map(byte).collect();
                 self.ends[0].send(self.now, 1, &[&frame]).unwrap();
                 self.longest = self.longest.max(length);
@@ -164,12 +164,12 @@ fn a_black_hole_is_found_and_then_avoided() {
         let overhead = if encrypted { 52 } else { 32 };
         assert_eq!((world.longest, world.resends()), (1_200 - overhead, resends));
         assert_eq!(world.fragmented, fragmented);
-        assert_eq!(world.ends[0].least_whole_frame(), world.longest);
+        assert_eq!(world.ends[0].min_unfragmented_frame(), world.longest);
         let (limit, left) = world.told();
         assert!(limit == 1_200 && left >= fragmented, "{left} of {fragmented}");
         assert_eq!(world.ends[0].max_frame(), 1_472 - overhead);
         // The other direction is a path of its own.
-        assert_eq!(world.ends[1].whole_frame(0), 1_472 - overhead);
+        assert_eq!(world.ends[1].max_unfragmented_frame(0), 1_472 - overhead);
     }
 }
 
@@ -179,7 +179,7 @@ fn a_black_hole_is_found_under_random_loss() {
         let mut world = World::new(seed, Wire::Silent, 1_300, seed % 2 == 1);
         world.loss = 100;
         world.send(300_000);
-        assert!(world.ends[0].whole_frame(1) < 1_200, "seed {seed}");
+        assert!(world.ends[0].max_unfragmented_frame(1) < 1_200, "seed {seed}");
     }
 }
 
@@ -189,7 +189,7 @@ fn random_loss_is_no_black_hole() {
         let mut world = World::new(seed, Wire::Silent, 1_472, false);
         world.loss = 200;
         world.send(300_000);
-        assert_eq!(world.ends[0].whole_frame(1), 1_440, "seed {seed}");
+        assert_eq!(world.ends[0].max_unfragmented_frame(1), 1_440, "seed {seed}");
         assert!(world.resends() > 20);
         assert_eq!(world.fragmented, 0);
     }
@@ -202,7 +202,7 @@ fn longer_packets_are_tried_again_later_and_then_less_often() {
     for _ in 0..3 {
         // More than a ring: what is queued before the pause is over is still short.
         world.send(400_000);
-        assert_eq!(world.ends[0].whole_frame(1), 1_168);
+        assert_eq!(world.ends[0].max_unfragmented_frame(1), 1_168);
         found.push(world.dropped);
         world.now += 1_100_000;
     }
@@ -211,7 +211,7 @@ fn longer_packets_are_tried_again_later_and_then_less_often() {
     world.now += 8_000_000;
     world.mtu = 1_472;
     world.send(400_000);
-    assert_eq!(world.ends[0].whole_frame(1), 1_440, "the path has got better");
+    assert_eq!(world.ends[0].max_unfragmented_frame(1), 1_440, "the path has got better");
 }
 
 #[test]
@@ -228,9 +228,9 @@ fn what_the_wire_tells_is_kept_to() {
         // A shorter path, and then a longer one.
         world.mtu = 700;
         world.send(100_000);
-        assert_eq!(world.ends[0].whole_frame(1), 700 - overhead);
+        assert_eq!(world.ends[0].max_unfragmented_frame(1), 700 - overhead);
         world.mtu = 9_000;
-        world.ends[0].set_path(1, 9_000);
+        world.ends[0].set_path_mtu(1, 9_000);
         world.longest = 0;
         world.send(100_000);
         assert_eq!(world.longest, 1_472 - overhead);
@@ -242,11 +242,11 @@ fn frames_are_not_cut_below_the_least_and_that_is_told() {
     let config = Config { least_datagram: 548, ..Config::default() };
     let mut world = World::new(4, Wire::Telling, 300, false);
     world.ends[0] = Endpoint::new(config, 0, 2, ChannelKey(4)).unwrap();
-    world.ends[0].set_path(1, 300);
+    world.ends[0].set_path_mtu(1, 300);
     world.send(51_600);
     assert_eq!((world.longest, world.dropped, world.fragmented), (516, 0, 100));
     assert_eq!(world.told(), (548, 100));
-    world.ends[0].set_path(1, 700);
+    world.ends[0].set_path_mtu(1, 700);
     world.send(1);
     assert_eq!(world.told(), (700, 100));
     let wrong = Config { least_datagram: 1_201, ..Config::default() };
@@ -260,13 +260,13 @@ fn frames_are_not_cut_below_the_least_and_that_is_told() {
 fn nonsense_about_paths_is_bounded() {
     let mut world = World::new(1, Wire::Telling, 1_472, true);
     for told in [0, 63, usize::MAX] {
-        world.ends[0].set_path(0, told);
-        world.ends[0].set_path(2, told);
-        world.ends[0].set_path(Rank::MAX, told);
-        world.ends[0].set_path(1, told);
+        world.ends[0].set_path_mtu(0, told);
+        world.ends[0].set_path_mtu(2, told);
+        world.ends[0].set_path_mtu(Rank::MAX, told);
+        world.ends[0].set_path_mtu(1, told);
     }
-    assert_eq!(world.ends[0].whole_frame(1), 1_420);
-    world.ends[0].set_path(1, 0);
-    assert_eq!(world.ends[0].whole_frame(1), 12);
+    assert_eq!(world.ends[0].max_unfragmented_frame(1), 1_420);
+    world.ends[0].set_path_mtu(1, 0);
+    assert_eq!(world.ends[0].max_unfragmented_frame(1), 12);
     world.send(1_000);
 }

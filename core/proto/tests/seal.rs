@@ -1,7 +1,7 @@
 //! Encrypted packets: the vector, what is refused, what a replay does, runs.
 
-use kumi_proto::seal::{Opened, STALE, SealedCodec, TRAILER_BYTES};
-use kumi_proto::wire::{Codec, Drop, HEADER_BYTES, Header, Kind, PART, first_length};
+use kumi_proto::seal::{OpenedPacket, STALE, SealedCodec, TRAILER_BYTES};
+use kumi_proto::wire::{Codec, DropReason, HEADER_BYTES, Header, PART, PacketKind, first_length};
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
 
 const CHANNEL: ChannelKey = ChannelKey(0x0123_4567_89AB_CDEF);
@@ -15,7 +15,7 @@ fn codec(first: u64) -> SealedCodec {
 }
 
 fn data(sequence: u32) -> Header {
-    Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 }
+    Header { kind: PacketKind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 }
 }
 
 fn packet(codec: &mut SealedCodec, header: &Header, body: &[u8]) -> Vec<u8> {
@@ -26,10 +26,10 @@ fn packet(codec: &mut SealedCodec, header: &Header, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn open(datagram: &[u8]) -> Result<(Header, u64, Vec<u8>), Drop> {
+fn open(datagram: &[u8]) -> Result<(Header, u64, Vec<u8>), DropReason> {
     let mut room = [0; MOST];
     let opened = codec(0).open(1, 2, datagram, &mut room);
-    opened.map(|Opened { header, counter, body }| (header, counter, body.to_vec()))
+    opened.map(|OpenedPacket { header, counter, body }| (header, counter, body.to_vec()))
 }
 
 /// The example at the end of docs/reference/channel-protocol.md, encrypted as packet 2³² + 5 of its sender.
@@ -59,11 +59,11 @@ fn any_single_bit_that_flips_is_noticed() {
             let reason = open(&bad).unwrap_err();
             // Magic, version, length and key tag are looked at first; all else is the seal's.
             let expected = match bit / 8 {
-                4..6 => Drop::Magic,
-                6 => Drop::Version,
-                8..12 => Drop::Key,
-                28..30 => Drop::Length,
-                _ => Drop::Seal,
+                4..6 => DropReason::Magic,
+                6 => DropReason::Version,
+                8..12 => DropReason::Key,
+                28..30 => DropReason::Length,
+                _ => DropReason::Seal,
             };
             assert_eq!(reason, expected, "bit {bit}");
         }
@@ -75,43 +75,43 @@ fn truncated_or_longer_packets_are_refused() {
     let good = packet(&mut codec(0), &data(0), b"some frame");
     for length in 0..good.len() {
         let cut = &good[..length];
-        let reason = if length < HEADER_BYTES { Drop::Short } else { Drop::Length };
+        let reason = if length < HEADER_BYTES { DropReason::Short } else { DropReason::Length };
         assert_eq!(open(cut), Err(reason));
         // The same with a length field that fits.
         if length >= HEADER_BYTES {
             let mut cut = cut.to_vec();
             cut[28] = (length - HEADER_BYTES) as u8;
             let too_short = length < HEADER_BYTES + TRAILER_BYTES;
-            let reason = if too_short { Drop::Length } else { Drop::Seal };
+            let reason = if too_short { DropReason::Length } else { DropReason::Seal };
             assert_eq!(open(&cut), Err(reason));
         }
     }
-    assert_eq!(open(&[&good[..], b"!"].concat()), Err(Drop::Length));
+    assert_eq!(open(&[&good[..], b"!"].concat()), Err(DropReason::Length));
     let longest = packet(&mut codec(0), &data(0), &[1; MOST - HEADER_BYTES - TRAILER_BYTES]);
     assert_eq!((longest.len(), open(&longest).is_ok()), (MOST, true));
     let longer = packet(&mut codec(0), &data(0), &[1; MOST - HEADER_BYTES - TRAILER_BYTES + 1]);
-    assert_eq!(open(&longer), Err(Drop::Length));
+    assert_eq!(open(&longer), Err(DropReason::Length));
 }
 
 #[test]
 fn other_keys_senders_and_versions_are_refused() {
     let mut other = SealedCodec::new(CHANNEL, &SealKey([1; 16]), MOST, 0);
-    assert_eq!(open(&packet(&mut other, &data(0), b"x")), Err(Drop::Seal));
+    assert_eq!(open(&packet(&mut other, &data(0), b"x")), Err(DropReason::Seal));
     let mut other = SealedCodec::new(ChannelKey(CHANNEL.0 ^ 1), &KEY, MOST, 0);
-    assert_eq!(open(&packet(&mut other, &data(0), b"x")), Err(Drop::Key));
+    assert_eq!(open(&packet(&mut other, &data(0), b"x")), Err(DropReason::Key));
     let mut clear = vec![0; HEADER_BYTES + 40];
     Codec::new(CHANNEL, MOST).seal(&data(0), &mut clear);
-    assert_eq!(open(&clear), Err(Drop::Version));
+    assert_eq!(open(&clear), Err(DropReason::Version));
     let sealed = packet(&mut codec(0), &data(0), b"x");
-    assert_eq!(Codec::new(CHANNEL, MOST).open(1, 2, &sealed), Err(Drop::Version));
+    assert_eq!(Codec::new(CHANNEL, MOST).open(1, 2, &sealed), Err(DropReason::Version));
     let misdirected = packet(&mut codec(0), &Header { to: 0, ..data(0) }, b"x");
-    assert_eq!(open(&misdirected), Err(Drop::Destination));
+    assert_eq!(open(&misdirected), Err(DropReason::Destination));
     let own = packet(&mut codec(0), &Header { from: 1, ..data(0) }, b"x");
-    assert_eq!(open(&own), Err(Drop::Source));
+    assert_eq!(open(&own), Err(DropReason::Source));
     let part = packet(&mut codec(0), &Header { flags: PART, ..data(0) }, &[0; 300]);
-    assert_eq!(open(&part), Err(Drop::Kind));
-    let odd = packet(&mut codec(0), &Header { kind: Kind::Ack, ..data(0) }, b"x");
-    assert_eq!(open(&odd), Err(Drop::Kind));
+    assert_eq!(open(&part), Err(DropReason::Kind));
+    let odd = packet(&mut codec(0), &Header { kind: PacketKind::Ack, ..data(0) }, b"x");
+    assert_eq!(open(&odd), Err(DropReason::Kind));
 }
 
 #[test]
@@ -239,7 +239,8 @@ fn a_resend_is_another_packet() {
         b.handle_timeout(now);
     }
     assert_eq!(inbox.frames, [b"first frame", b"other frame"]);
-    let resent = again.iter().find(|datagram| datagram[7] == Kind::Data as u8).expect("a resend");
+    let resent =
+        again.iter().find(|datagram| datagram[7] == PacketKind::Data as u8).expect("a resend");
     let bodies = [&first[0], resent].map(|datagram| &datagram[32..43]);
     assert_ne!(first[0][..4], resent[..4]);
     assert!(bodies[0].iter().zip(bodies[1]).filter(|(a, b)| a == b).count() < 8);

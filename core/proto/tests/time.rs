@@ -113,12 +113,12 @@ fn acks_held_back_can_be_hurried() {
     a.send(0, 1, &[b"x"]).unwrap();
     b.handle_datagram(5, &polled(&mut a, 0)[0], &mut Count(0));
     assert!(polled(&mut b, 5).is_empty());
-    b.hurry_acks();
+    b.send_delayed_acks();
     let acks = polled(&mut b, 5);
     assert_eq!(acks.len(), 1);
     a.handle_datagram(10, &acks[0], &mut Count(0));
     assert!(a.all_flushed());
-    b.hurry_acks();
+    b.send_delayed_acks();
     assert!(polled(&mut b, 5).is_empty());
 }
 

@@ -1,15 +1,15 @@
 //! Packets: sizes, test vectors, every reason to drop one.
 
 use kumi_proto::wire::{
-    ACK_NOW, COVERED_BYTES, Codec, Drop, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header, Kind,
-    MAGIC, PART, RESENT, SHORT_BYTES, TWICE, VERSION, echo_of,
+    ACK_NOW, COVERED_BYTES, Codec, DropReason, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header,
+    MAGIC, PART, PacketKind, RESENT, SHORT_BYTES, TWICE, VERSION, echo_of,
 };
 use kumi_proto::{ChannelKey, Checksum, Config, Counters, Delivery, Endpoint, Rank, Sink};
 
 const KEY: ChannelKey = ChannelKey(0x0123_4567_89AB_CDEF);
 
 fn data(sequence: u32) -> Header {
-    Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 }
+    Header { kind: PacketKind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 }
 }
 
 fn packet_of(codec: &Codec, header: &Header, body: &[u8]) -> Vec<u8> {
@@ -39,7 +39,7 @@ fn vector_of_a_data_packet() {
 #[test]
 fn every_field_has_its_place() {
     let header = Header {
-        kind: Kind::Nack,
+        kind: PacketKind::Nack,
         flags: ECHO | FULL,
         from: 0x0403_0201,
         to: 0x1413_1211,
@@ -107,7 +107,7 @@ fn a_checksum_may_cover_the_headers_only() {
     stripped[30] ^= PART as u8;
     dropped(&stripped, "drop_checksum");
     // An ack is covered whole.
-    let ack = Header { kind: Kind::Ack, ..data(0) };
+    let ack = Header { kind: PacketKind::Ack, ..data(0) };
     assert_eq!(packet_of(&headers, &ack, &[0; 256]), packet_of(&all, &ack, &[0; 256]));
 }
 
@@ -185,21 +185,24 @@ fn every_bad_kind_and_number() {
     dropped(&forged(31, 0x80, b""), "drop_kind");
     dropped(&packet(&Header { flags: FULL, ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { flags: PART, ..data(0) }, &[0; 224]), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Probe, flags: PART, ..data(0) }, b""), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Ack, flags: echo_of(1), ..data(0) }, b""), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Ack, flags: FULL, ..data(0) }, b""), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &[0; 7]), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Probe, ..data(0) }, &[0; 8]), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Probe, flags: ECHO, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: PacketKind::Probe, flags: PART, ..data(0) }, b""), "drop_kind");
+    dropped(
+        &packet(&Header { kind: PacketKind::Ack, flags: echo_of(1), ..data(0) }, b""),
+        "drop_kind",
+    );
+    dropped(&packet(&Header { kind: PacketKind::Ack, flags: FULL, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: PacketKind::Ack, ..data(0) }, &[0; 7]), "drop_kind");
+    dropped(&packet(&Header { kind: PacketKind::Probe, ..data(0) }, &[0; 8]), "drop_kind");
+    dropped(&packet(&Header { kind: PacketKind::Probe, flags: ECHO, ..data(0) }, b""), "drop_kind");
     // The window is 128.
     dropped(&packet(&data(128), b""), "drop_window");
     dropped(&packet(&data(i32::MAX as u32), b""), "drop_window");
     dropped(&packet(&Header { ack: 1, ..data(0) }, b""), "drop_window");
-    dropped(&packet(&Header { kind: Kind::Ack, ack: 1, ..data(0) }, b""), "drop_window");
+    dropped(&packet(&Header { kind: PacketKind::Ack, ack: 1, ..data(0) }, b""), "drop_window");
     let one = [1, 0, 0, 0, 0, 0, 0, 0];
-    dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &one), "drop_window");
+    dropped(&packet(&Header { kind: PacketKind::Ack, ..data(0) }, &one), "drop_window");
     dropped(
-        &packet(&Header { kind: Kind::Ack, ack: u32::MAX, ..data(0) }, &[0; 24]),
+        &packet(&Header { kind: PacketKind::Ack, ack: u32::MAX, ..data(0) }, &[0; 24]),
         "drop_window",
     );
 }
@@ -217,8 +220,8 @@ fn a_datagram_longer_than_configured_is_dropped() {
 #[test]
 fn the_parser_names_its_reasons() {
     let codec = Codec::new(KEY, 1_472);
-    assert_eq!(codec.open(1, 2, &[0; 31]), Err(Drop::Short));
-    assert_eq!(codec.open(1, 2, &[0; 32]), Err(Drop::Magic));
+    assert_eq!(codec.open(1, 2, &[0; 31]), Err(DropReason::Short));
+    assert_eq!(codec.open(1, 2, &[0; 32]), Err(DropReason::Magic));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Bodies of the frames by which a routine calls functions of its client.
 
-use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::codec::{Cursor, DecodeError, printable, shortened};
 use crate::message::{Failure, Value, put_values, take_values};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ impl CallbackHead {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallbackHead, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<CallbackHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let parameter = cursor.u16()?;
         let values = take_values(&mut cursor)?;
@@ -62,7 +62,7 @@ impl CallbackReturn {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallbackReturn, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<CallbackReturn, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         match cursor.u8()? {
             0 => {
@@ -71,11 +71,11 @@ impl CallbackReturn {
                 Ok(CallbackReturn::Done(values))
             }
             1 => {
-                let text = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+                let text = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
                 let text = printable(shortened(text, Failure::MOST_TEXT));
                 Ok(CallbackReturn::Failed(text))
             }
-            _ => Err(Malformed::Tag),
+            _ => Err(DecodeError::Tag),
         }
     }
 
@@ -91,7 +91,7 @@ impl CallbackReturn {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn values_of(bytes: &[u8]) -> Result<Vec<(u16, Value)>, Malformed> {
+    pub fn values_of(bytes: &[u8]) -> Result<Vec<(u16, Value)>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let values = take_values(&mut cursor)?;
         cursor.end()?;

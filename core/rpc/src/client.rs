@@ -1,17 +1,17 @@
 //! A connection as its client sees it.
 
 mod answers;
-mod granted;
+mod memory_grant;
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::frame::{self, End, HEADER, Header, Kind};
-use crate::held::{FetchHead, HeldName};
+use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
+use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
+use crate::held_array::{FetchRequest, HeldArrayName};
 use crate::hello::{ServerHello, VERSIONS};
+use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::meta::{Over, Placed, Placing};
-use crate::parts::{Parts, Size};
-use crate::reader::{Coming, Place, Raw, Step, raw};
-use crate::shared::{Grant, Share};
+use crate::placement::{AttemptReport, Placement, PlacementRequest};
+use crate::shared_memory::{MemoryGrant, SharedDirections};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -42,14 +42,14 @@ pub enum ClientEvent {
     /// All arrays for the function have come; [`Client::callback_return`] answers.
     Called(u32),
     /// A metaserver says where a call is to go; the stream goes on.
-    Placed(u32, Placed),
+    Placed(u32, Placement),
     /// A call through a metaserver is over; the stream has ended.
     Closed(u32),
     /// A metaserver's state, as JSON; the stream has ended.
     State(u32, String),
     /// The memory of a call that has asked for it, also of one for which nobody waits any more: [`Client::filled`] says that
     /// what is sent is there, if anything is, and [`Client::release`] that it is touched no more.
-    Granted(u32, Grant),
+    Granted(u32, MemoryGrant),
     /// An object is there; the stream goes on as long as it is.
     Created(u32),
     /// A voucher; the stream has ended.
@@ -71,19 +71,19 @@ enum Stream {
 #[derive(Debug, Default)]
 struct Call {
     /// The arrays that will come.
-    parts: Parts,
+    parts: IncomingArrays,
     /// Whether the head has.
     begun: bool,
     /// The function that the routine calls.
-    back: Back,
+    back: CallbackState,
     /// Parameters that come back as files.
     files: Vec<u16>,
     /// Whether it runs a routine, which may call functions: the fetch of an array does not.
     runs: bool,
     /// The arrays for which memory was asked, as long as there is no answer.
-    asked: Option<Vec<(u16, Share)>>,
+    asked: Option<Vec<(u16, SharedDirections)>>,
     /// What comes back of those.
-    shared: Vec<Size>,
+    shared: Vec<ArraySize>,
 }
 
 impl Call {
@@ -92,21 +92,21 @@ impl Call {
         let expected = self.files.iter().position(|file| *file == argument);
         let expected = expected.ok_or(ProtocolError::Excess { stream, argument })?;
         self.files.swap_remove(expected);
-        self.parts.push(Size { argument, bytes });
+        self.parts.push(ArraySize { argument, bytes });
         Ok(())
     }
 }
 
 /// Where a function of the client is that the routine calls.
 #[derive(Debug, Default)]
-enum Back {
+enum CallbackState {
     /// None is called.
     #[default]
     None,
     /// The driver has to say what becomes of its arrays.
     Asked,
     /// Its arrays come.
-    Coming(Parts),
+    Coming(IncomingArrays),
     /// It is not called: what comes is skipped.
     Refused,
     /// It runs.
@@ -123,23 +123,23 @@ pub struct Client {
     next: u32,
     /// What is asked; and whether anybody waits for it.
     streams: BTreeMap<u32, (Stream, bool)>,
-    coming: Coming,
+    coming: IncomingChunk,
     done: Option<u32>,
     /// A function whose arrays have all come.
     called: Option<u32>,
     /// Calls that have asked for memory and have no answer to that.
-    granting: usize,
+    pending_grants: usize,
     pings: Vec<[u8; 8]>,
 }
 
 /// What a server would end the connection for, and what is not sent therefore: a head that is too long, or a name that is
 /// empty, too long or has control characters. Its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLong(pub usize);
+pub struct RequestTooLong(pub usize);
 
 /// Appends the ticket with which a metaserver has sent what follows on the stream.
-fn show(placed: &Placed, stream: u32, out: &mut Vec<u8>) {
-    frame::put(out, Kind::Ticket, stream, |out| {
+fn show(placed: &Placement, stream: u32, out: &mut Vec<u8>) {
+    frame::put(out, FrameKind::Ticket, stream, |out| {
         placed.ticket.encode(out);
         out.extend_from_slice(placed.pass.as_bytes());
     });
@@ -169,10 +169,12 @@ impl Client {
     ///
     /// # Errors
     /// It is no name that a routine can have; nothing is appended.
-    pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
-        message::name(routine.as_bytes()).map_err(|_| TooLong(routine.len()))?;
+    pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
+        message::name(routine.as_bytes()).map_err(|_| RequestTooLong(routine.len()))?;
         let stream = self.fresh();
-        frame::put(out, Kind::Interface, stream, |out| out.extend_from_slice(routine.as_bytes()));
+        frame::put(out, FrameKind::Interface, stream, |out| {
+            out.extend_from_slice(routine.as_bytes())
+        });
         self.streams.insert(stream, (Stream::Interface, true));
         Ok(stream)
     }
@@ -181,12 +183,12 @@ impl Client {
     ///
     /// # Errors
     /// It is longer than servers take; nothing is appended.
-    pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+    pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
         if part.len() > MOST_REQUEST {
-            return Err(TooLong(part.len()));
+            return Err(RequestTooLong(part.len()));
         }
         let stream = self.fresh();
-        frame::put(out, Kind::List, stream, |out| out.extend_from_slice(part.as_bytes()));
+        frame::put(out, FrameKind::List, stream, |out| out.extend_from_slice(part.as_bytes()));
         self.streams.insert(stream, (Stream::List, true));
         Ok(stream)
     }
@@ -198,13 +200,13 @@ impl Client {
     pub fn call(
         &mut self,
         head: &CallHead,
-        results: &[Size],
+        results: &[ArraySize],
         out: &mut Vec<u8>,
-    ) -> Result<u32, TooLong> {
-        message::name(head.routine.as_bytes()).map_err(|_| TooLong(head.routine.len()))?;
+    ) -> Result<u32, RequestTooLong> {
+        message::name(head.routine.as_bytes()).map_err(|_| RequestTooLong(head.routine.len()))?;
         let before = out.len();
         let stream = self.fresh();
-        let kind = if head.object == 0 { Kind::Call } else { Kind::Invoke };
+        let kind = if head.object == 0 { FrameKind::Call } else { FrameKind::Invoke };
         frame::put(out, kind, stream, |out| {
             if head.object != 0 {
                 out.extend_from_slice(&head.object.to_le_bytes());
@@ -214,7 +216,7 @@ impl Client {
         let length = out.len() - before - HEADER;
         if length > MOST_REQUEST {
             out.truncate(before);
-            return Err(TooLong(length));
+            return Err(RequestTooLong(length));
         }
         let call = self.new_call(head, results);
         self.streams.insert(stream, (Stream::Call(call), true));
@@ -227,11 +229,11 @@ impl Client {
     /// It is longer than servers take; nothing is appended.
     pub fn call_with(
         &mut self,
-        placed: Option<&Placed>,
+        placed: Option<&Placement>,
         head: &CallHead,
-        results: &[Size],
+        results: &[ArraySize],
         out: &mut Vec<u8>,
-    ) -> Result<u32, TooLong> {
+    ) -> Result<u32, RequestTooLong> {
         let Some(placed) = placed else { return self.call(head, results, out) };
         let mut call = Vec::new();
         let stream = self.call(head, results, &mut call)?;
@@ -246,10 +248,10 @@ impl Client {
     /// It is no name that a class can have; nothing is appended.
     pub fn create_with(
         &mut self,
-        placed: Option<&Placed>,
+        placed: Option<&Placement>,
         class: &str,
         out: &mut Vec<u8>,
-    ) -> Result<u32, TooLong> {
+    ) -> Result<u32, RequestTooLong> {
         let mut create = Vec::new();
         let stream = self.create(class, &mut create)?;
         if let Some(placed) = placed {
@@ -264,10 +266,10 @@ impl Client {
     ///
     /// # Errors
     /// It is no name that a class can have; nothing is appended.
-    pub fn create(&mut self, class: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
-        message::name(class.as_bytes()).map_err(|_| TooLong(class.len()))?;
+    pub fn create(&mut self, class: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
+        message::name(class.as_bytes()).map_err(|_| RequestTooLong(class.len()))?;
         let stream = self.fresh();
-        frame::put(out, Kind::Create, stream, |out| out.extend_from_slice(class.as_bytes()));
+        frame::put(out, FrameKind::Create, stream, |out| out.extend_from_slice(class.as_bytes()));
         self.streams.insert(stream, (Stream::Object(false), true));
         Ok(stream)
     }
@@ -276,32 +278,36 @@ impl Client {
     ///
     /// # Errors
     /// It names what can be no routine; nothing is appended.
-    pub fn seek(&mut self, place: &Placing, out: &mut Vec<u8>) -> Result<u32, TooLong> {
-        message::name(place.routine.as_bytes()).map_err(|_| TooLong(place.routine.len()))?;
+    pub fn request_placement(
+        &mut self,
+        place: &PlacementRequest,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, RequestTooLong> {
+        message::name(place.routine.as_bytes()).map_err(|_| RequestTooLong(place.routine.len()))?;
         let stream = self.fresh();
-        frame::put(out, Kind::Place, stream, |out| place.encode(out));
+        frame::put(out, FrameKind::Place, stream, |out| place.encode(out));
         self.streams.insert(stream, (Stream::Place, true));
         Ok(stream)
     }
 
     /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.
-    pub fn over(&mut self, stream: u32, over: &Over, out: &mut Vec<u8>) {
-        frame::put(out, Kind::Over, stream, |out| over.encode(out));
+    pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
+        frame::put(out, FrameKind::Over, stream, |out| over.encode(out));
     }
 
     /// Appends the question for a metaserver's state; its stream.
     pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
         let stream = self.fresh();
-        frame::put(out, Kind::Status, stream, |_| {});
+        frame::put(out, FrameKind::Status, stream, |_| {});
         self.streams.insert(stream, (Stream::Status, true));
         stream
     }
 
     /// Appends the wish for bytes of a held array; its stream. They come as a result with one array, of parameter 0.
-    pub fn fetch(&mut self, head: &FetchHead, out: &mut Vec<u8>) -> u32 {
+    pub fn fetch(&mut self, head: &FetchRequest, out: &mut Vec<u8>) -> u32 {
         let stream = self.fresh();
-        frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
-        let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
+        frame::put(out, FrameKind::Fetch, stream, |out| head.encode(out));
+        let parts = IncomingArrays::new(&[ArraySize { argument: 0, bytes: head.length }]);
         let call = Call { parts, ..Call::default() };
         self.streams.insert(stream, (Stream::Call(call), true));
         stream
@@ -309,9 +315,14 @@ impl Client {
 
     /// Appends the wish for a voucher for a held array, good for so many milliseconds; its stream. Only a server whose hello
     /// tells of vouchers knows the wish.
-    pub fn vouch(&mut self, name: HeldName, lifetime_ms: u32, out: &mut Vec<u8>) -> u32 {
+    pub fn request_voucher(
+        &mut self,
+        name: HeldArrayName,
+        lifetime_ms: u32,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let stream = self.fresh();
-        frame::put(out, Kind::Vouch, stream, |out| {
+        frame::put(out, FrameKind::Vouch, stream, |out| {
             name.encode(out);
             out.extend_from_slice(&lifetime_ms.to_le_bytes());
         });
@@ -320,28 +331,30 @@ impl Client {
     }
 
     /// Appends the wish that arrays be held no longer; it has no answer.
-    pub fn drop_held(&mut self, names: &[HeldName], out: &mut Vec<u8>) {
-        for names in names.chunks(MOST_REQUEST / HeldName::LENGTH) {
-            frame::put(out, Kind::Drop, 0, |out| names.iter().for_each(|name| name.encode(out)));
+    pub fn drop_held(&mut self, names: &[HeldArrayName], out: &mut Vec<u8>) {
+        for names in names.chunks(MOST_REQUEST / HeldArrayName::LENGTH) {
+            frame::put(out, FrameKind::Drop, 0, |out| {
+                names.iter().for_each(|name| name.encode(out))
+            });
         }
     }
 
     /// Appends the wish that a call end; its answer comes all the same.
     pub fn cancel(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
-            frame::put(out, Kind::Cancel, stream, |_| {});
+            frame::put(out, FrameKind::Cancel, stream, |_| {});
         }
     }
 
     /// Appends a ping.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
-        frame::put(out, Kind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
+        frame::put(out, FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
     }
 
     /// Appends answers to pings that have come.
-    pub fn pongs(&mut self, out: &mut Vec<u8>) {
+    pub fn answer_pings(&mut self, out: &mut Vec<u8>) {
         for ping in self.pings.drain(..) {
-            frame::put(out, Kind::Pong, 0, |out| out.extend_from_slice(&ping));
+            frame::put(out, FrameKind::Pong, 0, |out| out.extend_from_slice(&ping));
         }
     }
 
@@ -355,16 +368,16 @@ impl Client {
 
     /// Takes the arrays of these sizes for a function that the routine calls. If nothing is to come they are there at
     /// once.
-    pub fn accept_callback(&mut self, stream: u32, sizes: &[Size]) {
+    pub fn accept_callback(&mut self, stream: u32, sizes: &[ArraySize]) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
-            && matches!(call.back, Back::Asked)
+            && matches!(call.back, CallbackState::Asked)
         {
-            let parts = Parts::new(sizes);
+            let parts = IncomingArrays::new(sizes);
             if parts.is_complete() {
-                call.back = Back::Runs;
+                call.back = CallbackState::Runs;
                 self.called = Some(stream);
             } else {
-                call.back = Back::Coming(parts);
+                call.back = CallbackState::Coming(parts);
             }
         }
     }
@@ -372,9 +385,9 @@ impl Client {
     /// Skips the arrays for a function that cannot be called; [`Client::callback_return`] says why.
     pub fn refuse_callback(&mut self, stream: u32) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
-            && matches!(call.back, Back::Asked)
+            && matches!(call.back, CallbackState::Asked)
         {
-            call.back = Back::Refused;
+            call.back = CallbackState::Refused;
         }
     }
 
@@ -388,21 +401,21 @@ impl Client {
         stream: u32,
         back: &CallbackReturn,
         out: &mut Vec<u8>,
-    ) -> Result<bool, TooLong> {
+    ) -> Result<bool, RequestTooLong> {
         let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else { return Ok(false) };
         match (&call.back, back) {
-            (Back::Runs, _) | (Back::Refused, CallbackReturn::Failed(_)) => {}
+            (CallbackState::Runs, _) | (CallbackState::Refused, CallbackReturn::Failed(_)) => {}
             _ => return Ok(false),
         }
         let before = out.len();
-        frame::put(out, Kind::CallbackReturn, stream, |out| back.encode(out));
+        frame::put(out, FrameKind::CallbackReturn, stream, |out| back.encode(out));
         let length = out.len() - before - HEADER;
         if length > MOST_REQUEST {
             out.truncate(before);
-            return Err(TooLong(length));
+            return Err(RequestTooLong(length));
         }
-        if matches!(call.back, Back::Runs) {
-            call.back = Back::None;
+        if matches!(call.back, CallbackState::Runs) {
+            call.back = CallbackState::None;
         }
         Ok(true)
     }
@@ -433,14 +446,14 @@ impl Client {
         if let Some(step) = self.coming.step() {
             return Ok(step);
         }
-        match raw(input, End::Client)? {
-            Raw::More(needed) => Ok(Step::More(needed)),
-            Raw::Chunk(header) => {
+        match raw(input, ReadingEnd::Client)? {
+            RawFrame::More(needed) => Ok(Step::More(needed)),
+            RawFrame::Chunk(header) => {
                 let (place, wanted) = self.place(header)?;
                 self.coming.begin(place, wanted, header.length);
                 Ok(Step::Event(HEADER, None))
             }
-            Raw::Frame(header, body) => {
+            RawFrame::Frame(header, body) => {
                 let event = self.take(header, body)?;
                 Ok(Step::Event(HEADER + header.length, event))
             }
@@ -460,27 +473,27 @@ impl Client {
     }
 
     /// Where the bytes of a chunk belong, and whether anybody waits for them.
-    fn place(&self, header: Header) -> Result<(Option<Place>, bool), ProtocolError> {
+    fn place(&self, header: Header) -> Result<(Option<ArrayPosition>, bool), ProtocolError> {
         let Header { stream, argument, length, kind } = header;
         if kind.is_none() {
             return Ok((None, false));
         }
         match self.streams.get(&stream) {
-            Some((Stream::Call(Call { back: Back::Refused, begun: false, .. }), _)) => {
+            Some((Stream::Call(Call { back: CallbackState::Refused, begun: false, .. }), _)) => {
                 Ok((None, false))
             }
             Some((
                 Stream::Call(
                     Call { parts, begun: true, .. }
-                    | Call { back: Back::Coming(parts), begun: false, .. },
+                    | Call { back: CallbackState::Coming(parts), begun: false, .. },
                 ),
                 wanted,
             )) => {
                 let excess = ProtocolError::Excess { stream, argument };
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
-                Ok((Some(Place { stream, argument, offset }), *wanted))
+                Ok((Some(ArrayPosition { stream, argument, offset }), *wanted))
             }
-            _ => Err(ProtocolError::Unasked { kind: Kind::Chunk as u8, stream }),
+            _ => Err(ProtocolError::Unasked { kind: FrameKind::Chunk as u8, stream }),
         }
     }
 
@@ -488,7 +501,7 @@ impl Client {
     fn end(&mut self, stream: u32) -> bool {
         let Some((ended, wanted)) = self.streams.remove(&stream) else { return false };
         if matches!(ended, Stream::Call(Call { asked: Some(_), .. })) {
-            self.granting -= 1;
+            self.pending_grants -= 1;
         }
         wanted
     }
@@ -497,10 +510,10 @@ impl Client {
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
         if let Some((Stream::Call(call), wanted)) = self.streams.get_mut(&place.stream) {
-            if let Back::Coming(parts) = &mut call.back {
+            if let CallbackState::Coming(parts) = &mut call.back {
                 parts.add(place.argument, count as u64);
                 if parts.is_complete() {
-                    call.back = if *wanted { Back::Runs } else { Back::Refused };
+                    call.back = if *wanted { CallbackState::Runs } else { CallbackState::Refused };
                     self.called = wanted.then_some(place.stream);
                 }
                 return;

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Why bytes cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Malformed {
+pub enum DecodeError {
     /// They end too early.
     #[error("it ends too early")]
     Short,
@@ -34,14 +34,14 @@ impl<'a> Cursor<'a> {
         Cursor(bytes)
     }
 
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed::Short)?;
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(DecodeError::Short)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
         self.0 = rest;
         Ok(*taken)
     }
@@ -51,32 +51,32 @@ impl<'a> Cursor<'a> {
         self.0.first().copied()
     }
 
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    pub fn u16(&mut self) -> Result<u16, Malformed> {
+    pub fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn i64(&mut self) -> Result<i64, Malformed> {
+    pub fn i64(&mut self) -> Result<i64, DecodeError> {
         self.array().map(i64::from_le_bytes)
     }
 
-    pub fn f64(&mut self) -> Result<f64, Malformed> {
+    pub fn f64(&mut self) -> Result<f64, DecodeError> {
         self.array().map(f64::from_le_bytes)
     }
 
-    pub fn text(&mut self, length: usize) -> Result<&'a str, Malformed> {
-        core::str::from_utf8(self.take(length)?).map_err(|_| Malformed::Text)
+    pub fn text(&mut self, length: usize) -> Result<&'a str, DecodeError> {
+        core::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Text)
     }
 
     /// All that is left.
@@ -88,8 +88,8 @@ impl<'a> Cursor<'a> {
         self.0.is_empty()
     }
 
-    pub fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
+    pub fn end(self) -> Result<(), DecodeError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Long) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Headers of frames.
 
-use crate::codec::Malformed;
-use crate::parts::Size;
+use crate::codec::DecodeError;
+use crate::incoming_arrays::ArraySize;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -12,7 +12,7 @@ pub const HEADER: usize = 12;
 /// What a frame is. The numbers are those of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// Asks for a description.
     Interface = 1,
     /// Asks for names.
@@ -93,48 +93,48 @@ pub enum Kind {
     Voucher = 25,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 39] = [
-            Kind::Interface,
-            Kind::List,
-            Kind::Call,
-            Kind::Chunk,
-            Kind::Cancel,
-            Kind::Ping,
-            Kind::Pong,
-            Kind::Description,
-            Kind::Names,
-            Kind::Result,
-            Kind::Error,
-            Kind::Callback,
-            Kind::CallbackReturn,
-            Kind::Place,
-            Kind::Placed,
-            Kind::Over,
-            Kind::Closed,
-            Kind::Register,
-            Kind::Offer,
-            Kind::Holds,
-            Kind::Registered,
-            Kind::Report,
-            Kind::Told,
-            Kind::Stop,
-            Kind::Leave,
-            Kind::Status,
-            Kind::State,
-            Kind::Ticket,
-            Kind::Ask,
-            Kind::Fetch,
-            Kind::Drop,
-            Kind::Create,
-            Kind::Created,
-            Kind::Invoke,
-            Kind::Grant,
-            Kind::Filled,
-            Kind::Release,
-            Kind::Vouch,
-            Kind::Voucher,
+impl FrameKind {
+    fn of(byte: u8) -> Option<FrameKind> {
+        const ALL: [FrameKind; 39] = [
+            FrameKind::Interface,
+            FrameKind::List,
+            FrameKind::Call,
+            FrameKind::Chunk,
+            FrameKind::Cancel,
+            FrameKind::Ping,
+            FrameKind::Pong,
+            FrameKind::Description,
+            FrameKind::Names,
+            FrameKind::Result,
+            FrameKind::Error,
+            FrameKind::Callback,
+            FrameKind::CallbackReturn,
+            FrameKind::Place,
+            FrameKind::Placed,
+            FrameKind::Over,
+            FrameKind::Closed,
+            FrameKind::Register,
+            FrameKind::Offer,
+            FrameKind::Holds,
+            FrameKind::Registered,
+            FrameKind::Report,
+            FrameKind::Told,
+            FrameKind::Stop,
+            FrameKind::Leave,
+            FrameKind::Status,
+            FrameKind::State,
+            FrameKind::Ticket,
+            FrameKind::Ask,
+            FrameKind::Fetch,
+            FrameKind::Drop,
+            FrameKind::Create,
+            FrameKind::Created,
+            FrameKind::Invoke,
+            FrameKind::Grant,
+            FrameKind::Filled,
+            FrameKind::Release,
+            FrameKind::Vouch,
+            FrameKind::Voucher,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -142,7 +142,7 @@ impl Kind {
 
 /// Which end of a connection reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ReadingEnd {
     Client,
     Server,
 }
@@ -155,62 +155,62 @@ pub struct Header {
     /// The stream; 0: the connection.
     pub stream: u32,
     /// What it is; `None`: an extension to be skipped.
-    pub kind: Option<Kind>,
+    pub kind: Option<FrameKind>,
     /// The parameter of a chunk.
     pub argument: u16,
 }
 
 impl Header {
     /// Reads a header and checks it as far as the reading end alone can.
-    pub(crate) fn decode(bytes: &[u8; HEADER], end: End) -> Result<Header, ProtocolError> {
+    pub(crate) fn decode(bytes: &[u8; HEADER], end: ReadingEnd) -> Result<Header, ProtocolError> {
         let [l0, l1, l2, l3, s0, s1, s2, s3, kind, flags, a0, a1] = *bytes;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
         let stream = u32::from_le_bytes([s0, s1, s2, s3]);
         let argument = u16::from_le_bytes([a0, a1]);
-        let known = Kind::of(kind);
+        let known = FrameKind::of(kind);
         if known.is_none() && kind < 128 {
             return Err(ProtocolError::Kind(kind));
         }
         let most = match (known, end) {
-            (Some(Kind::Chunk) | None, _) => MOST_CHUNK,
-            (Some(_), End::Server) => MOST_REQUEST,
-            (Some(_), End::Client) => MOST_ANSWER,
+            (Some(FrameKind::Chunk) | None, _) => MOST_CHUNK,
+            (Some(_), ReadingEnd::Server) => MOST_REQUEST,
+            (Some(_), ReadingEnd::Client) => MOST_ANSWER,
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > most {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let exact = match known {
-            Some(Kind::Cancel | Kind::Filled | Kind::Created) => length.cmp(&0),
-            Some(Kind::Release) => length.cmp(&4),
-            Some(Kind::Ping | Kind::Pong) => length.cmp(&8),
+            Some(FrameKind::Cancel | FrameKind::Filled | FrameKind::Created) => length.cmp(&0),
+            Some(FrameKind::Release) => length.cmp(&4),
+            Some(FrameKind::Ping | FrameKind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,
         };
         match exact {
-            Ordering::Less => return Err(ProtocolError::Body { kind, why: Malformed::Short }),
-            Ordering::Greater => return Err(ProtocolError::Body { kind, why: Malformed::Long }),
+            Ordering::Less => return Err(ProtocolError::Body { kind, why: DecodeError::Short }),
+            Ordering::Greater => return Err(ProtocolError::Body { kind, why: DecodeError::Long }),
             Ordering::Equal => {}
         }
         let of_connection = match known {
             Some(
-                Kind::Ping
-                | Kind::Pong
-                | Kind::Drop
-                | Kind::Release
-                | Kind::Register
-                | Kind::Offer
-                | Kind::Holds
-                | Kind::Registered
-                | Kind::Report
-                | Kind::Told
-                | Kind::Stop
-                | Kind::Ask
-                | Kind::Leave,
+                FrameKind::Ping
+                | FrameKind::Pong
+                | FrameKind::Drop
+                | FrameKind::Release
+                | FrameKind::Register
+                | FrameKind::Offer
+                | FrameKind::Holds
+                | FrameKind::Registered
+                | FrameKind::Report
+                | FrameKind::Told
+                | FrameKind::Stop
+                | FrameKind::Ask
+                | FrameKind::Leave,
             ) => stream == 0,
-            Some(Kind::Error | Kind::Over) | None => true,
+            Some(FrameKind::Error | FrameKind::Over) | None => true,
             Some(_) => stream != 0,
         };
-        let argument_fits = argument == 0 || matches!(known, Some(Kind::Chunk) | None);
+        let argument_fits = argument == 0 || matches!(known, Some(FrameKind::Chunk) | None);
         let flags_fit = flags == 0 || known.is_none();
         if !(of_connection && argument_fits && flags_fit) {
             return Err(ProtocolError::Header { kind, stream });
@@ -220,7 +220,12 @@ impl Header {
 }
 
 /// Appends a frame whose body `write` appends; bodies are far shorter than 4 GiB.
-pub(crate) fn put(out: &mut Vec<u8>, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn put(
+    out: &mut Vec<u8>,
+    kind: FrameKind,
+    stream: u32,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&stream.to_le_bytes());
@@ -236,13 +241,13 @@ pub fn chunk_header(stream: u32, argument: u16, length: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&length.to_le_bytes());
     header[4..8].copy_from_slice(&stream.to_le_bytes());
-    header[8] = Kind::Chunk as u8;
+    header[8] = FrameKind::Chunk as u8;
     header[10..].copy_from_slice(&argument.to_le_bytes());
     header
 }
 
 /// The chunks in which arrays of these sizes are sent: parameter, offset in bytes, length.
-pub fn chunks(sizes: &[Size]) -> impl Iterator<Item = (u16, u64, u32)> + '_ {
+pub fn chunks(sizes: &[ArraySize]) -> impl Iterator<Item = (u16, u64, u32)> + '_ {
     sizes.iter().flat_map(|size| {
         let step = CHUNK as u64;
         (0..size.bytes.div_ceil(step)).map(move |index| {

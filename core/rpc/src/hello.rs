@@ -1,6 +1,6 @@
 //! The first bytes of both sides.
 
-use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::codec::{Cursor, DecodeError, printable, shortened};
 use crate::message::Failure;
 use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -46,14 +46,14 @@ pub struct ClientHello {
     /// Its site; empty: the network of its address.
     pub site: String,
     /// It can map memory of a server on its machine.
-    pub maps: bool,
+    pub maps_memory: bool,
 }
 
 impl Default for ClientHello {
     /// Of nobody in particular.
     fn default() -> ClientHello {
         let (token, program, site) = (String::new(), String::new(), String::new());
-        ClientHello { versions: VERSIONS, token, program, site, maps: false }
+        ClientHello { versions: VERSIONS, token, program, site, maps_memory: false }
     }
 }
 
@@ -94,16 +94,16 @@ pub struct ServerHello {
     /// What it is.
     pub role: Role,
     /// It gives the memory of calls to this client.
-    pub gives: bool,
+    pub shares_memory: bool,
     /// Where clients on its machine find it.
-    pub local: Option<Local>,
+    pub local: Option<LocalEndpoint>,
     /// What it has to do with vouchers for arrays that it holds.
-    pub vouchers: Vouchers,
+    pub vouchers: VoucherSupport,
 }
 
 /// What a server has to do with vouchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Vouchers {
+pub enum VoucherSupport {
     /// It has not heard of them.
     #[default]
     Unknown,
@@ -115,7 +115,7 @@ pub enum Vouchers {
 
 /// Another way to a server that was reached over TCP, for who is on its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Local {
+pub struct LocalEndpoint {
     /// Of which the name of a socket is made.
     pub secret: [u8; 16],
     /// The client's port as the server sees it: if it is another, somebody is between the two.
@@ -155,7 +155,7 @@ fn parse(magic: [u8; 8], input: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
     let Ok(length) = cursor.u32() else { return Ok(Err(HELLO)) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > MOST_FIELDS {
-        return Err(ProtocolError::Hello(Malformed::Long));
+        return Err(ProtocolError::Hello(DecodeError::Long));
     }
     match cursor.take(length) {
         Ok(fields) => Ok(Ok((first, second, fields))),
@@ -165,7 +165,7 @@ fn parse(magic: [u8; 8], input: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
 
 fn each_field(
     fields: &[u8],
-    mut take: impl FnMut(u16, &[u8]) -> Result<(), Malformed>,
+    mut take: impl FnMut(u16, &[u8]) -> Result<(), DecodeError>,
 ) -> Result<(), ProtocolError> {
     let mut cursor = Cursor::new(fields);
     while !cursor.is_empty() {
@@ -179,16 +179,16 @@ fn each_field(
 }
 
 /// One of another length is of another kind.
-fn local(content: &[u8]) -> Option<Local> {
+fn local(content: &[u8]) -> Option<LocalEndpoint> {
     let (secret, port) = content.split_first_chunk()?;
-    Some(Local { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
+    Some(LocalEndpoint { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
 }
 
-fn text(bytes: &[u8], most: usize) -> Result<String, Malformed> {
+fn text(bytes: &[u8], most: usize) -> Result<String, DecodeError> {
     if bytes.len() > most {
-        return Err(Malformed::Long);
+        return Err(DecodeError::Long);
     }
-    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed::Text)
+    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Text)
 }
 
 impl ClientHello {
@@ -203,7 +203,7 @@ impl ClientHello {
         if !self.site.is_empty() {
             field(&mut fields, tag::SITE, shortened(&self.site, MOST_SITE).as_bytes());
         }
-        if self.maps {
+        if self.maps_memory {
             field(&mut fields, tag::MEMORY, &[1]);
         }
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
@@ -220,18 +220,18 @@ impl ClientHello {
             Err(needed) => return Ok(Err(needed)),
         };
         let (mut token, mut program, mut site) = (String::new(), String::new(), String::new());
-        let mut maps = false;
+        let mut maps_memory = false;
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
                 tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
                 tag::SITE => site = printable(&text(content, MOST_SITE)?),
-                tag::MEMORY => maps = content == [1],
+                tag::MEMORY => maps_memory = content == [1],
                 _ => {}
             }
             Ok(())
         })?;
-        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps };
+        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps_memory };
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
@@ -255,7 +255,7 @@ impl ServerHello {
         if self.role == Role::Metaserver {
             field(&mut fields, tag::ROLE, &[1]);
         }
-        if self.gives {
+        if self.shares_memory {
             field(&mut fields, tag::MEMORY, &[1]);
         }
         if let Some(local) = &self.local {
@@ -266,9 +266,9 @@ impl ServerHello {
             );
         }
         match self.vouchers {
-            Vouchers::Unknown => {}
-            Vouchers::Known => field(&mut fields, tag::VOUCHERS, &[1]),
-            Vouchers::Wanted => field(&mut fields, tag::VOUCHERS, &[2]),
+            VoucherSupport::Unknown => {}
+            VoucherSupport::Known => field(&mut fields, tag::VOUCHERS, &[1]),
+            VoucherSupport::Wanted => field(&mut fields, tag::VOUCHERS, &[2]),
         }
         let version = match &self.version {
             Ok(version) => *version,
@@ -298,9 +298,9 @@ impl ServerHello {
             streams: u32::MAX,
             bytes: u64::MAX,
             role: Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: Vouchers::Unknown,
+            vouchers: VoucherSupport::Unknown,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -309,10 +309,10 @@ impl ServerHello {
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
-                tag::MEMORY => hello.gives = content == [1],
+                tag::MEMORY => hello.shares_memory = content == [1],
                 tag::LOCAL => hello.local = local(content),
-                tag::VOUCHERS if content == [1] => hello.vouchers = Vouchers::Known,
-                tag::VOUCHERS if content == [2] => hello.vouchers = Vouchers::Wanted,
+                tag::VOUCHERS if content == [1] => hello.vouchers = VoucherSupport::Known,
+                tag::VOUCHERS if content == [2] => hello.vouchers = VoucherSupport::Wanted,
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

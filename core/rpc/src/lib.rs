@@ -12,35 +12,36 @@ mod callback;
 mod client;
 mod codec;
 mod frame;
-mod held;
+mod frame_reader;
+mod held_array;
 mod hello;
-mod member;
+mod incoming_arrays;
 mod message;
-mod meta;
 mod metaserver;
-mod outbox;
-mod parts;
-mod reader;
+mod placement;
+mod registered_server;
+mod send_queue;
 mod server;
-mod shared;
+mod shared_memory;
 
 pub use callback::{CallbackHead, CallbackReturn};
-pub use client::{Client, ClientEvent, TooLong};
-pub use codec::Malformed;
+pub use client::{Client, ClientEvent, RequestTooLong};
+pub use codec::DecodeError;
 pub use frame::{HEADER, chunk_header, chunks};
-pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
-pub use hello::{ClientHello, Local, Role, ServerHello, VERSIONS, Vouchers};
-pub use member::{Member, MemberEvent};
+pub use frame_reader::{ArrayPosition, Step};
+pub use held_array::{FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult};
+pub use hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
+pub use incoming_arrays::ArraySize;
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
-pub use meta::{
-    Ended, Fate, Lying, Moved, Over, Placed, Placing, Register, Report, Secret, Ticket,
+pub use metaserver::{FrameStep, Metaserver, MetaserverEvent};
+pub use placement::{
+    AttemptOutcome, AttemptReport, AttemptState, InputLocation, LoadReport, Placement,
+    PlacementRequest, ServerRegistration, SigningKey, Ticket, Transfer,
 };
-pub use metaserver::{Look, MetaEvent, Metaserver};
-pub use outbox::{Outbox, Piece};
-pub use parts::Size;
-pub use reader::{Place, Step};
+pub use registered_server::{RegisteredServer, RegisteredServerEvent};
+pub use send_queue::{SendPiece, SendQueue};
 pub use server::{Server, ServerEvent};
-pub use shared::{Grant, GrantPart, Share};
+pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};
 
 use thiserror::Error;
 
@@ -65,7 +66,7 @@ pub enum ProtocolError {
     Magic,
     /// The hello's fields.
     #[error("the hello is malformed: {0}")]
-    Hello(Malformed),
+    Hello(DecodeError),
     /// A kind that does not exist or is not for this side.
     #[error("a frame of kind {0}, which is not known or not for this side")]
     Kind(u8),
@@ -93,7 +94,7 @@ pub enum ProtocolError {
         /// Its kind.
         kind: u8,
         /// Why.
-        why: Malformed,
+        why: DecodeError,
     },
     /// A stream that is in use.
     #[error("stream {0} is begun and is open already")]

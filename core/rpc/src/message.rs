@@ -1,8 +1,8 @@
 //! Bodies of frames that are no chunks.
 
-use crate::codec::{Cursor, Malformed, printable, shortened};
-use crate::held::Held;
-use crate::shared::Share;
+use crate::codec::{Cursor, DecodeError, printable, shortened};
+use crate::held_array::HeldArrays;
+use crate::shared_memory::SharedDirections;
 use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -37,9 +37,9 @@ pub struct CallHead {
     /// What is sent of scalars and texts: parameter and value, in ascending order.
     pub values: Vec<(u16, Value)>,
     /// Arrays that are held at servers.
-    pub held: Held,
+    pub held: HeldArrays,
     /// Arrays that are to go through memory, in ascending order of their parameters.
-    pub shared: Vec<(u16, Share)>,
+    pub shared: Vec<(u16, SharedDirections)>,
     /// The stream of the object on which it is to run; 0: on none. It travels before the head.
     pub object: u32,
 }
@@ -208,7 +208,7 @@ impl Value {
         }
     }
 
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Value, DecodeError> {
         Ok(match cursor.u8()? {
             1 => Value::I64(cursor.i64()?),
             2 => Value::U64(cursor.u64()?),
@@ -216,11 +216,11 @@ impl Value {
             4 => Value::Complex(cursor.f64()?, cursor.f64()?),
             5 => {
                 let length = cursor.u32()?;
-                let length = usize::try_from(length).map_err(|_| Malformed::Short)?;
+                let length = usize::try_from(length).map_err(|_| DecodeError::Short)?;
                 Value::Text(cursor.text(length)?.to_owned())
             }
             6 => Value::FileLength(cursor.u64()?),
-            _ => return Err(Malformed::Tag),
+            _ => return Err(DecodeError::Tag),
         })
     }
 }
@@ -234,13 +234,13 @@ pub(crate) fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
     }
 }
 
-pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
+pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, DecodeError> {
     let count = cursor.u16()?;
     let mut values: Vec<(u16, Value)> = Vec::new();
     for _ in 0..count {
         let parameter = cursor.u16()?;
         if values.last().is_some_and(|(last, _)| *last >= parameter) {
-            return Err(Malformed::Order);
+            return Err(DecodeError::Order);
         }
         values.push((parameter, Value::decode(cursor)?));
     }
@@ -248,12 +248,12 @@ pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, 
 }
 
 /// A name of a routine, which is all of `bytes`.
-pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
+pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {
-        return Err(Malformed::Name);
+        return Err(DecodeError::Name);
     }
-    let name = core::str::from_utf8(bytes).map_err(|_| Malformed::Text)?;
-    if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
+    let name = core::str::from_utf8(bytes).map_err(|_| DecodeError::Text)?;
+    if name.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(name) }
 }
 
 /// Appends names, as many as fit into an answer.
@@ -286,14 +286,14 @@ impl CallHead {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<CallHead, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<CallHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let hash = cursor.u64()?;
         let timeout_ms = cursor.u32()?;
         let length = cursor.u16()?;
         let routine = name(cursor.take(usize::from(length))?)?.to_owned();
         let count = cursor.u16()?;
-        let (values, held, shared) = Held::decode(&mut cursor, count)?;
+        let (values, held, shared) = HeldArrays::decode(&mut cursor, count)?;
         cursor.end()?;
         Ok(CallHead { hash, timeout_ms, routine, values, held, shared, object: 0 })
     }
@@ -302,11 +302,11 @@ impl CallHead {
     ///
     /// # Errors
     /// They are malformed.
-    pub(crate) fn decode_on_object(bytes: &[u8]) -> Result<CallHead, Malformed> {
+    pub(crate) fn decode_on_object(bytes: &[u8]) -> Result<CallHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let object = cursor.u32()?;
         if object == 0 {
-            return Err(Malformed::Order);
+            return Err(DecodeError::Order);
         }
         Ok(CallHead { object, ..CallHead::decode(cursor.rest())? })
     }
@@ -324,7 +324,7 @@ impl ResultHead {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<ResultHead, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<ResultHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let waited_ns = cursor.u64()?;
         let ran_ns = cursor.u64()?;
@@ -362,11 +362,11 @@ impl Failure {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Failure, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<Failure, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let code = Code::of(cursor.u16()?);
         let detail = cursor.i64()?;
-        let text = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+        let text = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
         Ok(Failure { code, detail, text: printable(shortened(text, Failure::MOST_TEXT)) })
     }
 }

@@ -1,12 +1,15 @@
 //! A connection as a metaserver sees it, from a client or from a server.
 
-use crate::codec::Malformed;
-use crate::frame::{self, End, HEADER, Header, Kind};
-use crate::hello::{ClientHello, Role, ServerHello, VERSIONS, Vouchers};
-use crate::member::EXPIRE;
+use crate::codec::DecodeError;
+use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
+use crate::frame_reader::{RawFrame, raw};
+use crate::hello::{ClientHello, Role, ServerHello, VERSIONS, VoucherSupport};
 use crate::message::{self, Code, Failure};
-use crate::meta::{self, Fate, Over, Placed, Placing, Register, Report, Ticket};
-use crate::reader::{Raw, raw};
+use crate::placement::{
+    self, AttemptReport, AttemptState, LoadReport, Placement, PlacementRequest, ServerRegistration,
+    Ticket,
+};
+use crate::registered_server::EXPIRE;
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -16,7 +19,7 @@ use alloc::vec::Vec;
 
 /// What has come to a metaserver.
 #[derive(Debug, PartialEq)]
-pub enum MetaEvent {
+pub enum MetaserverEvent {
     /// Who it is; [`Metaserver::welcome`] or [`Metaserver::refuse`] answers.
     Hello(ClientHello),
     /// A description is asked for.
@@ -24,32 +27,32 @@ pub enum MetaEvent {
     /// Names are asked for.
     List(u32, String),
     /// A call is to be placed.
-    Place(u32, Placing),
+    Place(u32, PlacementRequest),
     /// The call of a stream is not wanted any more.
     Cancel(u32),
     /// How an attempt went; stream 0: of a call that was placed on another connection.
-    Over(u32, Over),
+    Over(u32, AttemptReport),
     /// The state is asked for.
     Status(u32),
     /// Who this server is.
-    Register(Register),
+    Register(ServerRegistration),
     /// A routine of it.
     Offer(u64, String),
     /// What it runs.
     Holds(Vec<Ticket>),
     /// Its load.
-    Report(Report),
+    Report(LoadReport),
     /// What is with a ticket.
-    Told(Ticket, Fate),
+    Told(Ticket, AttemptState),
     /// It takes no new calls.
     Leave,
     /// It is alive.
     Pong,
 }
 
-/// What [`Metaserver::step`] and [`crate::Member::step`] found.
+/// What [`Metaserver::step`] and [`crate::RegisteredServer::step`] found.
 #[derive(Debug, PartialEq)]
-pub enum Look<E> {
+pub enum FrameStep<E> {
     /// So many bytes of input are needed at least.
     More(usize),
     /// So many bytes of input are done with, and this has come.
@@ -57,34 +60,42 @@ pub enum Look<E> {
 }
 
 /// A whole frame, or how to go on without one.
-type Cut<'a, E> = Result<(Header, Kind, &'a [u8]), Look<E>>;
+type FrameOrStep<'a, E> = Result<(Header, FrameKind, &'a [u8]), FrameStep<E>>;
 
 /// What of the input is a frame, and what is skipped.
 #[derive(Debug, Default)]
-pub(crate) struct Cutter {
+pub(crate) struct FrameCutter {
     skip: usize,
 }
 
-impl Cutter {
+impl FrameCutter {
     /// The next whole frame, or how to go on without one.
-    pub fn cut<'a, E>(&mut self, input: &'a [u8], end: End) -> Result<Cut<'a, E>, ProtocolError> {
+    pub fn cut<'a, E>(
+        &mut self,
+        input: &'a [u8],
+        end: ReadingEnd,
+    ) -> Result<FrameOrStep<'a, E>, ProtocolError> {
         if self.skip > 0 {
             let count = self.skip.min(input.len());
             self.skip -= count;
-            return Ok(Err(if count == 0 { Look::More(1) } else { Look::Event(count, None) }));
+            return Ok(Err(if count == 0 {
+                FrameStep::More(1)
+            } else {
+                FrameStep::Event(count, None)
+            }));
         }
         Ok(match raw(input, end)? {
-            Raw::More(needed) => Err(Look::More(needed)),
-            Raw::Chunk(header) => {
+            RawFrame::More(needed) => Err(FrameStep::More(needed)),
+            RawFrame::Chunk(header) => {
                 if header.kind.is_some() {
-                    return Err(ProtocolError::Kind(Kind::Chunk as u8));
+                    return Err(ProtocolError::Kind(FrameKind::Chunk as u8));
                 }
                 self.skip = header.length;
-                Err(Look::Event(HEADER, None))
+                Err(FrameStep::Event(HEADER, None))
             }
-            Raw::Frame(header, body) => match header.kind {
+            RawFrame::Frame(header, body) => match header.kind {
                 Some(kind) => Ok((header, kind, body)),
-                None => Err(Look::Event(HEADER + header.length, None)),
+                None => Err(FrameStep::Event(HEADER + header.length, None)),
             },
         })
     }
@@ -96,7 +107,7 @@ pub struct Metaserver {
     greeted: bool,
     most_streams: usize,
     streams: BTreeSet<u32>,
-    cutter: Cutter,
+    cutter: FrameCutter,
     out: Vec<u8>,
 }
 
@@ -108,7 +119,7 @@ impl Metaserver {
             greeted: false,
             most_streams,
             streams: BTreeSet::new(),
-            cutter: Cutter::default(),
+            cutter: FrameCutter::default(),
             out: Vec::new(),
         }
     }
@@ -128,21 +139,21 @@ impl Metaserver {
     ///
     /// # Errors
     /// The other side broke the protocol. [`Metaserver::end`] tells it.
-    pub fn step(&mut self, input: &[u8]) -> Result<Look<MetaEvent>, ProtocolError> {
+    pub fn step(&mut self, input: &[u8]) -> Result<FrameStep<MetaserverEvent>, ProtocolError> {
         if !self.greeted {
             return Ok(match ClientHello::decode(input)? {
                 Ok((hello, length)) => {
                     self.greeted = true;
-                    Look::Event(length, Some(MetaEvent::Hello(hello)))
+                    FrameStep::Event(length, Some(MetaserverEvent::Hello(hello)))
                 }
-                Err(needed) => Look::More(needed),
+                Err(needed) => FrameStep::More(needed),
             });
         }
-        match self.cutter.cut(input, End::Server)? {
+        match self.cutter.cut(input, ReadingEnd::Server)? {
             Err(look) => Ok(look),
             Ok((header, kind, body)) => {
                 let event = self.take(header.stream, kind, body)?;
-                Ok(Look::Event(HEADER + body.len(), event))
+                Ok(FrameStep::Event(HEADER + body.len(), event))
             }
         }
     }
@@ -150,44 +161,58 @@ impl Metaserver {
     fn take(
         &mut self,
         stream: u32,
-        kind: Kind,
+        kind: FrameKind,
         body: &[u8],
-    ) -> Result<Option<MetaEvent>, ProtocolError> {
+    ) -> Result<Option<MetaserverEvent>, ProtocolError> {
         let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
         let event = match kind {
-            Kind::Interface => {
-                MetaEvent::Interface(stream, message::name(body).map_err(malformed)?.to_owned())
+            FrameKind::Interface => MetaserverEvent::Interface(
+                stream,
+                message::name(body).map_err(malformed)?.to_owned(),
+            ),
+            FrameKind::List => {
+                let part = core::str::from_utf8(body).map_err(|_| malformed(DecodeError::Text))?;
+                MetaserverEvent::List(stream, part.to_owned())
             }
-            Kind::List => {
-                let part = core::str::from_utf8(body).map_err(|_| malformed(Malformed::Text))?;
-                MetaEvent::List(stream, part.to_owned())
+            FrameKind::Place => {
+                MetaserverEvent::Place(stream, PlacementRequest::decode(body).map_err(malformed)?)
             }
-            Kind::Place => MetaEvent::Place(stream, Placing::decode(body).map_err(malformed)?),
-            Kind::Status => MetaEvent::Status(stream),
+            FrameKind::Status => MetaserverEvent::Status(stream),
             // Of a stream that has ended meanwhile it says nothing.
-            Kind::Cancel if !self.streams.contains(&stream) => return Ok(None),
-            Kind::Cancel => MetaEvent::Cancel(stream),
-            Kind::Over => MetaEvent::Over(stream, Over::decode(body).map_err(malformed)?),
-            Kind::Register => MetaEvent::Register(Register::decode(body).map_err(malformed)?),
-            Kind::Offer => {
-                let (hash, json) = meta::offer(body).map_err(malformed)?;
-                MetaEvent::Offer(hash, json)
+            FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
+            FrameKind::Cancel => MetaserverEvent::Cancel(stream),
+            FrameKind::Over => {
+                MetaserverEvent::Over(stream, AttemptReport::decode(body).map_err(malformed)?)
             }
-            Kind::Holds => MetaEvent::Holds(Ticket::decode_all(body).map_err(malformed)?),
-            Kind::Report => MetaEvent::Report(Report::decode(body).map_err(malformed)?),
-            Kind::Told => {
-                let (ticket, fate) = meta::told(body).map_err(malformed)?;
-                MetaEvent::Told(ticket, fate)
+            FrameKind::Register => {
+                MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
             }
-            Kind::Leave => MetaEvent::Leave,
-            Kind::Ping => {
-                self.put(Kind::Pong, 0, |out| out.extend_from_slice(body));
+            FrameKind::Offer => {
+                let (hash, json) = placement::offer(body).map_err(malformed)?;
+                MetaserverEvent::Offer(hash, json)
+            }
+            FrameKind::Holds => {
+                MetaserverEvent::Holds(Ticket::decode_all(body).map_err(malformed)?)
+            }
+            FrameKind::Report => {
+                MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?)
+            }
+            FrameKind::Told => {
+                let (ticket, fate) = placement::told(body).map_err(malformed)?;
+                MetaserverEvent::Told(ticket, fate)
+            }
+            FrameKind::Leave => MetaserverEvent::Leave,
+            FrameKind::Ping => {
+                self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
-            Kind::Pong => MetaEvent::Pong,
+            FrameKind::Pong => MetaserverEvent::Pong,
             _ => return Err(ProtocolError::Kind(kind as u8)),
         };
-        if matches!(kind, Kind::Interface | Kind::List | Kind::Place | Kind::Status) {
+        if matches!(
+            kind,
+            FrameKind::Interface | FrameKind::List | FrameKind::Place | FrameKind::Status
+        ) {
             return Ok(self.begin(stream)?.then_some(event));
         }
         Ok(Some(event))
@@ -235,9 +260,9 @@ impl Metaserver {
             streams,
             bytes,
             role,
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: Vouchers::Unknown,
+            vouchers: VoucherSupport::Unknown,
         };
         self.out.extend_from_slice(&hello.encode());
     }
@@ -245,20 +270,20 @@ impl Metaserver {
     /// Tells the other side why nothing more comes.
     pub fn end(&mut self, failure: Failure) {
         if self.greeted {
-            self.put(Kind::Error, 0, |out| failure.encode(out));
+            self.put(FrameKind::Error, 0, |out| failure.encode(out));
         } else {
             self.refuse(failure);
         }
     }
 
-    fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    fn put(&mut self, kind: FrameKind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
         frame::put(&mut self.out, kind, stream, write);
     }
 
     /// Answers with a description.
     pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
         self.streams.remove(&stream);
-        self.put(Kind::Description, stream, |out| {
+        self.put(FrameKind::Description, stream, |out| {
             out.extend_from_slice(&hash.to_le_bytes());
             out.extend_from_slice(json.as_bytes());
         });
@@ -267,25 +292,25 @@ impl Metaserver {
     /// Answers with names, as many as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
-        self.put(Kind::Names, stream, |out| message::put_names(out, names));
+        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
     }
 
     /// Says where a call is to go.
-    pub fn placed(&mut self, stream: u32, placed: &Placed) {
-        self.put(Kind::Placed, stream, |out| placed.encode(out));
+    pub fn placed(&mut self, stream: u32, placed: &Placement) {
+        self.put(FrameKind::Placed, stream, |out| placed.encode(out));
     }
 
     /// Ends a stream with a failure.
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
         if self.streams.remove(&stream) {
-            self.put(Kind::Error, stream, |out| failure.encode(out));
+            self.put(FrameKind::Error, stream, |out| failure.encode(out));
         }
     }
 
     /// Ends the stream of a call.
     pub fn close(&mut self, stream: u32) {
         if self.streams.remove(&stream) {
-            self.put(Kind::Closed, stream, |_| {});
+            self.put(FrameKind::Closed, stream, |_| {});
         }
     }
 
@@ -297,27 +322,27 @@ impl Metaserver {
             return self.fail(stream, &failure);
         }
         self.streams.remove(&stream);
-        self.put(Kind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
+        self.put(FrameKind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
     }
 
     /// Tells a server that it is known, and how often it reports.
     pub fn registered(&mut self, report_ms: u32) {
-        self.put(Kind::Registered, 0, |out| out.extend_from_slice(&report_ms.to_le_bytes()));
+        self.put(FrameKind::Registered, 0, |out| out.extend_from_slice(&report_ms.to_le_bytes()));
     }
 
     /// Has a server end an attempt.
     pub fn stop(&mut self, ticket: Ticket) {
-        self.put(Kind::Stop, 0, |out| ticket.encode(out));
+        self.put(FrameKind::Stop, 0, |out| ticket.encode(out));
     }
 
     /// Asks a server what is with a ticket; it answers with TOLD.
     pub fn ask(&mut self, ticket: Ticket) {
-        self.put(Kind::Ask, 0, |out| ticket.encode(out));
+        self.put(FrameKind::Ask, 0, |out| ticket.encode(out));
     }
 
     /// Has a server refuse the call of a ticket if it has not come yet; then it answers with TOLD.
     pub fn expire(&mut self, ticket: Ticket) {
-        self.put(Kind::Ask, 0, |out| {
+        self.put(FrameKind::Ask, 0, |out| {
             ticket.encode(out);
             out.push(EXPIRE);
         });
@@ -325,6 +350,6 @@ impl Metaserver {
 
     /// Asks for a sign of life.
     pub fn ping(&mut self) {
-        self.put(Kind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
+        self.put(FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
     }
 }

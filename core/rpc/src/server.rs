@@ -1,16 +1,16 @@
 //! A connection as its server sees it.
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::{Cursor, Malformed};
-use crate::frame::{self, End, HEADER, Header, Kind};
-use crate::held::{self, FetchHead, HeldName};
-use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS, Vouchers};
+use crate::codec::{Cursor, DecodeError};
+use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
+use crate::frame_reader::{ArrayPosition, IncomingChunk, RawFrame, Step, raw};
+use crate::held_array::{self, FetchRequest, HeldArrayName};
+use crate::hello::{ClientHello, LocalEndpoint, Role, ServerHello, VERSIONS, VoucherSupport};
+use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
-use crate::meta::{self, Ticket};
-use crate::outbox::Outbox;
-use crate::parts::{Parts, Size};
-use crate::reader::{Coming, Place, Raw, Step, raw};
-use crate::shared::Grant;
+use crate::placement::{self, Ticket};
+use crate::send_queue::SendQueue;
+use crate::shared_memory::MemoryGrant;
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,16 +40,16 @@ pub enum ServerEvent {
     /// A metaserver has sent the call that directly follows.
     Ticket(u32, Ticket, String),
     /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
-    Fetch(u32, FetchHead),
+    Fetch(u32, FetchRequest),
     /// These arrays are to be held no longer.
-    Drop(Vec<HeldName>),
+    Drop(Vec<HeldArrayName>),
     /// The client touches a memory no more that it was granted.
     Release(u32),
     /// An object of this class; [`Server::created`] says that it is there, [`Server::fail`] that it cannot be, or is no more.
     /// It ends with [`ServerEvent::Cancel`].
     Create(u32, String),
-    /// A voucher for a held array, good for so many milliseconds; [`Server::vouched`] or [`Server::fail`] answers.
-    Vouch(u32, HeldName, u32),
+    /// A voucher for a held array, good for so many milliseconds; [`Server::send_voucher`] or [`Server::fail`] answers.
+    Vouch(u32, HeldArrayName, u32),
 }
 
 /// What a stream waits for.
@@ -60,13 +60,13 @@ enum Stream {
     /// Its end: it is an object, there or about to be.
     Object,
     /// Arrays, and that the client says that it has filled the call's memory.
-    Receiving { parts: Parts, filled: bool },
+    Receiving { parts: IncomingArrays, filled: bool },
     /// The routine.
     Running,
     /// A function of the client: to be called, while its arrays are written, and then to end.
     Called { written: bool },
     /// Arrays that a function of the client returns.
-    Returning(Parts),
+    Returning(IncomingArrays),
     /// Its end, which is to come: what still comes is skipped.
     Ending,
     /// Its result to be written.
@@ -79,13 +79,13 @@ pub struct Server {
     greeted: bool,
     most_streams: usize,
     streams: BTreeMap<u32, Stream>,
-    coming: Coming,
+    coming: IncomingChunk,
     /// Streams of which all arrays have come that were to come.
     ready: VecDeque<ServerEvent>,
-    outbox: Outbox,
+    outbox: SendQueue,
     /// Whether the client is given the memory of its calls.
-    gives: bool,
-    local: Option<Local>,
+    shares_memory: bool,
+    local: Option<LocalEndpoint>,
     /// Who fetches this client's arrays has to show a voucher.
     wants_vouchers: bool,
     /// Memories that the client may touch.
@@ -93,7 +93,7 @@ pub struct Server {
 }
 
 /// A frame's body cannot be read.
-fn in_body(header: Header, why: Malformed) -> ProtocolError {
+fn in_body(header: Header, why: DecodeError) -> ProtocolError {
     ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
 }
 
@@ -105,10 +105,10 @@ impl Server {
             greeted: false,
             most_streams,
             streams: BTreeMap::new(),
-            coming: Coming::default(),
+            coming: IncomingChunk::default(),
             ready: VecDeque::new(),
-            outbox: Outbox::default(),
-            gives: false,
+            outbox: SendQueue::default(),
+            shares_memory: false,
             local: None,
             wants_vouchers: false,
             lent: BTreeSet::new(),
@@ -117,8 +117,8 @@ impl Server {
 
     /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and where it
     /// finds the server on its machine.
-    pub fn offer(&mut self, gives: bool, local: Option<Local>) {
-        (self.gives, self.local) = (gives, local);
+    pub fn offer(&mut self, shares_memory: bool, local: Option<LocalEndpoint>) {
+        (self.shares_memory, self.local) = (shares_memory, local);
     }
 
     /// Before [`Server::welcome`]: whether who fetches arrays of this client has to show a voucher.
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// What is to be written.
-    pub fn outbox(&mut self) -> &mut Outbox {
+    pub fn outbox(&mut self) -> &mut SendQueue {
         &mut self.outbox
     }
 
@@ -140,7 +140,7 @@ impl Server {
         if let Err(error) = &step {
             let failure = Failure::new(Code::Protocol, 0, error.to_string());
             if self.greeted {
-                self.put(Kind::Error, 0, |out| failure.encode(out));
+                self.put(FrameKind::Error, 0, |out| failure.encode(out));
             } else {
                 self.refuse(failure);
             }
@@ -158,14 +158,14 @@ impl Server {
         if let Some(step) = self.coming.step() {
             return Ok(step);
         }
-        match raw(input, End::Server)? {
-            Raw::More(needed) => Ok(Step::More(needed)),
-            Raw::Chunk(header) => {
+        match raw(input, ReadingEnd::Server)? {
+            RawFrame::More(needed) => Ok(Step::More(needed)),
+            RawFrame::Chunk(header) => {
                 let place = self.place(header)?;
                 self.coming.begin(place, place.is_some(), header.length);
                 Ok(Step::Event(HEADER, None))
             }
-            Raw::Frame(header, body) => {
+            RawFrame::Frame(header, body) => {
                 let event = self.take(header, body)?;
                 Ok(Step::Event(HEADER + header.length, event))
             }
@@ -195,9 +195,13 @@ impl Server {
             streams,
             bytes: most_bytes,
             role: Role::Server,
-            gives: self.gives,
+            shares_memory: self.shares_memory,
             local: self.local,
-            vouchers: if self.wants_vouchers { Vouchers::Wanted } else { Vouchers::Known },
+            vouchers: if self.wants_vouchers {
+                VoucherSupport::Wanted
+            } else {
+                VoucherSupport::Known
+            },
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -212,19 +216,19 @@ impl Server {
             streams: 0,
             bytes: 0,
             role: Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: Vouchers::Unknown,
+            vouchers: VoucherSupport::Unknown,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
     }
 
-    fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    fn put(&mut self, kind: FrameKind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
         self.outbox.append(|out| frame::put(out, kind, stream, write));
     }
 
     /// Where the bytes of a chunk belong.
-    fn place(&self, header: Header) -> Result<Option<Place>, ProtocolError> {
+    fn place(&self, header: Header) -> Result<Option<ArrayPosition>, ProtocolError> {
         let Header { stream, argument, length, kind } = header;
         let excess = ProtocolError::Excess { stream, argument };
         match (kind, self.streams.get(&stream)) {
@@ -235,7 +239,7 @@ impl Server {
             (_, Some(Stream::Running | Stream::Called { .. } | Stream::Object)) => Err(excess),
             (_, Some(Stream::Receiving { parts, .. } | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
-                Ok(Some(Place { stream, argument, offset }))
+                Ok(Some(ArrayPosition { stream, argument, offset }))
             }
         }
     }
@@ -259,35 +263,37 @@ impl Server {
 
     fn take(&mut self, header: Header, body: &[u8]) -> Result<Option<ServerEvent>, ProtocolError> {
         let Header { stream, kind, .. } = header;
-        let kind = kind.unwrap_or(Kind::Error);
+        let kind = kind.unwrap_or(FrameKind::Error);
         let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
         Ok(match kind {
-            Kind::Interface => {
+            FrameKind::Interface => {
                 let name = message::name(body).map_err(malformed)?.to_owned();
                 self.begin(stream)?.then_some(ServerEvent::Interface(stream, name))
             }
-            Kind::List => {
+            FrameKind::List => {
                 let part = core::str::from_utf8(body);
-                let part = part.map_err(|_| malformed(Malformed::Text))?.to_owned();
+                let part = part.map_err(|_| malformed(DecodeError::Text))?.to_owned();
                 self.begin(stream)?.then_some(ServerEvent::List(stream, part))
             }
-            Kind::Call => self.call(header, CallHead::decode(body))?,
-            Kind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
-            Kind::Create => self.create(header, message::name(body))?,
-            Kind::Fetch => {
-                let head = FetchHead::decode(body).map_err(malformed)?;
+            FrameKind::Call => self.call(header, CallHead::decode(body))?,
+            FrameKind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
+            FrameKind::Create => self.create(header, message::name(body))?,
+            FrameKind::Fetch => {
+                let head = FetchRequest::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
             }
-            Kind::Vouch => {
-                let (name, lifetime_ms) = held::take_wish(body).map_err(malformed)?;
+            FrameKind::Vouch => {
+                let (name, lifetime_ms) = held_array::take_wish(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Vouch(stream, name, lifetime_ms))
             }
-            Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
-            Kind::Filled => {
+            FrameKind::Drop => {
+                Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
+            }
+            FrameKind::Filled => {
                 self.filled(stream)?;
                 None
             }
-            Kind::Release => {
+            FrameKind::Release => {
                 let number = Cursor::new(body).u32().map_err(malformed)?;
                 if !self.lent.remove(&number) {
                     return Err(ProtocolError::Unasked { kind: kind as u8, stream });
@@ -295,22 +301,22 @@ impl Server {
                 Some(ServerEvent::Release(number))
             }
             // Of a stream that has ended meanwhile it says nothing.
-            Kind::Cancel => match self.streams.get(&stream) {
+            FrameKind::Cancel => match self.streams.get(&stream) {
                 None | Some(Stream::Asked | Stream::Answered) => None,
                 Some(_) => Some(ServerEvent::Cancel(stream)),
             },
-            Kind::CallbackReturn => {
+            FrameKind::CallbackReturn => {
                 let back = CallbackReturn::decode(body).map_err(malformed)?;
                 self.returned(stream, back)?
             }
-            Kind::Ping => {
+            FrameKind::Ping => {
                 self.is_read()?;
-                self.put(Kind::Pong, 0, |out| out.extend_from_slice(body));
+                self.put(FrameKind::Pong, 0, |out| out.extend_from_slice(body));
                 None
             }
-            Kind::Pong => None,
-            Kind::Ticket => {
-                let (ticket, pass) = meta::shown(body).map_err(malformed)?;
+            FrameKind::Pong => None,
+            FrameKind::Ticket => {
+                let (ticket, pass) = placement::shown(body).map_err(malformed)?;
                 Some(ServerEvent::Ticket(stream, ticket, pass))
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
@@ -321,11 +327,11 @@ impl Server {
     fn call(
         &mut self,
         header: Header,
-        head: Result<CallHead, Malformed>,
+        head: Result<CallHead, DecodeError>,
     ) -> Result<Option<ServerEvent>, ProtocolError> {
         let head = head.map_err(|why| in_body(header, why))?;
-        if !(self.gives || head.shared.is_empty()) {
-            return Err(in_body(header, Malformed::Tag));
+        if !(self.shares_memory || head.shared.is_empty()) {
+            return Err(in_body(header, DecodeError::Tag));
         }
         Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
     }
@@ -334,7 +340,7 @@ impl Server {
     fn create(
         &mut self,
         header: Header,
-        class: Result<&str, Malformed>,
+        class: Result<&str, DecodeError>,
     ) -> Result<Option<ServerEvent>, ProtocolError> {
         let class = class.map_err(|why| in_body(header, why))?.to_owned();
         if !self.begin(header.stream)? {
@@ -350,7 +356,7 @@ impl Server {
         stream: u32,
         back: CallbackReturn,
     ) -> Result<Option<ServerEvent>, ProtocolError> {
-        let unasked = ProtocolError::Unasked { kind: Kind::CallbackReturn as u8, stream };
+        let unasked = ProtocolError::Unasked { kind: FrameKind::CallbackReturn as u8, stream };
         Ok(match (self.streams.get(&stream), &back) {
             // A call that has ended early.
             (None | Some(Stream::Ending | Stream::Answered), _) => None,
@@ -391,13 +397,13 @@ impl Server {
     /// Tells the client that its object is there, unless that has ended meanwhile.
     pub fn created(&mut self, stream: u32) {
         if matches!(self.streams.get(&stream), Some(Stream::Object)) {
-            self.put(Kind::Created, stream, |_| {});
+            self.put(FrameKind::Created, stream, |_| {});
         }
     }
 
     /// Takes a call whose arrays have these sizes. If nothing is to come it is ready at once.
-    pub fn accept(&mut self, stream: u32, sizes: &[Size]) {
-        let parts = Parts::new(sizes);
+    pub fn accept(&mut self, stream: u32, sizes: &[ArraySize]) {
+        let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
             self.streams.insert(stream, Stream::Running);
             self.ready.push_back(ServerEvent::Ready(stream));
@@ -408,9 +414,9 @@ impl Server {
 
     /// [`Server::accept`], of a call that asks for memory: tells the client what it is granted. It is ready when the client
     /// has put there what it is to put there too; that memory is the client's to touch until [`ServerEvent::Release`].
-    pub fn accept_with(&mut self, stream: u32, sizes: &[Size], grant: &Grant) {
+    pub fn accept_with(&mut self, stream: u32, sizes: &[ArraySize], grant: &MemoryGrant) {
         let write = |out: &mut Vec<u8>| {
-            frame::put(out, Kind::Grant, stream, |out| grant.encode(out));
+            frame::put(out, FrameKind::Grant, stream, |out| grant.encode(out));
         };
         match grant.fresh {
             true => self.outbox.append_with(grant.memory, write),
@@ -420,7 +426,7 @@ impl Server {
             self.lent.insert(grant.memory);
         }
         if grant.fills() {
-            let parts = Parts::new(sizes);
+            let parts = IncomingArrays::new(sizes);
             self.streams.insert(stream, Stream::Receiving { parts, filled: false });
         } else {
             self.accept(stream, sizes);
@@ -439,7 +445,9 @@ impl Server {
                     self.ready.push_back(ServerEvent::Ready(stream));
                 }
             }
-            Some(_) => return Err(ProtocolError::Unasked { kind: Kind::Filled as u8, stream }),
+            Some(_) => {
+                return Err(ProtocolError::Unasked { kind: FrameKind::Filled as u8, stream });
+            }
         }
         Ok(())
     }
@@ -452,7 +460,7 @@ impl Server {
             return;
         }
         self.streams.remove(&stream);
-        self.put(Kind::Description, stream, |out| {
+        self.put(FrameKind::Description, stream, |out| {
             out.extend_from_slice(&hash.to_le_bytes());
             out.extend_from_slice(json.as_bytes());
         });
@@ -461,17 +469,17 @@ impl Server {
     /// Answers with names, as many as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
-        self.put(Kind::Names, stream, |out| message::put_names(out, names));
+        self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
     }
 
     /// Answers with a voucher.
-    pub fn vouched(&mut self, stream: u32, voucher: &str) {
+    pub fn send_voucher(&mut self, stream: u32, voucher: &str) {
         self.streams.remove(&stream);
-        self.put(Kind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
+        self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
     }
 
-    /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`Outbox::refers`] to it:
-    /// then [`Outbox::written`] tells when, and [`Server::ended`] is to be called.
+    /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`SendQueue::refers`] to it:
+    /// then [`SendQueue::written`] tells when, and [`Server::ended`] is to be called.
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
         if self.outbox.stop(stream) {
             // The number is in use until what is decided on is written.
@@ -482,13 +490,13 @@ impl Server {
         self.coming.forget(stream);
         let of_stream = |event: &ServerEvent| matches!(event, ServerEvent::Ready(other) | ServerEvent::Back(other) if *other == stream);
         self.ready.retain(|event| !of_stream(event));
-        self.put(Kind::Error, stream, |out| failure.encode(out));
+        self.put(FrameKind::Error, stream, |out| failure.encode(out));
     }
 
-    /// Answers with a result, and arrays of these sizes. [`Outbox::written`] tells when all is written;
+    /// Answers with a result, and arrays of these sizes. [`SendQueue::written`] tells when all is written;
     /// then [`Server::ended`] is to be called. A head that is too long for a frame is a failure instead, of which
-    /// [`Outbox::written`] tells too.
-    pub fn finish(&mut self, stream: u32, head: &ResultHead, sizes: &[Size]) {
+    /// [`SendQueue::written`] tells too.
+    pub fn finish(&mut self, stream: u32, head: &ResultHead, sizes: &[ArraySize]) {
         let mut body = Vec::new();
         head.encode(&mut body);
         if body.len() > MOST_ANSWER {
@@ -498,7 +506,7 @@ impl Server {
             self.outbox.send(stream, &[]);
             return;
         }
-        self.put(Kind::Result, stream, |out| out.extend_from_slice(&body));
+        self.put(FrameKind::Result, stream, |out| out.extend_from_slice(&body));
         self.streams.insert(stream, Stream::Answered);
         self.outbox.send(stream, sizes);
     }
@@ -514,25 +522,25 @@ impl Server {
         }
     }
 
-    /// Has the client call a function of its, with arrays of these sizes. [`Outbox::written`] tells when they are
+    /// Has the client call a function of its, with arrays of these sizes. [`SendQueue::written`] tells when they are
     /// written; then [`Server::ended`] is to be called. False: the head is too long for a frame, or the call does not
     /// run; nothing is sent.
     #[must_use]
-    pub fn callback(&mut self, stream: u32, head: &CallbackHead, sizes: &[Size]) -> bool {
+    pub fn callback(&mut self, stream: u32, head: &CallbackHead, sizes: &[ArraySize]) -> bool {
         let mut body = Vec::new();
         head.encode(&mut body);
         if body.len() > MOST_ANSWER || !matches!(self.streams.get(&stream), Some(Stream::Running)) {
             return false;
         }
-        self.put(Kind::Callback, stream, |out| out.extend_from_slice(&body));
+        self.put(FrameKind::Callback, stream, |out| out.extend_from_slice(&body));
         self.streams.insert(stream, Stream::Called { written: false });
         self.outbox.send(stream, sizes);
         true
     }
 
     /// Takes arrays of these sizes from a function that has returned. If nothing is to come they are there at once.
-    pub fn accept_return(&mut self, stream: u32, sizes: &[Size]) {
-        let parts = Parts::new(sizes);
+    pub fn accept_return(&mut self, stream: u32, sizes: &[ArraySize]) {
+        let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
             self.streams.insert(stream, Stream::Running);
             self.ready.push_back(ServerEvent::Back(stream));
@@ -550,6 +558,6 @@ impl Server {
 
     /// Tells the client why nothing more comes: the server ends.
     pub fn end(&mut self, failure: &Failure) {
-        self.put(Kind::Error, 0, |out| failure.encode(out));
+        self.put(FrameKind::Error, 0, |out| failure.encode(out));
     }
 }

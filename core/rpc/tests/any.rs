@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, MOST_ANSWER, MOST_REQUEST,
-    Piece, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value, chunk_header, chunks,
+    ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, MOST_ANSWER,
+    MOST_REQUEST, ResultHead, SendPiece, Server, ServerEvent, ServerHello, Step, Value,
+    chunk_header, chunks,
 };
 use proptest::prelude::*;
 
@@ -20,7 +21,7 @@ fn hello() -> ClientHello {
         token: "t".into(),
         program: "p".into(),
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     }
 }
 
@@ -56,8 +57,8 @@ fn values() -> Vec<(u16, Value)> {
     vec![(0, Value::I64(3)), (4, Value::Complex(1.0, 2.0)), (9, Value::Text("é".into()))]
 }
 
-fn arrays(sizes: &[u64]) -> Vec<Size> {
-    (1_u16..).zip(sizes).map(|(argument, bytes)| Size { argument, bytes: *bytes }).collect()
+fn arrays(sizes: &[u64]) -> Vec<ArraySize> {
+    (1_u16..).zip(sizes).map(|(argument, bytes)| ArraySize { argument, bytes: *bytes }).collect()
 }
 
 /// A server's driver: keeps arrays, answers each call with what came.
@@ -141,12 +142,12 @@ fn answers(server: &mut Server, cut: usize) -> Vec<u8> {
         let mut count = 0;
         for piece in server.outbox().pieces() {
             match piece {
-                Piece::Bytes(piece) => {
+                SendPiece::Bytes(piece) => {
                     let taken = piece.len().min(room);
                     bytes.extend_from_slice(&piece[..taken]);
                     (room, count) = (room - taken, count + taken);
                 }
-                Piece::Data(place, length) => {
+                SendPiece::Data(place, length) => {
                     let taken = length.min(room);
                     let range = place.offset..place.offset + taken as u64;
                     bytes.extend(range.map(|at| byte(place.stream, place.argument, at)));
@@ -236,7 +237,7 @@ proptest! {
                     match event {
                         Some(ServerEvent::Hello(said)) if !server.welcome(&said, "s", 1) => break,
                         Some(ServerEvent::Call(stream, _)) => {
-                            server.accept(stream, &[Size { argument: 0, bytes: 9 }]);
+                            server.accept(stream, &[ArraySize { argument: 0, bytes: 9 }]);
                         }
                         Some(ServerEvent::Interface(stream, _) | ServerEvent::List(stream, _) | ServerEvent::Cancel(stream)) => {
                             server.fail(stream, &Failure::new(Code::Busy, 0, "no"));
@@ -266,7 +267,7 @@ proptest! {
         client.list("", &mut out).expect("short");
         client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");
         client.call(&head, &[], &mut out).expect("short");
-        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server, gives: false, local: None, vouchers: kumi_rpc::Vouchers::Unknown };
+        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server, shares_memory: false, local: None, vouchers: kumi_rpc::VoucherSupport::Unknown };
         let mut input = hello.encode();
         for (kind, stream, argument, body) in &frames {
             input.extend_from_slice(&(body.len() as u32).to_le_bytes());

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    FetchHead, HEADER, Held, HeldName, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent,
-    ServerHello, Size, Step, Value, chunk_header,
+    ArraySize, CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code,
+    Failure, FetchRequest, HEADER, HeldArrayName, HeldArrays, ProtocolError, ResultHead, Role,
+    SendPiece, Server, ServerEvent, ServerHello, Step, Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
@@ -17,7 +17,7 @@ fn running() -> Server {
         timeout_ms: 0,
         routine: "f".to_owned(),
         values: Vec::new(),
-        held: Held::default(),
+        held: HeldArrays::default(),
         shared: Vec::new(),
         object: 0,
     };
@@ -91,8 +91,8 @@ fn written(server: &mut Server) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in server.outbox().pieces() {
             match piece {
-                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-                Piece::Data(_, length) => out.resize(out.len() + length, 9),
+                SendPiece::Bytes(bytes) => out.extend_from_slice(bytes),
+                SendPiece::Data(_, length) => out.resize(out.len() + length, 9),
             }
         }
         server.outbox().wrote(out.len());
@@ -160,7 +160,7 @@ fn bodies_byte_by_byte() {
 #[test]
 fn a_server_gets_what_it_asked_for() {
     let mut server = running();
-    let sizes = [Size { argument: 1, bytes: 5 }];
+    let sizes = [ArraySize { argument: 1, bytes: 5 }];
     assert!(server.callback(1, &head(), &sizes));
     assert!(!server.callback(1, &head(), &sizes), "one at a time");
     assert!(!server.callback(9, &head(), &sizes), "of a call that runs");
@@ -172,7 +172,7 @@ fn a_server_gets_what_it_asked_for() {
     answer.extend(chunk(1, 3, 1));
     let events = feed(&mut server, &answer, |server, event| {
         if matches!(event, ServerEvent::Returned(..)) {
-            server.accept_return(1, &[Size { argument: 3, bytes: 3 }]);
+            server.accept_return(1, &[ArraySize { argument: 3, bytes: 3 }]);
         }
     });
     assert_eq!(events, [ServerEvent::Returned(1, done()), ServerEvent::Back(1)]);
@@ -196,10 +196,10 @@ fn a_server_takes_nothing_that_it_did_not_ask_for() {
     assert_eq!(result, Err(unasked), "none is called");
     // Before its arguments are written nothing can have come of it, but for a failure.
     let mut server = running();
-    assert!(server.callback(1, &head(), &[Size { argument: 1, bytes: 5 }]));
+    assert!(server.callback(1, &head(), &[ArraySize { argument: 1, bytes: 5 }]));
     assert_eq!(try_feed(&mut server, &back(1, &done()), |_, _| {}), Err(unasked));
     let mut server = running();
-    assert!(server.callback(1, &head(), &[Size { argument: 1, bytes: 5 }]));
+    assert!(server.callback(1, &head(), &[ArraySize { argument: 1, bytes: 5 }]));
     let failed = CallbackReturn::Failed("no".to_owned());
     let events = feed(&mut server, &back(1, &failed), |_, _| {});
     assert_eq!(events, [ServerEvent::Returned(1, failed)]);
@@ -211,7 +211,7 @@ fn a_server_takes_nothing_that_it_did_not_ask_for() {
         let bytes = [back(1, &done()), wrong].concat();
         let result = try_feed(&mut server, &bytes, |server, event| {
             if matches!(event, ServerEvent::Returned(..)) {
-                server.accept_return(1, &[Size { argument: 3, bytes: 3 }]);
+                server.accept_return(1, &[ArraySize { argument: 3, bytes: 3 }]);
             }
         });
         assert!(matches!(result, Err(ProtocolError::Excess { stream: 1, .. })), "{result:?}");
@@ -223,7 +223,7 @@ fn a_server_takes_nothing_that_it_did_not_ask_for() {
 #[test]
 fn a_stream_is_in_use_until_its_chunks_are_written() {
     let mut server = running();
-    assert!(server.callback(1, &head(), &[Size { argument: 1, bytes: 6 << 20 }]));
+    assert!(server.callback(1, &head(), &[ArraySize { argument: 1, bytes: 6 << 20 }]));
     assert!(server.outbox().pieces().count() > 1);
     let events = feed(&mut server, &frame(1, 5, &[]), |_, _| {});
     assert_eq!(events, [ServerEvent::Cancel(1)]);
@@ -236,7 +236,7 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
         timeout_ms: 0,
         routine: "f".to_owned(),
         values: Vec::new(),
-        held: Held::default(),
+        held: HeldArrays::default(),
         shared: Vec::new(),
         object: 0,
     };
@@ -259,12 +259,12 @@ fn calling() -> Client {
         timeout_ms: 0,
         routine: "f".to_owned(),
         values: Vec::new(),
-        held: Held::default(),
+        held: HeldArrays::default(),
         shared: Vec::new(),
         object: 0,
     };
     let mut out = Vec::new();
-    client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");
+    client.call(&call, &[ArraySize { argument: 0, bytes: 4 }], &mut out).expect("short");
     let hello = ServerHello {
         version: Ok(1),
         highest: 1,
@@ -272,9 +272,9 @@ fn calling() -> Client {
         streams: 8,
         bytes: 1,
         role: Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client
@@ -297,7 +297,7 @@ fn asks(stream: u32) -> Vec<u8> {
 
 fn accept(client: &mut Client, event: &ClientEvent) {
     if matches!(event, ClientEvent::Callback(..)) {
-        client.accept_callback(1, &[Size { argument: 3, bytes: 3 }]);
+        client.accept_callback(1, &[ArraySize { argument: 3, bytes: 3 }]);
     }
 }
 
@@ -403,8 +403,8 @@ fn what_a_client_does_not_want_is_skipped() {
 #[test]
 fn the_fetch_of_an_array_calls_no_function() {
     let mut client = calling();
-    let name = HeldName { secret: [7; 16], index: 1 };
-    let stream = client.fetch(&FetchHead { name, offset: 0, length: 4 }, &mut Vec::new());
+    let name = HeldArrayName { secret: [7; 16], index: 1 };
+    let stream = client.fetch(&FetchRequest { name, offset: 0, length: 4 }, &mut Vec::new());
     let unasked = ProtocolError::Unasked { kind: 12, stream };
     assert_eq!(get(&mut client, &asks(stream), |_, _| {}).expect_err("it runs nothing"), unasked);
 }

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure,
-    Moved, Over, Placed, Placing, ResultHead, Size, Step, Ticket, Value as Sent, chunk_header,
+    ArraySize, AttemptOutcome, AttemptReport, CallHead, CallbackHead, CallbackReturn, Client,
+    ClientEvent, ClientHello, Code, Failure, Placement, PlacementRequest, ResultHead, Step, Ticket,
+    Transfer, Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -118,7 +119,7 @@ fn places() -> Vec<Value> {
     let number = |bits: u64| format!("{bits:016x}");
     let mut all = Vec::new();
     for (operations, idempotent) in [(f64::NAN, false), (2.0e9, true)] {
-        let placing = Placing {
+        let placing = PlacementRequest {
             key: (u64::MAX, 7),
             hash: 0xfedc_ba98_7654_3210,
             bytes_out: 1 << 40,
@@ -140,7 +141,7 @@ fn places() -> Vec<Value> {
     }
     for pass in ["", "pass_01ab"] {
         let (address, server) = ("tls://host:7070".to_owned(), "größer".to_owned());
-        let placed = Placed { ticket, address, server, pass: pass.to_owned() };
+        let placed = Placement { ticket, address, server, pass: pass.to_owned() };
         let (mut out, mut shown) = (Vec::new(), Vec::new());
         placed.encode(&mut out);
         ticket.encode(&mut shown);
@@ -148,9 +149,14 @@ fn places() -> Vec<Value> {
         all.push(json!({ "placed": [number(ticket.call), ticket.attempt, placed.address, placed.server, pass],
             "shown": hex(&shown), "hex": hex(&out) }));
     }
-    for ended in [Ended::Done, Ended::NotBegun, Ended::Broken, Ended::Failed] {
-        let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
-        let over = Over { ticket, ended, out, back, ran_ns: 5, waited_ns: 6 };
+    for ended in [
+        AttemptOutcome::Done,
+        AttemptOutcome::NotBegun,
+        AttemptOutcome::Broken,
+        AttemptOutcome::Failed,
+    ] {
+        let (out, back) = (Transfer { bytes: 1, ns: 2 }, Transfer { bytes: 3, ns: 4 });
+        let over = AttemptReport { ticket, ended, out, back, ran_ns: 5, waited_ns: 6 };
         let mut bytes = Vec::new();
         over.encode(&mut bytes);
         all.push(json!({ "over": [number(ticket.call), ticket.attempt, ended as u8, 1, 2, 3, 4, 5, 6], "hex": hex(&bytes) }));
@@ -172,7 +178,8 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     let head = CallHead { hash: 1, routine: "f".into(), ..CallHead::default() };
     client.interface("f", &mut out).expect("a name");
     client.list("", &mut out).expect("short");
-    let sizes = [(1, 5), (2, 3), (7, 1 << 40)].map(|(argument, bytes)| Size { argument, bytes });
+    let sizes =
+        [(1, 5), (2, 3), (7, 1 << 40)].map(|(argument, bytes)| ArraySize { argument, bytes });
     let call = client.call(&head, &sizes[..2], &mut out).expect("short");
     client.expect_files(call, vec![8, 9]);
     let unwanted = client.call(&head, &sizes[2..], &mut out).expect("short");
@@ -210,7 +217,7 @@ fn serve(client: &mut Client, event: &ClientEvent) {
     let mut out = Vec::new();
     match event {
         ClientEvent::Callback(stream, head) if head.parameter % 2 == 0 => {
-            let size = Size { argument: 6, bytes: head.parameter.into() };
+            let size = ArraySize { argument: 6, bytes: head.parameter.into() };
             client.accept_callback(*stream, &[size]);
         }
         ClientEvent::Callback(stream, _) => {

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, MOST_ANSWER, MOST_NAME,
-    MOST_REQUEST, MOST_UNREAD, Malformed, Piece, ProtocolError, ResultHead, Server, ServerEvent,
-    ServerHello, Size, Step, TooLong, Value, chunk_header,
+    ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure, HEADER,
+    MOST_ANSWER, MOST_NAME, MOST_REQUEST, MOST_UNREAD, ProtocolError, RequestTooLong, ResultHead,
+    SendPiece, Server, ServerEvent, ServerHello, Step, Value, chunk_header,
 };
 
 /// A frame by hand.
@@ -36,9 +36,9 @@ fn greeted() -> Client {
         streams: 9,
         bytes: 9,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -49,11 +49,11 @@ fn written(server: &mut Server) -> Vec<u8> {
     let (mut bytes, mut count) = (Vec::new(), 0);
     for piece in server.outbox().pieces() {
         match piece {
-            Piece::Bytes(piece) => {
+            SendPiece::Bytes(piece) => {
                 bytes.extend_from_slice(piece);
                 count += piece.len();
             }
-            Piece::Data(_, length) => count += length,
+            SendPiece::Data(_, length) => count += length,
         }
     }
     server.outbox().wrote(count);
@@ -119,7 +119,7 @@ fn who_reads_slowly_is_answered_for_ever() {
         assert_eq!(server.step(&ping), Ok(Step::Event(ping.len(), None)));
         let mut taken = 0;
         for piece in server.outbox().pieces() {
-            let Piece::Bytes(bytes) = piece else { panic!("there are no arrays") };
+            let SendPiece::Bytes(bytes) = piece else { panic!("there are no arrays") };
             let now = bytes.len().min(19 - taken);
             read.extend_from_slice(&bytes[..now]);
             taken += now;
@@ -138,7 +138,7 @@ fn a_stream_too_many_fails_alone() {
     let mut client = greeted();
     let head =
         CallHead { routine: "f".into(), values: vec![(0, Value::I64(1))], ..CallHead::default() };
-    let size = Size { argument: 0, bytes: 5 };
+    let size = ArraySize { argument: 0, bytes: 5 };
     let mut input = Vec::new();
     for _ in 0..3 {
         client.call(&head, &[], &mut input).expect("short");
@@ -186,7 +186,7 @@ fn a_result_that_is_too_long_is_a_failure_of_its_call() {
     assert_eq!(server.step(&[]), Ok(Step::Event(0, Some(ServerEvent::Ready(1)))));
     let text = Value::Text("x".repeat(MOST_ANSWER));
     let result = ResultHead { waited_ns: 0, ran_ns: 0, values: vec![(0, text)] };
-    server.finish(1, &result, &[Size { argument: 1, bytes: 8 }]);
+    server.finish(1, &result, &[ArraySize { argument: 1, bytes: 8 }]);
     assert_eq!(server.outbox().written(), Some(1), "its memory may go");
     server.ended(1);
     let length = 16 + 2 + 2 + 1 + 4 + MOST_ANSWER as i64;
@@ -200,12 +200,12 @@ fn a_result_that_is_too_long_is_a_failure_of_its_call() {
 fn a_client_does_not_send_what_ends_the_connection() {
     let (mut client, mut out) = (Client::new(), Vec::new());
     for name in ["", &"x".repeat(MOST_NAME + 1), "f\u{1b}[2J"] {
-        assert_eq!(client.interface(name, &mut out), Err(TooLong(name.len())));
+        assert_eq!(client.interface(name, &mut out), Err(RequestTooLong(name.len())));
         let head = CallHead { routine: name.to_owned(), ..CallHead::default() };
-        assert_eq!(client.call(&head, &[], &mut out), Err(TooLong(name.len())));
+        assert_eq!(client.call(&head, &[], &mut out), Err(RequestTooLong(name.len())));
     }
     let long = "x".repeat(MOST_REQUEST + 1);
-    assert_eq!(client.list(&long, &mut out), Err(TooLong(long.len())));
+    assert_eq!(client.list(&long, &mut out), Err(RequestTooLong(long.len())));
     assert!(out.is_empty());
     assert_eq!(client.interface(&long[..MOST_NAME], &mut out), Ok(1));
     assert_eq!(client.list(&long[1..], &mut out), Ok(2));
@@ -227,9 +227,9 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -242,7 +242,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
 #[test]
 fn lengths_that_are_fixed() {
     let lengths =
-        [(5, 1, 1, Malformed::Long), (6, 0, 7, Malformed::Short), (7, 0, 9, Malformed::Long)];
+        [(5, 1, 1, DecodeError::Long), (6, 0, 7, DecodeError::Short), (7, 0, 9, DecodeError::Long)];
     for (kind, stream, length, why) in lengths {
         let bytes = frame(kind, stream, &vec![0; length]);
         let expected = ProtocolError::Body { kind, why };
@@ -261,9 +261,9 @@ fn pings_of_a_server_are_answered() {
         assert_eq!(client.step(&ping), Ok(Step::Event(ping.len(), None)));
     }
     let mut out = Vec::new();
-    client.pongs(&mut out);
+    client.answer_pings(&mut out);
     assert_eq!(out, frame(7, 0, b"12345678").repeat(16), "but not without end");
-    client.pongs(&mut out);
+    client.answer_pings(&mut out);
     assert_eq!(out.len(), 16 * ping.len());
     out.clear();
     client.ping(&mut out);
@@ -286,12 +286,12 @@ fn texts_do_nothing_to_a_terminal() {
         version: Ok(1),
         highest: 1,
         name: "\u{7}".into(),
-        gives: false,
+        shares_memory: false,
         local: None,
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");

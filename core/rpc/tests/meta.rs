@@ -2,9 +2,10 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, Fate, Look, Lying, Malformed,
-    Member, MemberEvent, MetaEvent, Metaserver, Placed, Placing, Register, Report, Role, Secret,
-    Server, ServerEvent, Step, TooLong,
+    AttemptState, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,
+    FrameStep, InputLocation, LoadReport, Metaserver, MetaserverEvent, Placement, PlacementRequest,
+    RegisteredServer, RegisteredServerEvent, RequestTooLong, Role, Server, ServerEvent,
+    ServerRegistration, SigningKey, Step,
 };
 use proptest::prelude::*;
 
@@ -14,11 +15,11 @@ mod samples;
 use samples::{TICKET, over, placed, placing, register};
 
 /// Everything that a metaserver makes of these bytes, however they are cut.
-fn all(desk: &mut Metaserver, bytes: &[u8], cut: usize) -> Vec<MetaEvent> {
+fn all(desk: &mut Metaserver, bytes: &[u8], cut: usize) -> Vec<MetaserverEvent> {
     let (mut events, mut input) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(cut.max(1)) {
         input.extend_from_slice(piece);
-        while let Ok(Look::Event(count, event)) = desk.step(&input) {
+        while let Ok(FrameStep::Event(count, event)) = desk.step(&input) {
             input.drain(..count);
             events.extend(event);
         }
@@ -34,9 +35,9 @@ fn pair() -> (Metaserver, Client) {
         token: String::new(),
         program: String::new(),
         site: "here".into(),
-        maps: false,
+        maps_memory: false,
     };
-    assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaEvent::Hello(hello.clone())]);
+    assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaserverEvent::Hello(hello.clone())]);
     assert!(desk.welcome(&hello, "m"));
     match answer(&mut desk, &mut client).pop() {
         Some(ClientEvent::Hello(hello)) => assert_eq!(hello.role, Role::Metaserver),
@@ -60,14 +61,14 @@ fn answer(desk: &mut Metaserver, client: &mut Client) -> Vec<ClientEvent> {
 fn a_call_is_placed_and_over() {
     let (mut desk, mut client) = pair();
     let mut out = Vec::new();
-    let stream = client.seek(&placing(), &mut out).expect("a name");
+    let stream = client.request_placement(&placing(), &mut out).expect("a name");
     let mut expected = b"\x3d\0\0\0\x01\0\0\0\x20\0\0\0".to_vec();
     for word in 1_u64..=5 {
         expected.extend_from_slice(&word.to_le_bytes());
     }
     expected.extend_from_slice(b"\0\0\0\0\0\0\xf0\x3f\x06\0\0\0\x07\0\0\0\x08\x01\x01\0f");
     assert_eq!(out, expected);
-    assert_eq!(all(&mut desk, &out, 7), [MetaEvent::Place(stream, placing())]);
+    assert_eq!(all(&mut desk, &out, 7), [MetaserverEvent::Place(stream, placing())]);
     let placed = placed("");
     desk.placed(stream, &placed);
     let expected =
@@ -79,19 +80,20 @@ fn a_call_is_placed_and_over() {
     let shown = [ClientEvent::Placed(stream, self::placed("pass"))];
     assert_eq!(answer(&mut desk, &mut client), shown);
     out.clear();
-    client.over(stream, &over(), &mut out);
+    client.report_attempt(stream, &over(), &mut out);
     assert_eq!(out[..12], *b"\x3d\0\0\0\x01\0\0\0\x22\0\0\0");
-    assert_eq!(all(&mut desk, &out, 64), [MetaEvent::Over(stream, over())]);
+    assert_eq!(all(&mut desk, &out, 64), [MetaserverEvent::Over(stream, over())]);
     assert_eq!(desk.open(), 1, "the stream goes on");
     desk.close(stream);
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Closed(stream)]);
     assert_eq!(desk.open(), 0);
     out.clear();
-    let stream = client.seek(&placing(), &mut out).expect("a name");
+    let stream = client.request_placement(&placing(), &mut out).expect("a name");
     client.cancel(stream, &mut out);
-    client.over(0, &over(), &mut out);
-    let cancelled = MetaEvent::Cancel(stream);
-    let expected = [MetaEvent::Place(stream, placing()), cancelled, MetaEvent::Over(0, over())];
+    client.report_attempt(0, &over(), &mut out);
+    let cancelled = MetaserverEvent::Cancel(stream);
+    let expected =
+        [MetaserverEvent::Place(stream, placing()), cancelled, MetaserverEvent::Over(0, over())];
     assert_eq!(all(&mut desk, &out, 1000), expected);
     let failure = Failure::new(Code::NoServer, 1, "gone");
     desk.fail(stream, &failure);
@@ -102,36 +104,41 @@ fn a_call_is_placed_and_over() {
 #[test]
 fn a_server_registers() {
     let (mut desk, _) = pair();
-    let mut member = Member::new();
+    let mut member = RegisteredServer::new();
     member.register(&register());
     member.offer(9, "{}");
-    member.holds(&[TICKET; 6000]);
-    let report = Report { load: 0.5, running: 1, waiting: 2, elsewhere: 3 };
+    member.report_running(&[TICKET; 6000]);
+    let report = LoadReport { load: 0.5, running: 1, waiting: 2, elsewhere: 3 };
     member.report(&report);
-    let fates = [Fate::Here, Fate::Gone, Fate::Ran(5), Fate::Crashed];
-    fates.into_iter().for_each(|fate| member.told(TICKET, fate));
+    let fates = [
+        AttemptState::Accepted,
+        AttemptState::Unknown,
+        AttemptState::Completed(5),
+        AttemptState::Crashed,
+    ];
+    fates.into_iter().for_each(|fate| member.report_attempt(TICKET, fate));
     member.leave();
     let bytes = std::mem::take(member.out());
     assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
     let expected = [
-        MetaEvent::Register(register()),
-        MetaEvent::Offer(9, "{}".into()),
-        MetaEvent::Holds(vec![TICKET; 5461]),
-        MetaEvent::Holds(vec![TICKET; 539]),
-        MetaEvent::Report(report),
-        MetaEvent::Told(TICKET, Fate::Here),
-        MetaEvent::Told(TICKET, Fate::Gone),
-        MetaEvent::Told(TICKET, Fate::Ran(5)),
-        MetaEvent::Told(TICKET, Fate::Crashed),
-        MetaEvent::Leave,
+        MetaserverEvent::Register(register()),
+        MetaserverEvent::Offer(9, "{}".into()),
+        MetaserverEvent::Holds(vec![TICKET; 5461]),
+        MetaserverEvent::Holds(vec![TICKET; 539]),
+        MetaserverEvent::Report(report),
+        MetaserverEvent::Told(TICKET, AttemptState::Accepted),
+        MetaserverEvent::Told(TICKET, AttemptState::Unknown),
+        MetaserverEvent::Told(TICKET, AttemptState::Completed(5)),
+        MetaserverEvent::Told(TICKET, AttemptState::Crashed),
+        MetaserverEvent::Leave,
     ];
     assert_eq!(all(&mut desk, &bytes, 1000), expected);
-    let register = Register { key: Some(Secret([7; 32])), ..register() };
+    let register = ServerRegistration { key: Some(SigningKey([7; 32])), ..register() };
     assert!(!format!("{register:?}").contains('7'), "a key is nowhere printed");
     member.register(&register);
     let bytes = std::mem::take(member.out());
     assert_eq!((bytes[0], &bytes[bytes.len() - 32..]), (0x1f + 32, &[7; 32][..]));
-    assert_eq!(all(&mut desk, &bytes, 9), [MetaEvent::Register(register)]);
+    assert_eq!(all(&mut desk, &bytes, 9), [MetaserverEvent::Register(register)]);
     let hello = ClientHello::default();
     desk.welcome(&hello, "m");
     desk.registered(500);
@@ -140,16 +147,21 @@ fn a_server_registers() {
     desk.ping();
     let mut input = std::mem::take(desk.out());
     let mut events = Vec::new();
-    while let Ok(Look::Event(count, event)) = member.step(&input) {
+    while let Ok(FrameStep::Event(count, event)) = member.step(&input) {
         input.drain(..count);
         events.extend(event);
     }
-    assert!(matches!(&events[0], MemberEvent::Hello(hello) if hello.role == Role::Metaserver));
-    let expected =
-        [MemberEvent::Registered(500), MemberEvent::Stop(TICKET), MemberEvent::Ask(TICKET)];
+    assert!(
+        matches!(&events[0], RegisteredServerEvent::Hello(hello) if hello.role == Role::Metaserver)
+    );
+    let expected = [
+        RegisteredServerEvent::Registered(500),
+        RegisteredServerEvent::Stop(TICKET),
+        RegisteredServerEvent::Ask(TICKET),
+    ];
     assert_eq!(events[1..], expected);
     let pong = std::mem::take(member.out());
-    assert_eq!(all(&mut desk, &pong, 3), [MetaEvent::Pong]);
+    assert_eq!(all(&mut desk, &pong, 3), [MetaserverEvent::Pong]);
 }
 
 #[test]
@@ -185,8 +197,8 @@ fn what_breaks_the_protocol_is_said() {
     chunk.extend_from_slice(b"data");
     assert!(desk.step(&chunk).is_err());
     let mut out = Vec::new();
-    client.seek(&placing(), &mut out).expect("a name");
-    assert!(matches!(desk.step(&out), Ok(Look::Event(..))));
+    client.request_placement(&placing(), &mut out).expect("a name");
+    assert!(matches!(desk.step(&out), Ok(FrameStep::Event(..))));
     assert!(desk.step(&out).is_err(), "a stream begins once");
     let last = out.len() - 4;
     out[last] = 2;
@@ -195,60 +207,60 @@ fn what_breaks_the_protocol_is_said() {
     assert!(matches!(answer(&mut desk, &mut client)[..], [ClientEvent::Ended(_)]));
     let mut many = Vec::new();
     (0..5).for_each(|_| {
-        client.seek(&placing(), &mut many).expect("a name");
+        client.request_placement(&placing(), &mut many).expect("a name");
     });
     assert!(all(&mut Metaserver::new(4), &many, 9).is_empty(), "no hello");
 }
 
 #[test]
 fn what_lies_at_servers_is_told_with_a_call() {
-    let lying = |bytes| Lying { server: "s".into(), address: "h:1".into(), bytes };
-    let one = Placing { lying: vec![lying(7)], ..placing() };
+    let lying = |bytes| InputLocation { server: "s".into(), address: "h:1".into(), bytes };
+    let one = PlacementRequest { input_locations: vec![lying(7)], ..placing() };
     let (mut bytes, mut bare) = (Vec::new(), Vec::new());
     one.encode(&mut bytes);
     placing().encode(&mut bare);
     let tail = b"\x01\x07\0\0\0\0\0\0\0\x01\0s\x03\0h:1";
     assert_eq!(bytes, [bare.as_slice(), tail].concat());
-    assert_eq!(Placing::decode(&bytes), Ok(one));
+    assert_eq!(PlacementRequest::decode(&bytes), Ok(one));
     for end in bare.len() + 1..bytes.len() {
-        assert_eq!(Placing::decode(&bytes[..end]), Err(Malformed::Short));
+        assert_eq!(PlacementRequest::decode(&bytes[..end]), Err(DecodeError::Short));
     }
-    let with = |tail: &[u8]| Placing::decode(&[bare.as_slice(), tail].concat());
-    assert_eq!(with(&[tail.as_slice(), b"\0"].concat()), Err(Malformed::Long));
-    assert_eq!(with(b"\0"), Err(Malformed::Long), "none is said by nothing");
-    assert_eq!(with(&[33]), Err(Malformed::Long), "before anything is allocated");
+    let with = |tail: &[u8]| PlacementRequest::decode(&[bare.as_slice(), tail].concat());
+    assert_eq!(with(&[tail.as_slice(), b"\0"].concat()), Err(DecodeError::Long));
+    assert_eq!(with(b"\0"), Err(DecodeError::Long), "none is said by nothing");
+    assert_eq!(with(&[33]), Err(DecodeError::Long), "before anything is allocated");
     let mut control = tail.to_vec();
     control[11] = b'\n';
-    assert_eq!(with(&control), Err(Malformed::Name));
+    assert_eq!(with(&control), Err(DecodeError::Name));
     let long = [b"\x01\0\0\0\0\0\0\0\0\x01\x02".as_slice(), &[b'a'; 0x201]].concat();
-    assert_eq!(with(&long), Err(Malformed::Name));
+    assert_eq!(with(&long), Err(DecodeError::Name));
     // Of more than may be told the first are.
-    let many = Placing { lying: (0..40).map(lying).collect(), ..placing() };
+    let many = PlacementRequest { input_locations: (0..40).map(lying).collect(), ..placing() };
     bytes.clear();
     many.encode(&mut bytes);
-    let read = Placing::decode(&bytes).expect("it is as long as it may be");
-    assert_eq!(read.lying, many.lying[..32]);
+    let read = PlacementRequest::decode(&bytes).expect("it is as long as it may be");
+    assert_eq!(read.input_locations, many.input_locations[..32]);
 }
 
 #[test]
 fn names_have_no_control_characters() {
     let (mut client, mut out) = (Client::new(), Vec::new());
     for routine in ["", "a\nb", &"n".repeat(513)] {
-        let place = Placing { routine: routine.into(), ..placing() };
-        assert_eq!(client.seek(&place, &mut out), Err(TooLong(routine.len())));
+        let place = PlacementRequest { routine: routine.into(), ..placing() };
+        assert_eq!(client.request_placement(&place, &mut out), Err(RequestTooLong(routine.len())));
     }
     assert!(out.is_empty());
-    let placed = Placed { server: "s\x1b[2J".into(), ..placed("") };
+    let placed = Placement { server: "s\x1b[2J".into(), ..placed("") };
     let mut bytes = Vec::new();
     placed.encode(&mut bytes);
-    assert_eq!(Placed::decode(&bytes), Err(Malformed::Name));
+    assert_eq!(Placement::decode(&bytes), Err(DecodeError::Name));
     for register in [
-        Register { name: "s\r".into(), ..register() },
-        Register { site: "\0".into(), ..register() },
+        ServerRegistration { name: "s\r".into(), ..register() },
+        ServerRegistration { site: "\0".into(), ..register() },
     ] {
         let mut bytes = Vec::new();
         register.encode(&mut bytes);
-        assert_eq!(Register::decode(&bytes), Err(Malformed::Name));
+        assert_eq!(ServerRegistration::decode(&bytes), Err(DecodeError::Name));
     }
 }
 
@@ -266,9 +278,9 @@ proptest! {
         let (mut one, _) = pair();
         let (mut other, mut client) = pair();
         prop_assert_eq!(all(&mut one, &frame, cut), all(&mut other, &frame, usize::MAX));
-        let mut member = Member::new();
+        let mut member = RegisteredServer::new();
         let mut input = frame.clone();
-        while let Ok(Look::Event(count, _)) = member.step(&input) {
+        while let Ok(FrameStep::Event(count, _)) = member.step(&input) {
             input.drain(..count);
         }
         let _any = client.step(&frame);

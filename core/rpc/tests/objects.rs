@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, Placed, ProtocolError, Role,
-    Server, ServerEvent, ServerHello, Size, Step, Ticket, chunk_header,
+    ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, Placement,
+    ProtocolError, Role, Server, ServerEvent, ServerHello, Step, Ticket, chunk_header,
 };
 
 /// Feeds a side with bytes; what happened.
@@ -38,8 +38,8 @@ fn said(server: &mut Server) -> Vec<u8> {
     let mut all = Vec::new();
     for piece in server.outbox().pieces() {
         match piece {
-            kumi_rpc::Piece::Bytes(bytes) => all.extend_from_slice(bytes),
-            kumi_rpc::Piece::Data(..) => panic!("no arrays were sent"),
+            kumi_rpc::SendPiece::Bytes(bytes) => all.extend_from_slice(bytes),
+            kumi_rpc::SendPiece::Data(..) => panic!("no arrays were sent"),
         }
     }
     let count = all.len();
@@ -110,7 +110,7 @@ fn a_ticket_is_shown_before() {
     let (mut client, mut server) = pair();
     let ticket = Ticket { call: 1, attempt: 2 };
     let (address, name, pass) = ("h:1".to_owned(), "s".to_owned(), "pass_0".to_owned());
-    let placed = Placed { ticket, address, server: name, pass: pass.clone() };
+    let placed = Placement { ticket, address, server: name, pass: pass.clone() };
     let mut out = Vec::new();
     let object = client.create_with(Some(&placed), "c", &mut out).expect("a name");
     let events = serve(&mut server, &out).expect("well-formed");
@@ -142,7 +142,7 @@ fn a_server_takes_nothing_else() {
     let (_, mut server) = pair();
     let events = serve(&mut server, &frame(18, 2, &of(9)));
     assert_eq!(events, Ok(vec![ServerEvent::Call(2, on(9))]));
-    server.accept(2, &[Size { argument: 0, bytes: 4 }]);
+    server.accept(2, &[ArraySize { argument: 0, bytes: 4 }]);
 }
 
 #[test]
@@ -165,9 +165,9 @@ fn a_client_takes_nothing_else() {
         streams: 4,
         bytes: 1,
         role: Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     let created = frame(17, 1, b"");
     let result = frame(10, 1, &[0; 18]);

@@ -5,33 +5,33 @@
 mod sharing;
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, Grant, Held, HeldName, HeldPart,
-    Keep, Local, Malformed, ProtocolError, ResultHead, ServerEvent, ServerHello, Share, Value,
-    chunk_header,
+    CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure, HeldArrayName,
+    HeldArrayPart, HeldArrays, HeldResult, LocalEndpoint, MemoryGrant, ProtocolError, ResultHead,
+    ServerEvent, ServerHello, SharedDirections, Value, chunk_header,
 };
 use sharing::{BOTH, ends, events, head, heard, part, size, written};
 
-const SENT: Share = Share { sent: true, returned: false };
-const RETURNED: Share = Share { sent: false, returned: true };
+const SENT: SharedDirections = SharedDirections { sent: true, returned: false };
+const RETURNED: SharedDirections = SharedDirections { sent: false, returned: true };
 
 #[test]
 fn hellos() {
-    let hello = ClientHello { program: "p".into(), maps: true, ..ClientHello::default() };
+    let hello = ClientHello { program: "p".into(), maps_memory: true, ..ClientHello::default() };
     let bytes = b"kumicall\x01\0\x01\0\x0a\0\0\0\x02\0\x01\0p\x0a\0\x01\0\x01";
     assert_eq!(hello.encode(), bytes);
     assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello, bytes.len()))));
     let mut answer = b"KUMICALL\x01\0\x01\0\x1b\0\0\0\x0a\0\x01\0\x01\x0b\0\x12\0".to_vec();
     answer.extend_from_slice(b"0123456789abcdef\x39\x30");
-    let local = Local { secret: *b"0123456789abcdef", port: 12345 };
+    let local = LocalEndpoint { secret: *b"0123456789abcdef", port: 12345 };
     let (hello, _) = ServerHello::decode(&answer).expect("well-formed").expect("whole");
-    assert!(hello.gives && hello.local == Some(local));
+    assert!(hello.shares_memory && hello.local == Some(local));
     let again = ServerHello::decode(&hello.encode()).expect("well-formed").expect("whole");
     assert_eq!(again.0, hello);
     // Of another length it is none.
     answer[12] -= 1;
     answer[23] -= 1;
     let (hello, _) = ServerHello::decode(&answer).expect("well-formed").expect("whole");
-    assert!(hello.gives && hello.local.is_none());
+    assert!(hello.shares_memory && hello.local.is_none());
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn a_call_byte_by_byte() {
     let wants = head(vec![(1, SENT), (2, BOTH)]);
     let stream = client.call(&wants, &[size(2, 4)], &mut out).expect("short");
     assert_eq!(out[12..], *b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x02\0\x01\0\x09\x01\x02\0\x09\x03");
-    assert_eq!(client.granting(), 1);
+    assert_eq!(client.pending_grants(), 1);
     assert_eq!(events(&mut server, &out), Ok(vec![ServerEvent::Call(1, wants)]));
-    let grant = Grant {
+    let grant = MemoryGrant {
         memory: 5,
         length: 4096,
         fresh: true,
@@ -59,7 +59,7 @@ fn a_call_byte_by_byte() {
     expected[0] = u8::try_from(expected.len() - 12).expect("short");
     assert_eq!((bytes.as_slice(), with), (expected.as_slice(), vec![(0, 5)]));
     assert_eq!(heard(&mut client, &bytes), Ok(vec![ClientEvent::Granted(1, grant)]));
-    assert_eq!(client.granting(), 0);
+    assert_eq!(client.pending_grants(), 0);
     let mut out = Vec::new();
     client.filled(stream, &mut out);
     assert_eq!(out, b"\0\0\0\0\x01\0\0\0\x15\0\0\0");
@@ -83,9 +83,9 @@ fn what_is_not_granted_travels() {
     let wants = head(vec![(1, BOTH), (2, RETURNED)]);
     client.call(&wants, &[size(1, 3), size(2, 4)], &mut out).expect("short");
     assert_eq!(events(&mut server, &out).map(|events| events.len()), Ok(1));
-    server.accept_with(1, &[size(1, 3)], &Grant::default());
+    server.accept_with(1, &[size(1, 3)], &MemoryGrant::default());
     let told = heard(&mut client, &written(&mut server).0);
-    assert_eq!(told, Ok(vec![ClientEvent::Granted(1, Grant::default())]));
+    assert_eq!(told, Ok(vec![ClientEvent::Granted(1, MemoryGrant::default())]));
     let chunk = [&chunk_header(1, 1, 3)[..], b"abc"].concat();
     assert_eq!(events(&mut server, &chunk), Ok(vec![ServerEvent::Ready(1)]));
     let result = ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] };
@@ -96,9 +96,9 @@ fn what_is_not_granted_travels() {
 
 #[test]
 fn entries_of_a_head_are_in_order() {
-    let name = HeldName { secret: [1; 16], index: 2 };
-    let keep = Keep { name, lifetime_ms: 1, sent: true, survives: false };
-    let from = HeldPart {
+    let name = HeldArrayName { secret: [1; 16], index: 2 };
+    let keep = HeldResult { name, lifetime_ms: 1, sent: true, survives: false };
+    let from = HeldArrayPart {
         offset: 0,
         length: 1,
         name,
@@ -111,49 +111,49 @@ fn entries_of_a_head_are_in_order() {
         head.encode(&mut out);
         CallHead::decode(&out)
     };
-    let held = Held { from: vec![], keep: vec![(1, keep)] };
+    let held = HeldArrays { from: vec![], keep: vec![(1, keep)] };
     let values = vec![(0, Value::I64(1))];
     let good = CallHead { values, held, ..head(vec![(1, RETURNED), (2, SENT)]) };
     assert_eq!(decoded(&good), Ok(good.clone()), "an array may stay and be taken from memory");
-    let held = Held { from: vec![(1, vec![from])], keep: vec![] };
+    let held = HeldArrays { from: vec![(1, vec![from])], keep: vec![] };
     let parts = CallHead { held, ..good.clone() };
-    assert_eq!(decoded(&parts), Err(Malformed::Order), "parts of it are not the client's to put");
+    assert_eq!(decoded(&parts), Err(DecodeError::Order), "parts of it are not the client's to put");
     let scalar = CallHead { shared: vec![(0, SENT)], ..good.clone() };
-    assert_eq!(decoded(&scalar), Err(Malformed::Order), "a value is no array");
+    assert_eq!(decoded(&scalar), Err(DecodeError::Order), "a value is no array");
     let twice = CallHead { shared: vec![(2, SENT), (2, RETURNED)], ..good.clone() };
-    assert_eq!(decoded(&twice), Err(Malformed::Order));
-    let nothing = CallHead { shared: vec![(2, Share::default())], ..good };
-    assert_eq!(decoded(&nothing), Err(Malformed::Tag));
+    assert_eq!(decoded(&twice), Err(DecodeError::Order));
+    let nothing = CallHead { shared: vec![(2, SharedDirections::default())], ..good };
+    assert_eq!(decoded(&nothing), Err(DecodeError::Tag));
 }
 
 #[test]
 fn grants_that_cannot_be() {
-    let good = Grant {
+    let good = MemoryGrant {
         memory: 1,
         length: 64,
         fresh: true,
         parts: vec![part(1, SENT, 8, 56)],
         gone: vec![],
     };
-    let decoded = |grant: &Grant| {
+    let decoded = |grant: &MemoryGrant| {
         let mut out = Vec::new();
         grant.encode(&mut out);
-        Grant::decode(&out)
+        MemoryGrant::decode(&out)
     };
     assert_eq!(decoded(&good), Ok(good.clone()));
     let wrong = [
-        Grant { parts: vec![part(1, SENT, 8, 57)], ..good.clone() },
-        Grant { parts: vec![part(1, SENT, u64::MAX, 2)], ..good.clone() },
-        Grant { parts: vec![part(1, SENT, 0, 1), part(1, SENT, 8, 1)], ..good.clone() },
-        Grant { parts: vec![], ..good.clone() },
-        Grant { memory: 0, ..good.clone() },
-        Grant { fresh: true, ..Grant::default() },
+        MemoryGrant { parts: vec![part(1, SENT, 8, 57)], ..good.clone() },
+        MemoryGrant { parts: vec![part(1, SENT, u64::MAX, 2)], ..good.clone() },
+        MemoryGrant { parts: vec![part(1, SENT, 0, 1), part(1, SENT, 8, 1)], ..good.clone() },
+        MemoryGrant { parts: vec![], ..good.clone() },
+        MemoryGrant { memory: 0, ..good.clone() },
+        MemoryGrant { fresh: true, ..MemoryGrant::default() },
     ];
     for grant in wrong {
-        assert_eq!(decoded(&grant), Err(Malformed::Order), "{grant:?}");
+        assert_eq!(decoded(&grant), Err(DecodeError::Order), "{grant:?}");
     }
-    let many = Grant { gone: (0..2000).collect(), ..good };
-    assert_eq!(decoded(&many).map(|grant| grant.gone.len()), Ok(Grant::MOST_GONE));
+    let many = MemoryGrant { gone: (0..2000).collect(), ..good };
+    assert_eq!(decoded(&many).map(|grant| grant.gone.len()), Ok(MemoryGrant::MOST_GONE));
 }
 
 /// A client that does what it may not: what the server makes of it.
@@ -166,8 +166,8 @@ fn clients_that_break_the_protocol() {
     };
     let (_, mut server) = ends(false);
     let refused = events(&mut server, &call(SENT));
-    assert!(matches!(refused, Err(ProtocolError::Body { kind: 3, why: Malformed::Tag })));
-    let grant = Grant {
+    assert!(matches!(refused, Err(ProtocolError::Body { kind: 3, why: DecodeError::Tag })));
+    let grant = MemoryGrant {
         memory: 9,
         length: 64,
         fresh: false,
@@ -178,7 +178,7 @@ fn clients_that_break_the_protocol() {
         let (_, mut server) = ends(true);
         assert_eq!(events(&mut server, &call(share)).map(|events| events.len()), Ok(1));
         let parts = vec![part(1, share, 0, 8)];
-        server.accept_with(1, &[], &Grant { parts, ..grant.clone() });
+        server.accept_with(1, &[], &MemoryGrant { parts, ..grant.clone() });
         server
     };
     let filled = b"\0\0\0\0\x01\0\0\0\x15\0\0\0";
@@ -205,14 +205,14 @@ fn clients_that_break_the_protocol() {
 /// A server that does what it may not: what the client makes of it.
 #[test]
 fn servers_that_break_the_protocol() {
-    let answers = |share: Option<Share>, grants: &[Grant]| {
+    let answers = |share: Option<SharedDirections>, grants: &[MemoryGrant]| {
         let (mut client, mut server) = ends(true);
         let shared = share.map(|share| (1, share)).into_iter().collect();
         client.call(&head(shared), &[size(1, 8)], &mut Vec::new()).expect("short");
         grants.iter().for_each(|grant| server.accept_with(1, &[], grant));
         heard(&mut client, &written(&mut server).0)
     };
-    let grant = |parts| Grant { memory: 9, length: 64, fresh: false, parts, gone: vec![] };
+    let grant = |parts| MemoryGrant { memory: 9, length: 64, fresh: false, parts, gone: vec![] };
     let good = grant(vec![part(1, RETURNED, 0, 8)]);
     let unasked = ProtocolError::Unasked { kind: 20, stream: 1 };
     assert_eq!(answers(None, std::slice::from_ref(&good)), Err(unasked));

@@ -6,7 +6,8 @@ mod sharing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kumi_rpc::{
-    Client, ClientEvent, Code, Failure, Grant, ResultHead, Server, ServerEvent, Step, chunk_header,
+    Client, ClientEvent, Code, Failure, MemoryGrant, ResultHead, Server, ServerEvent, Step,
+    chunk_header,
 };
 use proptest::prelude::*;
 use sharing::{BOTH, ends, head, part, size, written};
@@ -125,10 +126,10 @@ impl World {
                         self.next
                     })
                 });
-                let grant = memory.map_or_else(Grant::default, |memory| {
+                let grant = memory.map_or_else(MemoryGrant::default, |memory| {
                     assert!(self.lent.insert(memory), "nobody else touches it");
                     let fresh = self.mapped.insert(memory);
-                    Grant {
+                    MemoryGrant {
                         memory,
                         length: 64,
                         fresh,
@@ -193,7 +194,7 @@ impl World {
             self.passed.extend(self.passing.pop_front().map(|(_, memory)| memory));
         }
         self.passing.iter_mut().for_each(|(at, _)| *at -= count);
-        assert!(self.passed.len() <= self.client.granting(), "none that was not asked for");
+        assert!(self.passed.len() <= self.client.pending_grants(), "none that was not asked for");
         loop {
             match self.client.step(&self.inputs.0).expect("the server keeps to the protocol") {
                 Step::More(_) => break,
@@ -213,7 +214,7 @@ impl World {
                 }
             }
         }
-        assert!(self.passed.len() <= self.client.granting());
+        assert!(self.passed.len() <= self.client.pending_grants());
     }
 
     fn told(&mut self, event: ClientEvent) {
@@ -291,7 +292,7 @@ proptest! {
         world.settle();
         prop_assert_eq!(world.over, world.begun);
         prop_assert!(world.lent.is_empty() && world.has.is_empty() && world.passed.is_empty());
-        prop_assert_eq!(world.client.granting(), 0);
+        prop_assert_eq!(world.client.pending_grants(), 0);
         let all: BTreeSet<u32> = world.free.iter().copied().collect();
         prop_assert_eq!((all.len(), world.free.len()), (world.next as usize, world.next as usize));
     }
@@ -299,7 +300,7 @@ proptest! {
     /// Whatever a grant's bytes are, it is read again as it was, or not at all.
     #[test]
     fn any_grant(bytes in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 3, 8, 255]), 0..64)) {
-        if let Ok(grant) = Grant::decode(&bytes) {
+        if let Ok(grant) = MemoryGrant::decode(&bytes) {
             let mut out = Vec::new();
             grant.encode(&mut out);
             prop_assert_eq!(out, bytes);

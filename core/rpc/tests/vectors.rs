@@ -2,17 +2,17 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, FetchHead, Held, HeldName, HeldPart,
-    Keep, Malformed, Piece, ProtocolError, ResultHead, Server, ServerEvent, ServerHello, Size,
-    Step, Value, Vouchers, chunk_header,
+    ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,
+    FetchRequest, HeldArrayName, HeldArrayPart, HeldArrays, HeldResult, ProtocolError, ResultHead,
+    SendPiece, Server, ServerEvent, ServerHello, Step, Value, VoucherSupport, chunk_header,
 };
 
 fn pieces(server: &mut Server) -> Vec<u8> {
     let mut bytes = Vec::new();
     for piece in server.outbox().pieces() {
         match piece {
-            Piece::Bytes(piece) => bytes.extend_from_slice(piece),
-            Piece::Data(place, length) => {
+            SendPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+            SendPiece::Data(place, length) => {
                 bytes.extend(std::iter::repeat_n(place.argument as u8, length));
             }
         }
@@ -28,7 +28,7 @@ fn hellos() {
         token: "ab".into(),
         program: "p".into(),
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     };
     let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
     assert_eq!(hello.encode(), bytes);
@@ -43,9 +43,9 @@ fn hellos() {
         streams: 2,
         bytes: 3,
         role: kumi_rpc::Role::Server,
-        gives: false,
+        shares_memory: false,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
@@ -63,7 +63,8 @@ fn a_call() {
         values: vec![(0, Value::I64(-1)), (2, Value::Text("x".into()))],
         ..CallHead::default()
     };
-    let stream = client.call(&head, &[Size { argument: 1, bytes: 3 }], &mut out).expect("short");
+    let stream =
+        client.call(&head, &[ArraySize { argument: 1, bytes: 3 }], &mut out).expect("short");
     assert_eq!(stream, 1);
     let mut expected = b"\x25\0\0\0\x01\0\0\0\x03\0\0\0".to_vec();
     expected.extend_from_slice(b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\x01\0f\x02\0");
@@ -85,7 +86,7 @@ fn a_call() {
     server.accept(1, &[]);
     assert_eq!(server.step(&[]), Ok(Step::Event(0, Some(ServerEvent::Ready(1)))));
     let result = ResultHead { waited_ns: 1, ran_ns: 2, values: vec![(3, Value::F64(1.0))] };
-    server.finish(1, &result, &[Size { argument: 1, bytes: 3 }]);
+    server.finish(1, &result, &[ArraySize { argument: 1, bytes: 3 }]);
     let mut expected = b"\x1d\0\0\0\x01\0\0\0\x0a\0\0\0".to_vec();
     expected.extend_from_slice(
         b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\x03\0\x03\0\0\0\0\0\0\xf0\x3f",
@@ -118,8 +119,8 @@ fn what_breaks_the_protocol_is_said() {
 
 #[test]
 fn held_arrays() {
-    let name = |index| HeldName { secret: *b"0123456789abcdef", index };
-    let part = HeldPart {
+    let name = |index| HeldArrayName { secret: *b"0123456789abcdef", index };
+    let part = HeldArrayPart {
         offset: 1,
         length: 2,
         name: name(3),
@@ -127,8 +128,8 @@ fn held_arrays() {
         server: "a:1".into(),
         voucher: String::new(),
     };
-    let keep = Keep { name: name(5), lifetime_ms: 6, sent: true, survives: false };
-    let held = Held { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
+    let keep = HeldResult { name: name(5), lifetime_ms: 6, sent: true, survives: false };
+    let held = HeldArrays { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
     let values = vec![(0, Value::I64(7)), (3, Value::I64(8))];
     let head = CallHead { routine: "f".into(), values, held, ..CallHead::default() };
     let mut bytes = Vec::new();
@@ -143,27 +144,27 @@ fn held_arrays() {
     assert_eq!(bytes, expected);
     assert_eq!(CallHead::decode(&bytes), Ok(head.clone()));
 
-    let overlapping = HeldPart { offset: 2, ..part.clone() };
-    let endless = HeldPart { length: u64::MAX, ..part.clone() };
-    let empty = HeldPart { length: 0, ..part.clone() };
+    let overlapping = HeldArrayPart { offset: 2, ..part.clone() };
+    let endless = HeldArrayPart { length: u64::MAX, ..part.clone() };
+    let empty = HeldArrayPart { length: 0, ..part.clone() };
     let parts = [vec![part.clone(), overlapping], vec![endless], vec![empty]];
-    for wrong in parts.map(|parts| Held { from: vec![(1, parts)], keep: vec![] }) {
+    for wrong in parts.map(|parts| HeldArrays { from: vec![(1, parts)], keep: vec![] }) {
         bytes.clear();
         CallHead { held: wrong, ..head.clone() }.encode(&mut bytes);
-        assert_eq!(CallHead::decode(&bytes), Err(Malformed::Order));
+        assert_eq!(CallHead::decode(&bytes), Err(DecodeError::Order));
     }
     for twice in [(0, keep), (3, keep)] {
         bytes.clear();
-        let held = Held { from: vec![], keep: vec![twice] };
+        let held = HeldArrays { from: vec![], keep: vec![twice] };
         CallHead { held, ..head.clone() }.encode(&mut bytes);
-        assert_eq!(CallHead::decode(&bytes), Err(Malformed::Order), "a value and an array");
+        assert_eq!(CallHead::decode(&bytes), Err(DecodeError::Order), "a value and an array");
     }
 }
 
 #[test]
 fn wishes_for_held_arrays() {
-    let name = |index| HeldName { secret: *b"0123456789abcdef", index };
-    let fetch = FetchHead { name: name(3), offset: 1, length: 2 };
+    let name = |index| HeldArrayName { secret: *b"0123456789abcdef", index };
+    let fetch = FetchRequest { name: name(3), offset: 1, length: 2 };
     let mut client = Client::new();
     let mut out = Vec::new();
     assert_eq!(client.fetch(&fetch, &mut out), 1);
@@ -181,13 +182,13 @@ fn wishes_for_held_arrays() {
     assert_eq!(step, Step::Event(48, Some(ServerEvent::Fetch(1, fetch))));
     let step = server.step(second).expect("well-formed");
     assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
-    assert_eq!(format!("{:?}", name(3)), "HeldName(…3)", "secrets are not printed");
+    assert_eq!(format!("{:?}", name(3)), "HeldArrayName(…3)", "secrets are not printed");
 }
 
 #[test]
 fn parts_with_vouchers() {
-    let name = HeldName { secret: *b"0123456789abcdef", index: 3 };
-    let part = HeldPart {
+    let name = HeldArrayName { secret: *b"0123456789abcdef", index: 3 };
+    let part = HeldArrayPart {
         offset: 1,
         length: 2,
         name,
@@ -196,8 +197,8 @@ fn parts_with_vouchers() {
         voucher: "voucher_0f".into(),
     };
     // Beside a part with one, parts have empty ones.
-    let other = HeldPart { offset: 3, length: 1, voucher: String::new(), ..part.clone() };
-    let held = Held { from: vec![(1, vec![part, other])], keep: vec![] };
+    let other = HeldArrayPart { offset: 3, length: 1, voucher: String::new(), ..part.clone() };
+    let held = HeldArrays { from: vec![(1, vec![part, other])], keep: vec![] };
     assert!(held.is_vouched());
     let head = CallHead { routine: "f".into(), held, ..CallHead::default() };
     let mut bytes = Vec::new();
@@ -216,14 +217,14 @@ fn parts_with_vouchers() {
     }
     // Parts of one array come once, in either form.
     let twice = [&bytes[..15], &[2, 0], &bytes[17..], &[1, 0, 7, 0, 0]].concat();
-    assert_eq!(CallHead::decode(&twice), Err(Malformed::Order));
+    assert_eq!(CallHead::decode(&twice), Err(DecodeError::Order));
 }
 
 #[test]
 fn wishes_for_vouchers() {
-    let name = HeldName { secret: *b"0123456789abcdef", index: 3 };
+    let name = HeldArrayName { secret: *b"0123456789abcdef", index: 3 };
     let (mut client, mut out) = (Client::new(), Vec::new());
-    assert_eq!(client.vouch(name, 6, &mut out), 1);
+    assert_eq!(client.request_voucher(name, 6, &mut out), 1);
     let wish = b"\x18\0\0\0\x01\0\0\0\x18\0\0\x000123456789abcdef\x03\0\0\0\x06\0\0\0";
     assert_eq!(out, wish);
     let mut server = Server::new(4);
@@ -234,13 +235,13 @@ fn wishes_for_vouchers() {
     assert!(greeting.ends_with(b"\x0c\0\x01\0\x02"), "{greeting:?}");
     match client.step(&greeting) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
-            assert_eq!(hello.vouchers, Vouchers::Wanted);
+            assert_eq!(hello.vouchers, VoucherSupport::Wanted);
         }
         other => panic!("{other:?}"),
     }
     let step = server.step(wish).expect("well-formed");
     assert_eq!(step, Step::Event(wish.len(), Some(ServerEvent::Vouch(1, name, 6))));
-    server.vouched(1, "voucher_0f");
+    server.send_voucher(1, "voucher_0f");
     let answer = pieces(&mut server);
     assert_eq!(answer, b"\x0a\0\0\0\x01\0\0\0\x19\0\0\0voucher_0f");
     let given = ClientEvent::Voucher(1, "voucher_0f".into());

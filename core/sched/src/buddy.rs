@@ -51,12 +51,12 @@ pub(crate) fn level_of(nodes: u32) -> u32 {
 /// number of its nodes that are up. A job is of the least level on which some block, free or not,
 /// has enough. On a whole machine that is the size rounded up to a power of two.
 #[derive(Debug)]
-pub(crate) struct Buddies {
+pub(crate) struct BuddyAllocator {
     /// Blocks of this level are the whole machine.
     levels: u32,
     /// A heap: block (level, position) at (1 << (levels - level)) + position.
     blocks: Vec<Node>,
-    claims: BTreeMap<JobId, Claim>,
+    allocations: BTreeMap<JobId, Allocation>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,19 +72,19 @@ struct Node {
 }
 
 #[derive(Debug)]
-enum Claim {
+enum Allocation {
     Block(Block, u32),
     /// Nodes that some other policy chose.
     Nodes(Vec<NodeId>),
 }
 
-impl Default for Buddies {
+impl Default for BuddyAllocator {
     fn default() -> Self {
-        Self { levels: 0, blocks: vec![Node::default(); 2], claims: BTreeMap::new() }
+        Self { levels: 0, blocks: vec![Node::default(); 2], allocations: BTreeMap::new() }
     }
 }
 
-impl Buddies {
+impl BuddyAllocator {
     /// The block that is the whole machine.
     pub(crate) fn whole(&self) -> Block {
         Block { level: self.levels, position: 0 }
@@ -222,7 +222,7 @@ impl Buddies {
     }
 }
 
-impl Pool for Buddies {
+impl Pool for BuddyAllocator {
     fn add_node(&mut self, node: NodeId) -> bool {
         self.leaf(node, |leaf| leaf.up = 1);
         self.free_around(Block { level: 0, position: node.0 }).is_some()
@@ -239,7 +239,7 @@ impl Pool for Buddies {
     fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>> {
         let block = self.find(self.level_for(wanted)?, wanted)?;
         self.change(block, |node| node.own += 1);
-        self.claims.insert(job, Claim::Block(block, wanted));
+        self.allocations.insert(job, Allocation::Block(block, wanted));
         Some(self.first_nodes(block, wanted))
     }
 
@@ -247,13 +247,13 @@ impl Pool for Buddies {
         for &node in nodes {
             self.leaf(node, |leaf| leaf.own += 1);
         }
-        self.claims.insert(job, Claim::Nodes(nodes.to_vec()));
+        self.allocations.insert(job, Allocation::Nodes(nodes.to_vec()));
     }
 
     fn release(&mut self, job: JobId, nodes: &[NodeId]) -> u32 {
-        match self.claims.remove(&job) {
-            Some(Claim::Block(block, _)) => self.change(block, |node| node.own -= 1),
-            Some(Claim::Nodes(nodes)) => {
+        match self.allocations.remove(&job) {
+            Some(Allocation::Block(block, _)) => self.change(block, |node| node.own -= 1),
+            Some(Allocation::Nodes(nodes)) => {
                 nodes.into_iter().for_each(|node| self.leaf(node, |leaf| leaf.own -= 1));
             }
             None => return 0,
@@ -266,10 +266,10 @@ impl Pool for Buddies {
     }
 
     fn filling(&self) -> u32 {
-        let filling = |claim: &Claim| match claim {
-            Claim::Block(block, wanted) => self.up(*block).saturating_sub(*wanted),
-            Claim::Nodes(_) => 0,
+        let filling = |claim: &Allocation| match claim {
+            Allocation::Block(block, wanted) => self.up(*block).saturating_sub(*wanted),
+            Allocation::Nodes(_) => 0,
         };
-        self.claims.values().map(filling).sum()
+        self.allocations.values().map(filling).sum()
     }
 }

@@ -18,7 +18,9 @@ mod round;
 mod scan;
 mod timetable;
 
-pub use dqt::{Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation, Tap};
+pub use dqt::{
+    AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
+};
 pub use matrix::MatrixGang;
 pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};

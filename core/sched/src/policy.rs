@@ -195,7 +195,7 @@ pub trait Policy {
         slice_ns: u64,
         mode: Mode,
     ) -> Timetable {
-        let (columns, dormant) = (self.columns(), Vec::new());
-        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, dormant }
+        let (columns, idle) = (self.columns(), Vec::new());
+        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, idle }
     }
 }

@@ -77,22 +77,22 @@ impl fmt::Display for UnknownPolicy {
 
 impl core::error::Error for UnknownPolicy {}
 
-type Made = Box<dyn Policy + Send>;
+type BoxedPolicy = Box<dyn Policy + Send>;
 
 /// Policies that are made in one place.
-struct Family {
+struct PolicyFamily {
     /// Names to show, each with a line of help.
     names: &'static [(&'static str, &'static str)],
     /// The policy of this name, which may be one that is put together from parts and therefore not
     /// among `names`; nothing if the name is not of this family.
-    make: fn(&str, Limits) -> Option<Made>,
+    make: fn(&str, Limits) -> Option<BoxedPolicy>,
 }
 
 /// The order is that of [`names`]. A family with a grammar of its own has its line here too.
-static FAMILIES: [Family; 5] = [DQT, MATRIX, BATCH, SCAN, DHC];
+static FAMILIES: [PolicyFamily; 5] = [DQT, MATRIX, BATCH, SCAN, DHC];
 
 /// Any name that [`DqtConfig`] reads is of this family; these are those that people will want.
-const DQT: Family = Family {
+const DQT: PolicyFamily = PolicyFamily {
     names: &[
         ("dqt", "distributed queue tree, the same as dqt:ff-apa"),
         ("dqt:max", "where the busiest node has fewest jobs"),
@@ -116,12 +116,12 @@ const DQT: Family = Family {
     },
 };
 
-const MATRIX: Family = Family {
+const MATRIX: PolicyFamily = PolicyFamily {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
     make: |name, limits| (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_node))),
 };
 
-const BATCH: Family = Family {
+const BATCH: PolicyFamily = PolicyFamily {
     names: &[
         ("fcfs", "first come, first served; any free nodes"),
         ("fcfs-bb", "first come, first served; partitions of a binary buddy system"),
@@ -139,7 +139,7 @@ const BATCH: Family = Family {
     },
 };
 
-const SCAN: Family = Family {
+const SCAN: PolicyFamily = PolicyFamily {
     names: &[
         ("scan", "size after size, upwards; who comes meanwhile waits, so nobody starves"),
         ("scan-up", "all waiting jobs of a size, then of the next larger (Krueger et al.)"),
@@ -153,7 +153,7 @@ const SCAN: Family = Family {
     },
 };
 
-const DHC: Family = Family {
+const DHC: PolicyFamily = PolicyFamily {
     names: &[
         ("dhc", "gang scheduling by a hierarchy of controllers, with selective disabling"),
         ("dhc:no-disabling", "the same, with what a job leaves of its partition idle"),
@@ -165,7 +165,7 @@ const DHC: Family = Family {
     },
 };
 
-fn boxed(policy: impl Policy + Send + 'static) -> Made {
+fn boxed(policy: impl Policy + Send + 'static) -> BoxedPolicy {
     Box::new(policy)
 }
 
@@ -173,12 +173,12 @@ fn boxed(policy: impl Policy + Send + 'static) -> Made {
 ///
 /// # Errors
 /// No policy is called that; the error names the nearest.
-pub fn by_name(name: &str, limits: Limits) -> Result<Made, UnknownPolicy> {
+pub fn by_name(name: &str, limits: Limits) -> Result<BoxedPolicy, UnknownPolicy> {
     let made = FAMILIES.iter().find_map(|family| (family.make)(name, limits));
     made.ok_or_else(|| UnknownPolicy {
         name: name.to_owned(),
         nearest: nearest(name),
-        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Family),
+        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::PolicyFamily),
     })
 }
 

@@ -16,24 +16,24 @@
 use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
-use crate::batch::queue::{Queue, Waiting};
+use crate::batch::queue::{Queue, WaitingJob};
 use crate::batch::{Batch, Discipline, Machine};
-use crate::buddy::{Buddies, level_of};
+use crate::buddy::{BuddyAllocator, level_of};
 use crate::{JobId, Placement};
 
 /// To larger sizes.
-pub(crate) type ScanUp = Batch<Scanning<true, false>>;
+pub(crate) type ScanUp = Batch<SizeScan<true, false>>;
 
 /// To smaller sizes.
-pub(crate) type ScanDown = Batch<Scanning<false, false>>;
+pub(crate) type ScanDown = Batch<SizeScan<false, false>>;
 
 /// To larger sizes, in rounds: nobody starves.
-pub(crate) type Scan = Batch<Scanning<true, true>>;
+pub(crate) type Scan = Batch<SizeScan<true, true>>;
 
 /// Sizes are numbers of 32 bits.
 const SIZES: usize = 33;
 
-pub(crate) struct Scanning<const UP: bool, const ROUNDS: bool> {
+pub(crate) struct SizeScan<const UP: bool, const ROUNDS: bool> {
     /// By size: the n-th holds jobs of up to 2^n nodes.
     queues: Vec<Queue>,
     /// The queue at which the scan is.
@@ -42,14 +42,14 @@ pub(crate) struct Scanning<const UP: bool, const ROUNDS: bool> {
     taking_part: usize,
 }
 
-impl<const UP: bool, const ROUNDS: bool> Default for Scanning<UP, ROUNDS> {
+impl<const UP: bool, const ROUNDS: bool> Default for SizeScan<UP, ROUNDS> {
     fn default() -> Self {
         let queues = (0..SIZES).map(|_| Queue::default()).collect();
         Self { queues, at: 0, taking_part: 0 }
     }
 }
 
-impl<const UP: bool, const ROUNDS: bool> Scanning<UP, ROUNDS> {
+impl<const UP: bool, const ROUNDS: bool> SizeScan<UP, ROUNDS> {
     fn after(at: usize) -> usize {
         if UP { (at + 1) % SIZES } else { (at + SIZES - 1) % SIZES }
     }
@@ -60,7 +60,7 @@ impl<const UP: bool, const ROUNDS: bool> Scanning<UP, ROUNDS> {
     }
 
     /// Goes to the next job that the scan comes to, which may be where it is.
-    fn go_on(&mut self, pool: &Buddies) -> Option<usize> {
+    fn go_on(&mut self, pool: &BuddyAllocator) -> Option<usize> {
         for _ in 0..=SIZES {
             let mut served = self.queues[self.at].iter().take(self.served());
             if let Some(index) = served.position(|waiting| pool.possible(waiting.nodes)) {
@@ -73,14 +73,14 @@ impl<const UP: bool, const ROUNDS: bool> Scanning<UP, ROUNDS> {
     }
 }
 
-impl<const UP: bool, const ROUNDS: bool> Discipline for Scanning<UP, ROUNDS> {
-    type Pool = Buddies;
+impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
+    type Pool = BuddyAllocator;
 
-    fn push(&mut self, _machine: &mut Machine<Buddies>, waiting: Waiting) {
+    fn push(&mut self, _machine: &mut Machine<BuddyAllocator>, waiting: WaitingJob) {
         self.queues[level_of(waiting.nodes) as usize].push(waiting);
     }
 
-    fn withdraw(&mut self, _machine: &mut Machine<Buddies>, job: JobId) {
+    fn withdraw(&mut self, _machine: &mut Machine<BuddyAllocator>, job: JobId) {
         let first = self.queues[self.at].iter().take(self.taking_part);
         let took_part = first.filter(|waiting| waiting.job == job).count();
         self.taking_part -= took_part;
@@ -89,7 +89,7 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for Scanning<UP, ROUNDS> {
         }
     }
 
-    fn queued(&self, _machine: &Machine<Buddies>) -> Vec<JobId> {
+    fn queued(&self, _machine: &Machine<BuddyAllocator>) -> Vec<JobId> {
         let order = core::iter::successors(Some(self.at), |&at| Some(Self::after(at)));
         let here = self.served().min(self.queues[self.at].iter().len());
         let now = self.queues[self.at].iter().take(here);
@@ -98,9 +98,9 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for Scanning<UP, ROUNDS> {
         now.chain(later).chain(last).map(|waiting| waiting.job).collect()
     }
 
-    fn next(&mut self, machine: &mut Machine<Buddies>, _now: u64) -> Option<Placement> {
+    fn next(&mut self, machine: &mut Machine<BuddyAllocator>, _now: u64) -> Option<Placement> {
         let index = self.go_on(&machine.pool)?;
-        let Waiting { job, nodes, .. } = self.queues[self.at][index];
+        let WaitingJob { job, nodes, .. } = self.queues[self.at][index];
         let nodes = machine.pool.take(job, nodes)?;
         self.queues[self.at].remove(index);
         self.taking_part = self.taking_part.saturating_sub(1);

@@ -83,7 +83,7 @@ pub struct Timetable {
     pub columns: Vec<Column>,
     /// Jobs outside the rotation, ascending: all their ranks wait, so they have no slot and are
     /// stopped nowhere.
-    pub dormant: Vec<JobId>,
+    pub idle: Vec<JobId>,
 }
 
 impl Timetable {

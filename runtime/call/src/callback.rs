@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use kumi_idl::{Form, Interface, Language, Plan, Target, Type};
-use kumi_rpc::{Failure, MOST_ANSWER, Size, Value};
+use kumi_idl::{ArgumentForm, Interface, Language, Plan, Target, Type};
+use kumi_rpc::{ArraySize, Failure, MOST_ANSWER, Value};
 
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
 /// A function that a routine calls.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Places {
     /// The values do not fit, or it needs more than `most` bytes.
     pub fn new(
         declared: &Interface,
-        given: &Given,
+        given: &GivenValues,
         head: usize,
         most: u64,
     ) -> Result<Places, Failure> {
@@ -88,14 +88,14 @@ impl Places {
         for argument in &plan.arguments {
             if argument.mode.is_returned() {
                 let text = match argument.form {
-                    Form::Text { capacity: Some(bytes) } => usize::try_from(bytes).ok(),
+                    ArgumentForm::Text { capacity: Some(bytes) } => usize::try_from(bytes).ok(),
                     _ => Some(0),
                 };
                 let room = text.and_then(|text| back.checked_add(text)?.checked_add(VALUE));
                 back = room.ok_or_else(large)?;
             }
             let bytes = match argument.form {
-                Form::Array(..) => argument.sent.max(argument.returned),
+                ArgumentForm::Array(..) => argument.sent.max(argument.returned),
                 _ => 0,
             };
             let begin = end.checked_next_multiple_of(ALIGN).ok_or_else(large)?;
@@ -121,13 +121,13 @@ impl Places {
 
     /// Arrays that go to the function.
     #[must_use]
-    pub fn sent(&self) -> Vec<Size> {
+    pub fn sent(&self) -> Vec<ArraySize> {
         crate::layout::sizes(&self.plan, |argument| argument.sent)
     }
 
     /// Arrays that come back from it.
     #[must_use]
-    pub fn returned(&self) -> Vec<Size> {
+    pub fn returned(&self) -> Vec<ArraySize> {
         crate::layout::sizes(&self.plan, |argument| argument.returned)
     }
 
@@ -158,14 +158,14 @@ pub fn check_back(
     let mut rest = values.iter();
     for (index, (param, argument)) in (0_u16..).zip(declared.params.iter().zip(&plan.arguments)) {
         if !argument.mode.is_returned()
-            || !matches!(argument.form, Form::Scalar(_) | Form::Text { .. })
+            || !matches!(argument.form, ArgumentForm::Scalar(_) | ArgumentForm::Text { .. })
         {
             continue;
         }
         let value = rest.next().filter(|(at, _)| *at == index).map(|(_, value)| value);
         let value = value.ok_or_else(|| format!("it gave no value of `{}`", param.name))?;
         match (argument.form, value) {
-            (Form::Text { capacity: Some(capacity) }, Value::Text(text)) => {
+            (ArgumentForm::Text { capacity: Some(capacity) }, Value::Text(text)) => {
                 if text.len() as u64 >= capacity || text.contains('\0') {
                     return Err(format!(
                         "the text `{}` has {} bytes or a zero byte, and there is room for {}",
@@ -175,7 +175,7 @@ pub fn check_back(
                     ));
                 }
             }
-            (Form::Scalar(element), value) => {
+            (ArgumentForm::Scalar(element), value) => {
                 let scalar = values::to_scalar(value).and_then(|scalar| scalar.fit(element));
                 if scalar.is_none() {
                     return Err(format!("`{}` is no {element} as it must be", param.name));

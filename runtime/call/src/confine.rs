@@ -133,7 +133,7 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
         }
     }
     mounts_read_only().map_err(|error| failed("read-only files", &error))?;
-    let covered = Covered::among(needed);
+    let covered = CoveredPaths::among(needed);
     let files = files.map(|folder| (folder, std::fs::File::open(folder)));
     for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -180,12 +180,12 @@ fn bind(opened: &std::fs::File, place: &Path) -> io::Result<()> {
 }
 
 /// Files and folders that are about to be covered by empty folders, held open.
-struct Covered(Vec<(PathBuf, std::fs::File)>);
+struct CoveredPaths(Vec<(PathBuf, std::fs::File)>);
 
-impl Covered {
+impl CoveredPaths {
     /// Those of `paths` that are, by their own names and those of what they lead to; of one that cannot be opened whoever
     /// needs it will say so.
-    fn among(paths: &[PathBuf]) -> Covered {
+    fn among(paths: &[PathBuf]) -> CoveredPaths {
         let below = |path: &PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
         // Names that go up again would lead out of the folder.
         let plain = |path: &PathBuf| !path.components().any(|part| part == Component::ParentDir);
@@ -203,7 +203,7 @@ impl Covered {
                 held.push((path, file));
             }
         }
-        Covered(held)
+        CoveredPaths(held)
     }
 
     /// Shows them again at their places, read-only as they were made, for who may read them.

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use kumi_idl::{Argument, Element, Form, Interface, Language, Plan};
-use kumi_rpc::{Code, Failure, MOST_ANSWER, Size, Value};
+use kumi_idl::{Argument, ArgumentForm, Element, Interface, Language, Plan};
+use kumi_rpc::{ArraySize, Code, Failure, MOST_ANSWER, Value};
 
 use crate::native::Arena;
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
 /// A parameter's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Layout {
     ///
     /// # Errors
     /// What the client is told; nothing has been allocated.
-    pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
+    pub fn new(interface: &Interface, given: &GivenValues, most: u64) -> Result<Layout, Refusal> {
         let plan = values::plan(interface, given, most)?;
         check_texts(&plan)?;
         let mut end = to_usize(plan.memory, most)?;
@@ -61,8 +61,8 @@ impl Layout {
             };
             // A file lies there by its name.
             let capacity = match argument.form {
-                Form::Text { capacity } => Some(capacity),
-                Form::File => Some(None),
+                ArgumentForm::Text { capacity } => Some(capacity),
+                ArgumentForm::File => Some(None),
                 _ => None,
             };
             if let Some(capacity) = capacity {
@@ -98,19 +98,19 @@ impl Layout {
     }
 
     /// Arrays that come from the client.
-    pub fn sent(&self) -> Vec<Size> {
+    pub fn sent(&self) -> Vec<ArraySize> {
         sizes(&self.plan, |argument| argument.sent)
     }
 
     /// Arrays that go back.
-    pub fn returned(&self) -> Vec<Size> {
+    pub fn returned(&self) -> Vec<ArraySize> {
         sizes(&self.plan, |argument| argument.returned)
     }
 
     /// The argument of a parameter, if it is an array.
     pub fn array(&self, parameter: u16) -> Option<&Argument> {
         let argument = self.plan.arguments.get(usize::from(parameter))?;
-        matches!(argument.form, Form::Array(..)).then_some(argument)
+        matches!(argument.form, ArgumentForm::Array(..)).then_some(argument)
     }
 
     /// The range of the arena for a range of what travels of an array.
@@ -122,18 +122,24 @@ impl Layout {
 
     /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
     /// zeros are put where results will be.
-    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena, foreign: bool) {
+    pub fn arrange(
+        &self,
+        interface: &Interface,
+        given: &GivenValues,
+        arena: &Arena,
+        foreign: bool,
+    ) {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         for (index, ((param, argument), slot)) in each.enumerate() {
             match (argument.form, argument.scalar) {
-                (Form::Scalar(element), Some(scalar)) => {
+                (ArgumentForm::Scalar(element), Some(scalar)) => {
                     let mut bytes = Vec::with_capacity(slot.bytes);
                     if scalar.encode(element, &mut bytes) {
                         arena.write(slot.offset, &bytes);
                     }
                 }
-                (Form::Scalar(_), None) => arena.write(slot.offset, &vec![0; slot.bytes]),
-                (Form::Text { .. } | Form::File, _) => {
+                (ArgumentForm::Scalar(_), None) => arena.write(slot.offset, &vec![0; slot.bytes]),
+                (ArgumentForm::Text { .. } | ArgumentForm::File, _) => {
                     let text = given.texts[index].as_deref().unwrap_or_default();
                     let room = slot.bytes.saturating_sub(1);
                     arena.write(slot.offset, &text.as_bytes()[..text.len().min(room)]);
@@ -141,8 +147,10 @@ impl Layout {
                         arena.write(slot.offset + text.len().min(room), &[0]);
                     }
                 }
-                (Form::Array(..), _) if param.mode.is_sent() => self.spread(index, arena, true),
-                (Form::Array(..), _) if foreign && param.mode.is_returned() => {
+                (ArgumentForm::Array(..), _) if param.mode.is_sent() => {
+                    self.spread(index, arena, true)
+                }
+                (ArgumentForm::Array(..), _) if foreign && param.mode.is_returned() => {
                     for run in argument.section.runs() {
                         // Inside of the arena, whose size was checked against them.
                         arena.clear(slot.offset + run.offset as usize, run.length as usize);
@@ -199,11 +207,11 @@ impl Layout {
             .filter(|(_, ((param, _), _))| param.mode.is_returned())
             .filter_map(|(index, ((_, argument), slot))| {
                 let value = match argument.form {
-                    Form::Scalar(element) => {
+                    ArgumentForm::Scalar(element) => {
                         let bytes = arena.read(slot.offset, slot.bytes);
                         values::to_wire(kumi_idl::Scalar::decode(element, &bytes)?)
                     }
-                    Form::Text { .. } => {
+                    ArgumentForm::Text { .. } => {
                         let bytes = arena.read(slot.offset, slot.bytes);
                         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                         Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned())
@@ -235,7 +243,7 @@ pub(crate) fn computed(interface: &Interface) -> impl Iterator<Item = (usize, El
 fn check_texts(plan: &Plan) -> Result<(), Refusal> {
     let returned = plan.arguments.iter().filter(|argument| argument.mode.is_returned());
     let texts = returned.fold(0_u64, |sum, argument| match argument.form {
-        Form::Text { capacity: Some(capacity) } => sum.saturating_add(capacity),
+        ArgumentForm::Text { capacity: Some(capacity) } => sum.saturating_add(capacity),
         _ => sum,
     });
     if texts <= MOST_TEXTS {
@@ -249,11 +257,11 @@ fn check_texts(plan: &Plan) -> Result<(), Refusal> {
 }
 
 /// The arrays of a plan of which something travels.
-pub(crate) fn sizes(plan: &Plan, bytes: impl Fn(&Argument) -> u64) -> Vec<Size> {
+pub(crate) fn sizes(plan: &Plan, bytes: impl Fn(&Argument) -> u64) -> Vec<ArraySize> {
     (0_u16..)
         .zip(&plan.arguments)
-        .filter(|(_, argument)| matches!(argument.form, Form::Array(..)))
-        .map(|(index, argument)| Size { argument: index, bytes: bytes(argument) })
+        .filter(|(_, argument)| matches!(argument.form, ArgumentForm::Array(..)))
+        .map(|(index, argument)| ArraySize { argument: index, bytes: bytes(argument) })
         .filter(|size| size.bytes > 0)
         .collect()
 }

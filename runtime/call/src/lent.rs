@@ -2,41 +2,41 @@
 
 /// Memory to read, which its lender keeps as it is until the call is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Lent {
+pub struct LentBytes {
     address: *const u8,
     length: usize,
 }
 
 /// Memory to write, which its lender leaves alone until the call is over.
 #[derive(Debug)]
-pub struct LentMut {
+pub struct LentBytesMut {
     address: *mut u8,
     length: usize,
 }
 
 // SAFETY: whoever made it has promised that the memory is there and nobody else's business until the call is over.
-unsafe impl Send for Lent {}
+unsafe impl Send for LentBytes {}
 // SAFETY: as above; it is only read.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for LentBytes {}
 // SAFETY: as above.
-unsafe impl Send for LentMut {}
+unsafe impl Send for LentBytesMut {}
 // SAFETY: as above; its users write to it under one lock.
-unsafe impl Sync for LentMut {}
+unsafe impl Sync for LentBytesMut {}
 
-impl Lent {
+impl LentBytes {
     /// Lends `length` bytes.
     ///
     /// # Safety
     /// They can be read, and nobody writes to them, until the last use of the value or a copy of it.
     #[must_use]
-    pub unsafe fn new(address: *const u8, length: usize) -> Lent {
-        Lent { address, length }
+    pub unsafe fn new(address: *const u8, length: usize) -> LentBytes {
+        LentBytes { address, length }
     }
 
     /// Lends a slice whose borrow lasts longer than the call.
     #[must_use]
-    pub(crate) fn slice(bytes: &[u8]) -> Lent {
-        Lent { address: bytes.as_ptr(), length: bytes.len() }
+    pub(crate) fn slice(bytes: &[u8]) -> LentBytes {
+        LentBytes { address: bytes.as_ptr(), length: bytes.len() }
     }
 
     /// Bytes.
@@ -58,8 +58,8 @@ impl Lent {
 
     /// A part of it.
     #[must_use]
-    pub fn part(&self, offset: usize, length: usize) -> Lent {
-        Lent { address: self.at(offset, length), length }
+    pub fn part(&self, offset: usize, length: usize) -> LentBytes {
+        LentBytes { address: self.at(offset, length), length }
     }
 
     /// All of it.
@@ -73,20 +73,20 @@ impl Lent {
     }
 }
 
-impl LentMut {
+impl LentBytesMut {
     /// Lends `length` bytes.
     ///
     /// # Safety
     /// They can be written, and nobody else reads or writes them, until the last use of the value.
     #[must_use]
-    pub unsafe fn new(address: *mut u8, length: usize) -> LentMut {
-        LentMut { address, length }
+    pub unsafe fn new(address: *mut u8, length: usize) -> LentBytesMut {
+        LentBytesMut { address, length }
     }
 
     /// Lends a slice whose borrow lasts longer than the call.
     #[must_use]
-    pub(crate) fn slice(bytes: &mut [u8]) -> LentMut {
-        LentMut { address: bytes.as_mut_ptr(), length: bytes.len() }
+    pub(crate) fn slice(bytes: &mut [u8]) -> LentBytesMut {
+        LentBytesMut { address: bytes.as_mut_ptr(), length: bytes.len() }
     }
 
     /// Bytes.
@@ -102,8 +102,8 @@ impl LentMut {
     }
 
     /// A part of it. The two must not be used at the same time.
-    pub(crate) fn part(&self, offset: usize, length: usize) -> LentMut {
-        LentMut { address: self.at(offset, length), length }
+    pub(crate) fn part(&self, offset: usize, length: usize) -> LentBytesMut {
+        LentBytesMut { address: self.at(offset, length), length }
     }
 
     /// Copies bytes to it.
@@ -123,14 +123,14 @@ impl LentMut {
     }
 
     /// Whether the two have bytes in common.
-    pub(crate) fn overlaps(&self, other: &Lent) -> bool {
+    pub(crate) fn overlaps(&self, other: &LentBytes) -> bool {
         let (mine, theirs) = (self.address.addr(), other.address.addr());
         mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.length)
     }
 
     /// As something to read.
-    pub(crate) fn as_lent(&self) -> Lent {
-        Lent { address: self.address, length: self.length }
+    pub(crate) fn as_lent(&self) -> LentBytes {
+        LentBytes { address: self.address, length: self.length }
     }
 }
 

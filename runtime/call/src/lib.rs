@@ -14,10 +14,10 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod nearby;
-mod orders;
 mod pass;
-mod protocol;
+mod server_channel;
 mod signed;
+mod slot_protocol;
 mod socket;
 mod tcp;
 mod tls;
@@ -34,13 +34,13 @@ pub mod transaction;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, AtServers, Bell, Bells, Call, CallError, CallWatch, Callback,
-    CallbackArgs, Canceller, Client, Files, Grid, GridCall, GridCanceller, Known, Object, Options,
-    Outcome, Remote, RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
+    Arg, Array, ArrayMut, Call, CallError, CallWatch, Callback, CallbackArgs, Canceller, Client,
+    FileArgument, Grid, GridCall, GridCanceller, KnownRoutine, Object, Options, Outcome, Remote,
+    RemoteArray, RemoteCall, RemoteCanceller, Shape, WakeEvent, WakeEvents, is_given, wait_any,
 };
-pub use held::{Names, Traffic};
+pub use held::{HeldNames, Traffic};
 pub use kumi_rpc::Value;
-pub use lent::{Lent, LentMut, Number};
+pub use lent::{LentBytes, LentBytesMut, Number};
 pub use native::{CFunction, LoadError};
 pub use tls::{Authorities, Tls, TlsError};
-pub use values::Given;
+pub use values::GivenValues;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 
-use kumi_rpc::{Secret, Ticket};
+use kumi_rpc::{SigningKey, Ticket};
 
 use crate::signed;
 
@@ -26,10 +26,10 @@ const MOST_USED: usize = 65_536;
 ///
 /// # Errors
 /// The system has no random bytes.
-pub fn key() -> io::Result<Secret> {
+pub fn key() -> io::Result<SigningKey> {
     let mut random = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
-    Ok(Secret(random))
+    Ok(SigningKey(random))
 }
 
 /// What is in a pass.
@@ -61,7 +61,7 @@ impl Pass {
     }
 
     /// What the client shows.
-    pub fn signed(&self, key: &Secret) -> String {
+    pub fn signed(&self, key: &SigningKey) -> String {
         let mut bytes = Vec::with_capacity(FIXED + self.user.len() + 32);
         self.ticket.encode(&mut bytes);
         bytes.extend_from_slice(&self.serial.to_le_bytes());
@@ -71,7 +71,7 @@ impl Pass {
     }
 
     /// Reads what a client shows; `None`: it was not signed with this key.
-    pub fn read(text: &str, key: &Secret) -> Option<Pass> {
+    pub fn read(text: &str, key: &SigningKey) -> Option<Pass> {
         let signed = signed::read(PREFIX, text, FIXED + MOST_USER, key)?;
         let (ticket, rest) = signed.split_at_checked(Ticket::LENGTH)?;
         let (serial, rest) = rest.split_first_chunk::<8>()?;
@@ -91,8 +91,8 @@ impl Pass {
 }
 
 #[derive(Debug)]
-struct Known {
-    key: Secret,
+struct UsedPasses {
+    key: SigningKey,
     used: BTreeSet<u64>,
     /// Passes up to this number are used up, whether they were shown or not.
     floor: u64,
@@ -100,12 +100,12 @@ struct Known {
 
 /// The passes of a server.
 #[derive(Debug, Default)]
-pub struct Passes(RefCell<Option<Known>>);
+pub struct Passes(RefCell<Option<UsedPasses>>);
 
 impl Passes {
     /// Passes are signed with this key from now on, and others are none any more.
-    pub fn renew(&self, key: Secret) {
-        *self.0.borrow_mut() = Some(Known { key, used: BTreeSet::new(), floor: 0 });
+    pub fn renew(&self, key: SigningKey) {
+        *self.0.borrow_mut() = Some(UsedPasses { key, used: BTreeSet::new(), floor: 0 });
     }
 
     /// What a client shows, if it is good.

@@ -2,7 +2,7 @@
 
 /// Descriptions of a library's routines, or of demonstrations.
 #[derive(Debug)]
-pub struct Shipped {
+pub struct ShippedInterfaces {
     /// By what it is asked for.
     pub name: &'static str,
     /// Its files: the name of each, and its text.
@@ -17,16 +17,16 @@ macro_rules! files {
 
 /// All that there is. Servers bind `blas` and `lapack` to OpenBLAS when they start; the routines of `fftw` and `demo` have
 /// bodies in C, of which the [generator](crate::generator) makes executables.
-pub const SHIPPED: [Shipped; 4] = [
-    Shipped { name: "blas", files: files!["blas1.idl", "blas2.idl", "blas3.idl"] },
-    Shipped { name: "lapack", files: files!["lapack.idl"] },
-    Shipped { name: "fftw", files: files!["fftw.idl"] },
-    Shipped { name: "demo", files: files!["demo.idl"] },
+pub const SHIPPED: [ShippedInterfaces; 4] = [
+    ShippedInterfaces { name: "blas", files: files!["blas1.idl", "blas2.idl", "blas3.idl"] },
+    ShippedInterfaces { name: "lapack", files: files!["lapack.idl"] },
+    ShippedInterfaces { name: "fftw", files: files!["fftw.idl"] },
+    ShippedInterfaces { name: "demo", files: files!["demo.idl"] },
 ];
 
 /// What is shipped by this name.
 #[must_use]
-pub fn shipped(name: &str) -> Option<&'static Shipped> {
+pub fn shipped(name: &str) -> Option<&'static ShippedInterfaces> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 

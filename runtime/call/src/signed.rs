@@ -1,7 +1,7 @@
 //! What a server gives others to be shown to it later: bytes with a signature (BLAKE3 with a key), as text.
 
 use blake3::Hash;
-use kumi_rpc::Secret;
+use kumi_rpc::SigningKey;
 
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| (byte as char).to_digit(16);
@@ -15,7 +15,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The prefix, and hexadecimal digits of the bytes and their signature.
-pub fn sign(prefix: &str, mut bytes: Vec<u8>, key: &Secret) -> String {
+pub fn sign(prefix: &str, mut bytes: Vec<u8>, key: &SigningKey) -> String {
     let signature = blake3::keyed_hash(&key.0, &bytes);
     bytes.extend_from_slice(signature.as_bytes());
     let mut text = String::with_capacity(prefix.len() + 2 * bytes.len());
@@ -28,7 +28,7 @@ pub fn sign(prefix: &str, mut bytes: Vec<u8>, key: &Secret) -> String {
 }
 
 /// The bytes, of which there are at most so many; `None`: they were not signed with this key.
-pub fn read(prefix: &str, text: &str, most: usize, key: &Secret) -> Option<Vec<u8>> {
+pub fn read(prefix: &str, text: &str, most: usize, key: &SigningKey) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(prefix)?;
     if digits.len() > 2 * (most + 32) {
         return None;

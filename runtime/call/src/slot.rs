@@ -15,15 +15,17 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
-use crate::cluster::{Proxy, door_before};
+use crate::cluster::{Proxy, job_listener_before_user_change};
 use crate::confine::{confine, end_with_server};
-use crate::native::{Board, LinkedRoutine, Routine, Runner, open_line, routine_runs};
-use crate::orders::Orders;
-use crate::protocol::{Order, Reply, Setup};
+use crate::native::{LinkedRoutine, Mailbox, Routine, Runner, open_callback_channel, routine_runs};
+use crate::server_channel::ServerChannel;
+use crate::slot_protocol::{Order, Reply, Setup};
 
-pub use crate::cluster::Ranks;
+pub use crate::cluster::RankLibrary;
 pub use crate::layout::Slot;
-pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main, parallel_main};
+pub use crate::native::{
+    Arena, CallbackResult, ClientFunction, Hosted, Linked, main, parallel_main,
+};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -67,7 +69,7 @@ type Load<'a> = dyn Fn(&Interface, &str, &Setup) -> Result<Runner<'a>, String> +
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
-    let mut orders = Orders::new(take_socket()?);
+    let mut orders = ServerChannel::new(take_socket()?);
     let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routines = Vec::new();
     loop {
@@ -86,9 +88,9 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 let reply = match arena.and_then(|it| set_up(&it.read(0, bytes), load)) {
                     Ok((loaded, setup)) => {
                         routines = loaded;
-                        let board = setup.board.and_then(|number| arenas.remove(&number));
-                        orders.look_at(board.and_then(Result::ok).and_then(Board::of));
-                        open_line(orders.socket()?, setup.callback);
+                        let mailbox = setup.mailbox.and_then(|number| arenas.remove(&number));
+                        orders.look_at(mailbox.and_then(Result::ok).and_then(Mailbox::of));
+                        open_callback_channel(orders.socket()?, setup.callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
@@ -176,7 +178,7 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), 
     if setup.memory > 0 && interfaces.iter().all(|interface| interface.parallel.is_none()) {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    setup.door = door_before(&setup);
+    setup.job_listener = job_listener_before_user_change(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
     confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
     let each = interfaces.iter().zip(&setup.interfaces);

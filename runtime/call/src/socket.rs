@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::tls::{self, SecuredStream, Tls};
+use crate::tls::{self, Tls, TlsStream};
 
 /// A connection of any kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite {}
@@ -26,28 +26,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST: u8 = b'k';
 
 /// A connection that is not encrypted.
-pub(crate) enum Plain {
+pub(crate) enum PlainSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Plain {
+impl PlainSocket {
     /// Connects to `HOST:PORT` or `unix:PATH`.
-    pub async fn open(address: &str) -> io::Result<Plain> {
+    pub async fn open(address: &str) -> io::Result<PlainSocket> {
         if let Some(path) = address.strip_prefix("unix:") {
-            return Ok(Plain::Unix(UnixStream::connect(path).await?));
+            return Ok(PlainSocket::Unix(UnixStream::connect(path).await?));
         }
         let bare = address.strip_prefix("kumi://").unwrap_or(address);
         let stream = TcpStream::connect(bare).await?;
         crate::tcp::prepare(&stream)?;
-        Ok(Plain::Tcp(stream))
+        Ok(PlainSocket::Tcp(stream))
     }
 
     /// The system's own.
     pub fn into_descriptor(self) -> io::Result<OwnedFd> {
         Ok(match self {
-            Plain::Tcp(stream) => stream.into_std()?.into(),
-            Plain::Unix(stream) => stream.into_std()?.into(),
+            PlainSocket::Tcp(stream) => stream.into_std()?.into(),
+            PlainSocket::Unix(stream) => stream.into_std()?.into(),
         })
     }
 }
@@ -56,12 +56,12 @@ impl Plain {
 pub(crate) async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Socket> {
     if let Some(bare) = address.strip_prefix("tls://") {
         let session = tls::begin(tls::host(bare), ca).map_err(io::Error::other)?;
-        let socket = Plain::open(bare).await?.into_descriptor()?;
-        return Ok(Box::pin(SecuredStream::new(socket, session)?));
+        let socket = PlainSocket::open(bare).await?.into_descriptor()?;
+        return Ok(Box::pin(TlsStream::new(socket, session)?));
     }
-    Ok(match Plain::open(address).await? {
-        Plain::Tcp(stream) => Box::pin(stream),
-        Plain::Unix(stream) => Box::pin(stream),
+    Ok(match PlainSocket::open(address).await? {
+        PlainSocket::Tcp(stream) => Box::pin(stream),
+        PlainSocket::Unix(stream) => Box::pin(stream),
     })
 }
 
@@ -74,6 +74,6 @@ pub(crate) async fn accept(stream: TcpStream, tls: Option<Tls>) -> io::Result<(S
     if count == 1 && first[0] == FIRST {
         return Ok((Box::pin(stream), true));
     }
-    let secured = SecuredStream::new(stream.into_std()?.into(), tls.accept()?)?;
+    let secured = TlsStream::new(stream.into_std()?.into(), tls.accept()?)?;
     Ok((Box::pin(secured), false))
 }

@@ -16,10 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use blake3::Hash;
 use thiserror::Error;
 
-pub use edit::{NewToken, Shown, add, list, revoke};
+pub use edit::{NewToken, TokenListing, add, list, revoke};
 pub use file::{UsersError, moment};
 
-use file::Parsed;
+use file::ParsedUsers;
 
 /// Why somebody is not taken in. The sentences are meant for them; no token is in them.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -55,7 +55,7 @@ pub(crate) struct Account {
 
 /// A token of the file.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct TokenRecord {
     hash: Hash,
     user: Arc<Account>,
     /// Seconds since 1970.
@@ -123,17 +123,17 @@ impl User {
 
 /// By what a change of the file is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     length: u64,
     changed: (i64, i64),
     modified: (i64, i64),
 }
 
-impl Stamp {
-    fn of(path: &Path) -> Option<Stamp> {
+impl FileStamp {
+    fn of(path: &Path) -> Option<FileStamp> {
         let found = std::fs::metadata(path).ok()?;
-        Some(Stamp {
+        Some(FileStamp {
             inode: found.ino(),
             length: found.size(),
             changed: (found.ctime(), found.ctime_nsec()),
@@ -144,8 +144,8 @@ impl Stamp {
 
 #[derive(Debug)]
 struct State {
-    stamp: Option<Stamp>,
-    tokens: Vec<Known>,
+    stamp: Option<FileStamp>,
+    tokens: Vec<TokenRecord>,
     accounts: Vec<Arc<Account>>,
     generation: u64,
     /// The file could not be read the last time, and that has been said.
@@ -175,8 +175,8 @@ impl Users {
     /// # Errors
     /// [`UsersError`]: it cannot be read, others may write to it, or it says what cannot be.
     pub fn open(path: &Path) -> Result<Users, UsersError> {
-        let stamp = Stamp::of(path);
-        let Parsed { tokens, accounts } = file::read(path)?;
+        let stamp = FileStamp::of(path);
+        let ParsedUsers { tokens, accounts } = file::read(path)?;
         let state = State { stamp, tokens, accounts, generation: 0, failing: false };
         let state = Mutex::new(state);
         Ok(Users { path: path.to_owned(), state })
@@ -209,7 +209,7 @@ impl Users {
     /// Whether the user has a token, good now, of which this is so.
     pub(crate) fn has(&self, name: &str, is: impl Fn(&Hash) -> bool) -> bool {
         let (state, now) = (self.fresh(), now());
-        let is_good = |known: &Known| {
+        let is_good = |known: &TokenRecord| {
             known.user.name == name && known.expires.is_none_or(|at| now < at) && is(&known.hash)
         };
         state.tokens.iter().any(is_good)
@@ -253,7 +253,7 @@ impl Users {
 impl State {
     /// Reads the file if it has changed. What cannot be used is said once, and changes nothing.
     fn refresh(&mut self, path: &Path) {
-        let stamp = Stamp::of(path);
+        let stamp = FileStamp::of(path);
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
@@ -266,11 +266,16 @@ impl State {
 
     /// Takes over what was read. Where the system gave nothing, which may pass, it is tried again at the next look; what
     /// the file says wrongly stays wrong until it changes.
-    fn take(&mut self, path: &Path, stamp: Option<Stamp>, read: Result<Parsed, UsersError>) {
+    fn take(
+        &mut self,
+        path: &Path,
+        stamp: Option<FileStamp>,
+        read: Result<ParsedUsers, UsersError>,
+    ) {
         let said = std::mem::replace(&mut self.failing, false);
         self.stamp = stamp;
         match read {
-            Ok(Parsed { tokens, accounts }) => {
+            Ok(ParsedUsers { tokens, accounts }) => {
                 (self.tokens, self.accounts) = (tokens, accounts);
                 self.generation += 1;
                 tracing::info!(path = %path.display(), "the users have been read again");

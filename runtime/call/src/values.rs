@@ -1,11 +1,11 @@
 //! Scalars and texts between the wire and the description.
 
-use kumi_idl::{Expr, Form, Interface, Limits, Plan, PlanError, Scalar, Type};
+use kumi_idl::{ArgumentForm, Expr, Interface, Limits, Plan, PlanError, Scalar, Type};
 use kumi_rpc::{Code, Failure, Value};
 
 /// Scalars and texts by parameter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct GivenValues {
     /// The scalars that are given; defaults stand for others.
     pub scalars: Vec<Option<Scalar>>,
     /// The texts that are sent, defaults filled in.
@@ -35,12 +35,16 @@ pub(crate) fn to_scalar(value: &Value) -> Option<Scalar> {
     })
 }
 
-impl Given {
+impl GivenValues {
     /// Nothing is given.
     #[must_use]
-    pub fn nothing(interface: &Interface) -> Given {
+    pub fn nothing(interface: &Interface) -> GivenValues {
         let count = interface.params.len();
-        Given { scalars: vec![None; count], texts: vec![None; count], files: vec![None; count] }
+        GivenValues {
+            scalars: vec![None; count],
+            texts: vec![None; count],
+            files: vec![None; count],
+        }
     }
 
     /// What came with a call.
@@ -50,8 +54,8 @@ impl Given {
     pub(crate) fn from_wire(
         interface: &Interface,
         values: &[(u16, Value)],
-    ) -> Result<Given, Failure> {
-        let mut given = Given::nothing(interface);
+    ) -> Result<GivenValues, Failure> {
+        let mut given = GivenValues::nothing(interface);
         for (index, value) in values {
             let at = usize::from(*index);
             let param = interface.params.get(at);
@@ -124,7 +128,7 @@ pub(crate) fn too_large(bytes: u64, most: u64) -> Failure {
 }
 
 /// The plan, and texts that have their room.
-pub(crate) fn plan(interface: &Interface, given: &Given, most: u64) -> Result<Plan, Failure> {
+pub(crate) fn plan(interface: &Interface, given: &GivenValues, most: u64) -> Result<Plan, Failure> {
     let limits = Limits { bytes: most };
     let plan = interface.plan_with_texts(&given.scalars, &given.texts, &limits);
     let plan = plan.map_err(|error| match error {
@@ -134,7 +138,7 @@ pub(crate) fn plan(interface: &Interface, given: &Given, most: u64) -> Result<Pl
         other => bad(-1, other.to_string()),
     })?;
     for (index, (argument, text)) in (0..).zip(plan.arguments.iter().zip(&given.texts)) {
-        if let (Form::Text { capacity: Some(room) }, Some(text)) = (argument.form, text)
+        if let (ArgumentForm::Text { capacity: Some(room) }, Some(text)) = (argument.form, text)
             && text.len() as u64 >= room
         {
             let (name, bytes) = (&interface.params[index as usize].name, text.len());

@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
-use kumi_rpc::{HeldName, Secret};
+use kumi_rpc::{HeldArrayName, SigningKey};
 
 use crate::users::Users;
 use crate::{pass, signed};
@@ -18,13 +18,13 @@ const PREFIX: &str = "voucher_";
 /// Longest name of a user.
 const MOST_USER: usize = 64;
 /// Bytes of a voucher without its user's name and signature: array, end, token.
-const FIXED: usize = HeldName::LENGTH + 8 + 8;
+const FIXED: usize = HeldArrayName::LENGTH + 8 + 8;
 
 /// What is in a voucher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Voucher {
     /// The array.
-    pub name: HeldName,
+    pub name: HeldArrayName,
     /// Until when it is good, in milliseconds on the clock of the server that has given it.
     end: u64,
     /// By what the server knows the token with which it was asked for; zeros: there was none.
@@ -40,7 +40,7 @@ pub fn is_voucher(shown: &str) -> bool {
 }
 
 impl Voucher {
-    fn signed(&self, key: &Secret) -> String {
+    fn signed(&self, key: &SigningKey) -> String {
         let mut bytes = Vec::with_capacity(FIXED + self.user.len() + 32);
         self.name.encode(&mut bytes);
         bytes.extend_from_slice(&self.end.to_le_bytes());
@@ -49,13 +49,13 @@ impl Voucher {
         signed::sign(PREFIX, bytes, key)
     }
 
-    fn read(text: &str, key: &Secret) -> Option<Voucher> {
+    fn read(text: &str, key: &SigningKey) -> Option<Voucher> {
         let bytes = signed::read(PREFIX, text, FIXED + MOST_USER, key)?;
         let (name, rest) = bytes.split_first_chunk()?;
         let (end, rest) = rest.split_first_chunk()?;
         let (token, user) = rest.split_first_chunk()?;
         Some(Voucher {
-            name: HeldName::of(name)?,
+            name: HeldArrayName::of(name)?,
             end: u64::from_le_bytes(*end),
             token: *token,
             user: String::from_utf8(user.to_vec()).ok()?,
@@ -66,7 +66,7 @@ impl Voucher {
 /// The vouchers of a server: with its end they end too, as do the arrays for which they are.
 #[derive(Debug)]
 pub struct Vouchers {
-    key: Secret,
+    key: SigningKey,
     /// Where its clock began: so nobody else's clock matters.
     begun: Instant,
 }
@@ -98,7 +98,7 @@ impl Vouchers {
     /// One for an array of a user, who has shown a token with this hash, good for so long.
     pub fn give(
         &self,
-        name: HeldName,
+        name: HeldArrayName,
         (user, token): (&str, Option<&Hash>),
         lifetime: Duration,
         now: Instant,
@@ -132,8 +132,8 @@ impl Vouchers {
 mod tests {
     use super::*;
 
-    fn name(index: u32) -> HeldName {
-        HeldName { secret: [7; 16], index }
+    fn name(index: u32) -> HeldArrayName {
+        HeldArrayName { secret: [7; 16], index }
     }
 
     const MINUTE: Duration = Duration::from_secs(60);

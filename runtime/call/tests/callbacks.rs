@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Served, config, library_of, served_text};
 use functions::{counted, is_integral, square};
 use kumi_call::server::Config;
-use kumi_call::{Arg, AtServers, CallError, Callback, Client, Names, Options, wait_any};
+use kumi_call::{Arg, CallError, Callback, Client, HeldNames, Options, RemoteArray, wait_any};
 use kumi_idl::Scalar;
 use kumi_rpc::Value;
 
@@ -337,10 +337,10 @@ fn a_function_is_not_called_after_the_end() {
 fn what_a_function_helped_to_make_stays_as_long_as_its_client() {
     let server = served(config());
     let client = server.client();
-    let mut names = Names::new().expect("random bytes");
+    let mut names = HeldNames::new().expect("random bytes");
     let name = names.fresh();
     let states = |survives| {
-        let mut array = AtServers::stays(name, Duration::from_secs(60));
+        let mut array = RemoteArray::stays(name, Duration::from_secs(60));
         array.keep.as_mut().expect("it stays").survives = survives;
         let mut left = 3;
         let next = Callback::new(move |args| {

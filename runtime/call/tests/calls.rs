@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use common::{Gate, config, eventually, library, served, served_by};
 use kumi_call::server::{Registry, RegistryError};
-use kumi_call::{Arg, Array, Bell, Call, CallError, Client, Options, Outcome, Remote, wait_any};
+use kumi_call::{
+    Arg, Array, Call, CallError, Client, Options, Outcome, Remote, WakeEvent, wait_any,
+};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::Value;
 
@@ -233,7 +235,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
         eventually("a call that runs", || gate.begun() == 1);
         call
     };
-    let bell = Bell::new().expect("a bell");
+    let bell = WakeEvent::new().expect("a bell");
     for round in 0..20 {
         let (own, other) = (Gate::new(), Gate::new());
         let (mut call, mut read) = (begin(&own), begin(&other));

@@ -7,7 +7,7 @@ mod hand;
 use std::path::Path;
 
 use hand::{CALL, CANCEL, Hand};
-use kumi_call::{Arg, CallError, Client, Files, Options, Remote};
+use kumi_call::{Arg, CallError, Client, FileArgument, Options, Remote};
 use kumi_idl::Interface;
 
 fn interface(text: &str) -> Interface {
@@ -29,7 +29,8 @@ fn coming(options: &Options, length: u64, folder: &Path) -> CallError {
     let to = folder.join("to");
     std::fs::write(&to, "before").expect("written");
     let client = Client::connect(&address, options).expect("a connection");
-    let error = client.call("copy", vec![Files::to(&to).into()]).expect_err("it is too long");
+    let error =
+        client.call("copy", vec![FileArgument::to(&to).into()]).expect_err("it is too long");
     server.join().expect("a server that was told");
     drop(client);
     assert_eq!(std::fs::read(&to).expect("it is there"), b"before");
@@ -96,7 +97,7 @@ fn of_calls_with_wrong_arguments_nothing_is_sent() {
         let client = Client::connect(address, &Options::default()).expect("a connection");
         let (mut y, mut long, whole) = (vec![0.0; 3], vec![0.0; 4], vec![1, 2, 3]);
         let x = vec![1.0, 2.0, 3.0];
-        let from = || Arg::from(Files::from(&file));
+        let from = || Arg::from(FileArgument::from(&file));
         let wrong = |args: Vec<Arg<'_>>| {
             let shown = format!("{args:?}");
             match client.call("scale", args) {
@@ -119,7 +120,7 @@ fn of_calls_with_wrong_arguments_nothing_is_sent() {
         wrong(vec![3.into(), 2.0.into(), (&x).into(), (&mut y).into(), "name".into(), (&x).into()]);
         let args: Vec<Arg<'_>> =
             vec![3.into(), 2.0.into(), (&x).into(), (&mut y).into(), "name".into()];
-        let missing = Arg::from(Files::from(&missing));
+        let missing = Arg::from(FileArgument::from(&missing));
         let error = client.call("scale", args.into_iter().chain([missing]).collect());
         assert!(matches!(error, Err(CallError::File(_))), "{error:?}");
         // More than the server takes, by its hello.

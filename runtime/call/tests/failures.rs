@@ -237,7 +237,7 @@ fn strangers_are_told_and_closed() {
         token: String::new(),
         program: String::new(),
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     };
     let chunk = kumi_rpc::chunk_header(1, 0, u32::MAX);
     let call = [&hello[..], &[0xff; 12]].concat();

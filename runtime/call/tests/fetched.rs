@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use authority::Authority;
 use common::{Served, config, eventually, served};
-use kumi_call::server::{Config, Counters};
+use kumi_call::server::{Config, RefusalCounters};
 use kumi_call::transaction::{Report, RunOptions, Transaction};
 use kumi_call::users::{NewToken, Users, add, revoke};
-use kumi_call::{Arg, AtServers, CallError, Client, Names, Options, Traffic};
-use kumi_rpc::HeldName;
+use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray, Traffic};
+use kumi_rpc::HeldArrayName;
 
 const N: usize = 1000;
 const BYTES: u64 = 8 * N as u64;
@@ -167,7 +167,7 @@ fn servers_that_want_tokens_and_tls_give_arrays_for_vouchers() {
 /// A server that wants tokens, and counts what comes to nothing.
 struct Guarded {
     server: Served,
-    counters: Arc<Counters>,
+    counters: Arc<RefusalCounters>,
     ada: Client,
     house: House,
 }
@@ -185,14 +185,14 @@ impl Guarded {
     }
 
     /// Has an array of two threes held for ada.
-    fn hold(&self, name: HeldName) {
-        let y = Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)));
+    fn hold(&self, name: HeldArrayName) {
+        let y = Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)));
         self.ada.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).expect("it runs");
     }
 
     /// What becomes of a sum at another server that fetches it with this.
-    fn sum(&self, at: &Client, name: HeldName, voucher: &str) -> Result<[f64; 2], CallError> {
-        let mut array = AtServers::held(name, 16, &self.server.address.to_string());
+    fn sum(&self, at: &Client, name: HeldArrayName, voucher: &str) -> Result<[f64; 2], CallError> {
+        let mut array = RemoteArray::held(name, 16, &self.server.address.to_string());
         array.parts[0].voucher = voucher.to_owned();
         let mut y = [1.0; 2];
         let args = vec![2.into(), Arg::AtServers(Box::new(array)), y.as_mut_slice().into()];
@@ -210,7 +210,7 @@ fn as_who(server: &Served, token: &str) -> Result<Client, CallError> {
 #[test]
 fn a_voucher_is_good_for_its_array_and_its_time_alone() {
     let guarded = Guarded::new();
-    let mut names = Names::new().expect("random bytes");
+    let mut names = HeldNames::new().expect("random bytes");
     let (name, other) = (names.fresh(), names.fresh());
     guarded.hold(name);
     guarded.hold(other);
@@ -260,7 +260,7 @@ fn a_voucher_is_good_for_its_array_and_its_time_alone() {
 #[test]
 fn who_shows_a_voucher_may_do_nothing_else() {
     let guarded = Guarded::new();
-    let mut names = Names::new().expect("random bytes");
+    let mut names = HeldNames::new().expect("random bytes");
     let (name, other) = (names.fresh(), names.fresh());
     guarded.hold(name);
     guarded.hold(other);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use common::{Served, config, library_of, served_text};
 use kumi_call::server::Config;
-use kumi_call::{Arg, CallError, Client, Files};
+use kumi_call::{Arg, CallError, Client, FileArgument};
 use kumi_idl::Scalar;
-use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
+use kumi_rpc::{CallHead, ClientHello, HeldArrays, Value, chunk_header};
 
 const TEXT: &str = r#"
 Define capitals(mode_in filename from, mode_out filename to, mode_out long length) Calls "C" capitals(from, to, length);
@@ -57,7 +57,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 fn capitals(client: &Client, from: &Path, to: &Path) -> Result<Option<Scalar>, CallError> {
-    let args = vec![Files::from(from).into(), Files::to(to).into()];
+    let args = vec![FileArgument::from(from).into(), FileArgument::to(to).into()];
     client.call("capitals", args).map(|outcome| {
         assert_eq!(outcome.values.len(), 1, "files are in no value");
         outcome.scalar(2)
@@ -80,7 +80,7 @@ fn files_go_there_and_back() {
         assert!(std::fs::read(&to).expect("it is there") == text.to_ascii_uppercase());
     }
     for digit in 0..3 {
-        let file = Files::both(&to, &to).into();
+        let file = FileArgument::both(&to, &to).into();
         std::fs::write(&to, if digit == 0 { b"" } else { &b"01"[..digit] }).expect("written");
         client.call("append", vec![file, (digit as i32).into()]).expect("it runs");
     }
@@ -161,7 +161,8 @@ fn what_is_no_file_is_told() {
     let client = server.client();
     let to = files.path().join("to");
     std::fs::write(&to, "before").expect("written");
-    let mischief = |what: i32| client.call("mischief", vec![what.into(), Files::to(&to).into()]);
+    let mischief =
+        |what: i32| client.call("mischief", vec![what.into(), FileArgument::to(&to).into()]);
     for what in 0..4 {
         let error = mischief(what).expect_err("it is no file");
         assert!(matches!(&error, CallError::File(_)), "{what}: {error}");
@@ -182,10 +183,10 @@ fn what_is_no_file_is_told() {
         let error = capitals(&client, missing, &to).expect_err("no file");
         assert!(matches!(&error, CallError::File(_)), "{error}");
     }
-    let args = vec![Arg::Default, Files::to(&to).into()];
+    let args = vec![Arg::Default, FileArgument::to(&to).into()];
     let error = client.call("capitals", args).expect_err("no file");
     assert!(error.to_string().contains("`from` is a file"), "{error}");
-    let args = vec![Files::to(&to).into(), Files::to(&to).into()];
+    let args = vec![FileArgument::to(&to).into(), FileArgument::to(&to).into()];
     let error = client.call("capitals", args).expect_err("it is sent");
     assert!(matches!(error, CallError::Argument { .. }), "{error}");
     eventually("the end of the folders", || calls_in(folder.path()) == 0);
@@ -199,7 +200,7 @@ fn hello() -> Vec<u8> {
         token: nothing(),
         program: nothing(),
         site: nothing(),
-        maps: false,
+        maps_memory: false,
     }
     .encode()
 }
@@ -212,7 +213,8 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     let client = server.client();
     let (from, to) = (files.path().join("from"), files.path().join("to"));
     std::fs::write(&from, "text").expect("written");
-    let args = || vec![600_000.into(), Files::from(&from).into(), Files::to(&to).into()];
+    let args =
+        || vec![600_000.into(), FileArgument::from(&from).into(), FileArgument::to(&to).into()];
     let mut call = client.call_async("rests", args(), None).expect("it is sent");
     eventually("the folder", || calls_in(folder.path()) == 1);
     call.cancel().expect("it is sent");
@@ -229,7 +231,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
         timeout_ms: 0,
         routine: "capitals".to_owned(),
         values: vec![(0, Value::FileLength(length))],
-        held: Held::default(),
+        held: HeldArrays::default(),
         shared: Vec::new(),
         object: 0,
     };
@@ -314,7 +316,7 @@ fn on_another_disk(small: &Path, large: &Path) {
     let (from, to) = (large.join("more"), large.join("back"));
     std::fs::write(&from, vec![b'b'; 4 << 20]).expect("written");
     for _ in 0..2 {
-        let args = vec![Files::from(&from).into(), Files::to(&to).into()];
+        let args = vec![FileArgument::from(&from).into(), FileArgument::to(&to).into()];
         meta.grid().call("capitals", args).expect("it runs where there is room");
     }
     let state = meta.until("both", |state| state.counters.done == 2);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Served, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
-use kumi_call::{CallError, Client, Files, Options};
+use kumi_call::{CallError, Client, FileArgument, Options};
 use kumi_idl::Scalar;
 
 const TEXT: &str = r#"
@@ -101,13 +101,13 @@ impl House {
     fn files_go_there_and_back(&self, client: &Client) {
         for text in ["", "some text", &"long ".repeat(50_000)] {
             let (from, to) = (self.file("from", text), self.path("to"));
-            let args = vec![Files::from(&from).into(), Files::to(&to).into()];
+            let args = vec![FileArgument::from(&from).into(), FileArgument::to(&to).into()];
             let outcome = client.call("capitals", args).expect("it runs");
             assert_eq!(outcome.scalar(2), Some(Scalar::I64(text.len() as i64)));
             assert_eq!(std::fs::read_to_string(&to).expect("it is there"), text.to_uppercase());
         }
         let both = self.file("both", "0");
-        let args = vec![Files::both(&both, &both).into(), 1.into()];
+        let args = vec![FileArgument::both(&both, &both).into(), 1.into()];
         client.call("append", args).expect("it runs");
         assert_eq!(std::fs::read_to_string(&both).expect("it is there"), "01");
         eventually("the end of the folders", || self.calls().is_empty());
@@ -118,7 +118,7 @@ impl House {
         let text = secret.to_str().expect("a name");
         for what in [0, 1, 2, 3, 6, 7] {
             let to = self.file("to", text);
-            let args = vec![what.into(), Files::both(&to, &to).into()];
+            let args = vec![what.into(), FileArgument::both(&to, &to).into()];
             let error = client.call("mischief", args).expect_err("it is no file");
             assert!(matches!(error, CallError::File(_)), "{what}: {error}");
             assert_eq!(std::fs::read_to_string(&to).expect("it is there"), text);
@@ -129,7 +129,7 @@ impl House {
     fn reaches(&self, client: &Client, path: &Path, how: i32) -> bool {
         let with = self.file("with", "");
         let path = path.to_str().expect("a name").to_owned();
-        let args = vec![path.as_str().into(), how.into(), Files::from(with).into()];
+        let args = vec![path.as_str().into(), how.into(), FileArgument::from(with).into()];
         client.call("reaches", args).expect("it runs").scalar(3) == Some(Scalar::I64(1))
     }
 }
@@ -164,7 +164,7 @@ fn files_of_another_user() {
     // While a call runs its folder is its user's, and nobody else's.
     let args = || {
         let (from, to) = (house.file("from", "text"), house.path("rested"));
-        vec![600_000.into(), Files::from(from).into(), Files::to(to).into()]
+        vec![600_000.into(), FileArgument::from(from).into(), FileArgument::to(to).into()]
     };
     let mut call = ada.call_async("rests", args(), None).expect("it is sent");
     eventually("the folder", || house.calls().len() == 1);
@@ -191,8 +191,10 @@ fn a_folder_that_the_user_cannot_enter_is_told() {
     }
     let house = House::new(here(), &[("ada", Some("nobody"))], |_| {});
     std::fs::set_permissions(&house.scratch, PermissionsExt::from_mode(0o700)).expect("ours");
-    let args =
-        vec![Files::from(house.file("from", "x")).into(), Files::to(house.path("to")).into()];
+    let args = vec![
+        FileArgument::from(house.file("from", "x")).into(),
+        FileArgument::to(house.path("to")).into(),
+    ];
     match house.client(0).call("capitals", args) {
         Err(error @ CallError::NotRunnable(_)) => {
             let text = error.to_string();
@@ -213,8 +215,10 @@ fn files_in_a_sandbox() {
         let users = [("ada", None), ("bob", None)];
         let house = House::new(base, &users, |config| config.sandbox = true);
         let (ada, bob) = (house.client(0), house.client(1));
-        let args =
-            vec![Files::from(house.file("from", "x")).into(), Files::to(house.path("to")).into()];
+        let args = vec![
+            FileArgument::from(house.file("from", "x")).into(),
+            FileArgument::to(house.path("to")).into(),
+        ];
         match ada.call("capitals", args) {
             Ok(_) => {}
             Err(CallError::NotRunnable(text)) if text.contains("there can be no sandbox") => {
@@ -229,7 +233,8 @@ fn files_in_a_sandbox() {
         // Of files nothing but those of the owner can be written, and those of others are not to be seen.
         assert!(!house.reaches(&ada, &house.scratch, 2));
         let (from, to) = (house.file("from", "text"), house.path("rested"));
-        let args = vec![600_000.into(), Files::from(from).into(), Files::to(to).into()];
+        let args =
+            vec![600_000.into(), FileArgument::from(from).into(), FileArgument::to(to).into()];
         let mut call = ada.call_async("rests", args, None).expect("it is sent");
         eventually("the folder", || house.calls().len() == 1);
         let folder = house.calls().remove(0);

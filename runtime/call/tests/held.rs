@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{Served, config, eventually, served};
 use kumi_call::server::Config;
-use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Traffic};
-use kumi_rpc::{HeldName, HeldPart, Keep};
+use kumi_call::{Arg, Array, CallError, Client, HeldNames, RemoteArray, Traffic};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -23,16 +23,16 @@ fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
     (served(config), traffic)
 }
 
-fn names() -> Names {
-    Names::new().expect("random bytes")
+fn names() -> HeldNames {
+    HeldNames::new().expect("random bytes")
 }
 
-fn stays(name: HeldName) -> Arg<'static> {
-    Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)))
+fn stays(name: HeldArrayName) -> Arg<'static> {
+    Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)))
 }
 
-fn held(name: HeldName, bytes: u64, server: &str) -> Arg<'static> {
-    Arg::AtServers(Box::new(AtServers::held(name, bytes, server)))
+fn held(name: HeldArrayName, bytes: u64, server: &str) -> Arg<'static> {
+    Arg::AtServers(Box::new(RemoteArray::held(name, bytes, server)))
 }
 
 /// Has an array of so many numbers held.
@@ -55,12 +55,12 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     product(held(one, 32, ""), c.as_mut_slice().into());
     assert_eq!(c, a, "columns were exchanged twice");
     // Held as well as sent, and by its own address.
-    let keep = Some(Keep { name: two, lifetime_ms: 60_000, sent: true, survives: false });
+    let keep = Some(HeldResult { name: two, lifetime_ms: 60_000, sent: true, survives: false });
     let to = Some(kumi_call::ArrayMut::flat(&mut c));
     let address = server.address.to_string();
     product(
         held(one, 32, &address),
-        Arg::AtServers(Box::new(AtServers { to, keep, ..AtServers::default() })),
+        Arg::AtServers(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
     );
     assert_eq!(c, a);
     let mut fetched = [0.0; 2];
@@ -103,7 +103,7 @@ fn parts_come_from_several_places() {
     fill(&one, 3, 7.0, stays(far)).expect("it runs");
     fill(&two, 3, 8.0, stays(near)).expect("it runs");
     let address = first.address.to_string();
-    let part = |offset, name, from, server: &str| HeldPart {
+    let part = |offset, name, from, server: &str| HeldArrayPart {
         offset,
         length: 16,
         name,
@@ -112,10 +112,10 @@ fn parts_come_from_several_places() {
         voucher: String::new(),
     };
     let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    let x = Arg::AtServers(Box::new(AtServers {
+    let x = Arg::AtServers(Box::new(RemoteArray {
         from: Some(Array::flat(&own)),
         parts: vec![part(8, far, 8, &address), part(32, near, 0, "")],
-        ..AtServers::default()
+        ..RemoteArray::default()
     }));
     let mut y = [0.0; 7];
     two.call("add", vec![7.into(), x, y.as_mut_slice().into()]).expect("it runs");
@@ -123,16 +123,23 @@ fn parts_come_from_several_places() {
     // Of a section every second element travels, is held, and is sent back.
     let name = names.fresh();
     let mut x = [1, 2, 3, 4, 5];
-    let keep = Keep { name, lifetime_ms: 60_000, sent: false, survives: false };
-    let array = AtServers { from: Some(Array::flat(&x)), keep: Some(keep), ..AtServers::default() };
+    let keep = HeldResult { name, lifetime_ms: 60_000, sent: false, survives: false };
+    let array =
+        RemoteArray { from: Some(Array::flat(&x)), keep: Some(keep), ..RemoteArray::default() };
     one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
     assert_eq!(kept, [-1, -3, -5]);
-    let part =
-        HeldPart { offset: 0, length: 12, name, from: 0, server: address, voucher: String::new() };
+    let part = HeldArrayPart {
+        offset: 0,
+        length: 12,
+        name,
+        from: 0,
+        server: address,
+        voucher: String::new(),
+    };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
-    let array = AtServers { parts: vec![part], to, ..AtServers::default() };
+    let array = RemoteArray { parts: vec![part], to, ..RemoteArray::default() };
     two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
     assert_eq!(x, [1, 2, 3, 4, 5]);
 }
@@ -153,20 +160,20 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     fill(&client, 2, 1.0, stays(known)).expect("it runs");
     let error = refused(&client, held(unknown, 16, ""));
     assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
-    let short = AtServers::held(known, 8, "");
+    let short = RemoteArray::held(known, 8, "");
     let error = refused(&client, Arg::AtServers(Box::new(short)));
     assert!(error.to_string().contains("in part only"), "{error}");
     let error = refused(&client, held(known, 24, ""));
     assert!(error.to_string().contains("fewer than the parts"), "{error}");
-    let mut beyond = AtServers::held(known, 16, "");
+    let mut beyond = RemoteArray::held(known, 16, "");
     beyond.parts[0].from = 1;
     let error = refused(&client, Arg::AtServers(Box::new(beyond)));
     assert!(error.to_string().contains("more than the held array has"), "{error}");
     // A name that is in use; and what a call makes as its own argument.
     let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
     assert!(error.to_string().contains("take another name"), "{error}");
-    let keep = Some(Keep { name: own, lifetime_ms: 1000, sent: false, survives: false });
-    let circle = AtServers { keep, ..AtServers::held(own, 16, "") };
+    let keep = Some(HeldResult { name: own, lifetime_ms: 1000, sent: false, survives: false });
+    let circle = RemoteArray { keep, ..RemoteArray::held(own, 16, "") };
     let x = [1.0, 2.0];
     let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
     let error = client.call("add", args).expect_err("it cannot run");
@@ -204,9 +211,9 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: kumi_rpc::Vouchers::Unknown,
+            vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);
@@ -297,8 +304,8 @@ fn arrays_end_with_their_time_or_their_client() {
     let mut names = names();
     let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
     let keep = |name, lifetime_ms, survives| {
-        let keep = Keep { name, lifetime_ms, sent: false, survives };
-        Arg::AtServers(Box::new(AtServers { keep: Some(keep), ..AtServers::default() }))
+        let keep = HeldResult { name, lifetime_ms, sent: false, survives };
+        Arg::AtServers(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
     };
     // Each time by another connection: who asks for what has lost its owner is its owner then.
     let missing = |name| {

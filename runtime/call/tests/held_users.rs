@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Served, config, served};
 use kumi_call::users::{NewToken, Users, add};
-use kumi_call::{Arg, AtServers, CallError, Client, Names, Options};
-use kumi_rpc::HeldName;
+use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray};
+use kumi_rpc::HeldArrayName;
 
 fn token(file: &std::path::Path, user: &str) -> String {
     add(file, &NewToken { user: user.to_owned(), ..NewToken::default() }).expect("a token")
@@ -20,14 +20,14 @@ fn client(server: &Served, token: &str) -> Client {
     Client::connect(&server.address.to_string(), &options).expect("a connection")
 }
 
-fn fill(client: &Client, name: HeldName) -> Result<(), CallError> {
-    let y = Arg::AtServers(Box::new(AtServers::stays(name, Duration::from_secs(60))));
+fn fill(client: &Client, name: HeldArrayName) -> Result<(), CallError> {
+    let y = Arg::AtServers(Box::new(RemoteArray::stays(name, Duration::from_secs(60))));
     client.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).map(|_| ())
 }
 
 /// Adds the held array at `server` to ones.
-fn sum(client: &Client, name: HeldName, server: &str) -> Result<[f64; 2], CallError> {
-    let x = Arg::AtServers(Box::new(AtServers::held(name, 16, server)));
+fn sum(client: &Client, name: HeldArrayName, server: &str) -> Result<[f64; 2], CallError> {
+    let x = Arg::AtServers(Box::new(RemoteArray::held(name, 16, server)));
     let mut y = [1.0; 2];
     client.call("add", vec![2.into(), x, y.as_mut_slice().into()])?;
     Ok(y)
@@ -42,7 +42,7 @@ fn arrays_are_those_of_the_user_who_made_them() {
     config.users = Some(Arc::new(Users::open(&file).expect("users")));
     let server = served(config);
     let (hers, his) = (client(&server, &ada), client(&server, &bob));
-    let name = Names::new().expect("random bytes").fresh();
+    let name = HeldNames::new().expect("random bytes").fresh();
     fill(&hers, name).expect("it runs");
 
     let mut got = [0.0; 2];

@@ -56,9 +56,9 @@ fn a_client_that_waits_answers_pings() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: kumi_rpc::Vouchers::Unknown,
+            vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
         socket.write_all(&hello.encode()).expect("it is sent");
         let mut list = [0; HEADER];

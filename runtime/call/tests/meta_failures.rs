@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{Gate, Served, eventually, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
-use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
+use kumi_rpc::{AttemptState, ClientHello, RegisteredServer, ServerRegistration, Ticket};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 fn nap(grid: &Grid, ms: i32) -> GridCall {
@@ -253,7 +253,7 @@ fn a_routine_whose_servers_are_gone_is_not_unknown() {
 
 fn hello() -> Vec<u8> {
     let (token, program, site) = (String::new(), String::new(), String::new());
-    ClientHello { versions: 1..=1, token, program, site, maps: false }.encode()
+    ClientHello { versions: 1..=1, token, program, site, maps_memory: false }.encode()
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn strangers_cost_a_counter() {
     let meta = meta(config("round-robin"));
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    let register = |offers| Register {
+    let register = |offers| ServerRegistration {
         name: "x".into(),
         address: "h:1".into(),
         site: String::new(),
@@ -272,8 +272,8 @@ fn strangers_cost_a_counter() {
         offers,
         key: None,
     };
-    let member = |act: &dyn Fn(&mut Member)| {
-        let mut member = Member::new();
+    let member = |act: &dyn Fn(&mut RegisteredServer)| {
+        let mut member = RegisteredServer::new();
         act(&mut member);
         [hello(), std::mem::take(member.out())].concat()
     };
@@ -282,7 +282,7 @@ fn strangers_cost_a_counter() {
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         [hello(), vec![0xff; 12]].concat(),
         [hello(), vec![9, 0, 0, 0, 1, 0, 0, 0, 32, 0, 0, 0], vec![0; 9]].concat(),
-        member(&|member| member.told(ticket, Fate::Gone)),
+        member(&|member| member.report_attempt(ticket, AttemptState::Unknown)),
         member(&|member| member.offer(1, "{}")),
         member(&|member| member.register(&register(0))),
         member(&|member| member.register(&register(u16::MAX))),

@@ -16,7 +16,7 @@ use common::{Served, library_of, served_text};
 use functions::{counted, is_integral, square};
 use grid::{Meta, config, meta};
 use kumi_call::server::Config;
-use kumi_call::{Arg, Bell, CallError, CallWatch, Callback, Options, Remote, RemoteCall};
+use kumi_call::{Arg, CallError, CallWatch, Callback, Options, Remote, RemoteCall, WakeEvent};
 use kumi_rpc::Value;
 
 const REPEATED: &str = r#"
@@ -223,7 +223,7 @@ fn who_waits_for_several_calls_is_woken() {
     // Functions and ends, through a metaserver and without one.
     let mut calls: Vec<RemoteCall> =
         [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
-    let bell = Bell::new().expect("a bell");
+    let bell = WakeEvent::new().expect("a bell");
     while !calls.is_empty() {
         let watches: Vec<CallWatch> = calls.iter().map(RemoteCall::watch).collect();
         bell.wait(&watches, HOUR).expect("it waits");

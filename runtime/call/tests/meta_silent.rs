@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use common::served;
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::{CallError, Client, Grid, Options};
-use kumi_rpc::{Code, Failure, Look, MetaEvent, Metaserver};
+use kumi_rpc::{Code, Failure, FrameStep, Metaserver, MetaserverEvent};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// What one that is none answers, until it says no more.
-type Answers = fn(&mut Metaserver, MetaEvent) -> bool;
+type Answers = fn(&mut Metaserver, MetaserverEvent) -> bool;
 
 /// A metaserver that greets, and answers as it is told.
 fn pretends(answers: Answers) -> SocketAddr {
@@ -41,10 +41,10 @@ fn attend(mut stream: TcpStream, answers: Answers) {
     let mut answering = true;
     while let Ok(count @ 1..) = stream.read(&mut piece) {
         input.extend_from_slice(&piece[..count]);
-        while let Ok(Look::Event(used, event)) = rpc.step(&input) {
+        while let Ok(FrameStep::Event(used, event)) = rpc.step(&input) {
             input.drain(..used);
             match event {
-                Some(MetaEvent::Hello(hello)) => drop(rpc.welcome(&hello, "a pretender")),
+                Some(MetaserverEvent::Hello(hello)) => drop(rpc.welcome(&hello, "a pretender")),
                 Some(event) if answering => answering = answers(&mut rpc, event),
                 _ => {}
             }
@@ -99,10 +99,10 @@ fn a_server_that_ends_takes_its_leave_first() {
     static SEEN: AtomicU32 = AtomicU32::new(0);
     let address = pretends(|rpc, event| {
         match event {
-            MetaEvent::Register(_) => rpc.registered(60_000),
+            MetaserverEvent::Register(_) => rpc.registered(60_000),
             // It knows that it is registered.
-            MetaEvent::Report(_) => SEEN.store(1, Ordering::SeqCst),
-            MetaEvent::Leave => SEEN.store(2, Ordering::SeqCst),
+            MetaserverEvent::Report(_) => SEEN.store(1, Ordering::SeqCst),
+            MetaserverEvent::Leave => SEEN.store(2, Ordering::SeqCst),
             _ => {}
         }
         true
@@ -141,8 +141,8 @@ fn calls_without_a_thread_leave_one_that_says_it_does_not_lead() {
     // It describes, tells only the second call that it does not lead, and keeps the connection.
     let first = pretends(|rpc, event| {
         match event {
-            MetaEvent::Interface(stream, name) => describe(rpc, stream, &name),
-            MetaEvent::Place(stream, placing) if placing.key.1 == 1 => {
+            MetaserverEvent::Interface(stream, name) => describe(rpc, stream, &name),
+            MetaserverEvent::Place(stream, placing) if placing.key.1 == 1 => {
                 rpc.fail(stream, &Failure::new(Code::NotLeading, 0, ""));
             }
             _ => {}
@@ -167,7 +167,7 @@ fn a_call_can_be_cancelled_while_the_metaserver_reads_nothing() {
     // What is not read fills it soon.
     setsockopt(&listener, sockopt::RcvBuf, &4096).expect("a small buffer");
     let address = pretends_at(listener, |rpc, event| match event {
-        MetaEvent::Interface(stream, name) => {
+        MetaserverEvent::Interface(stream, name) => {
             let interface = common::routine(&name, vec![]);
             let json = interface.to_json().expect("JSON");
             rpc.describe(stream, twox_hash::XxHash3_64::oneshot(json.as_bytes()), &json);

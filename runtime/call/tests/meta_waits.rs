@@ -12,7 +12,10 @@ use std::time::Duration;
 use common::{Gate, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, GridCall};
-use kumi_rpc::{ClientEvent, ClientHello, Code, Ended, Moved, Over, Placing, Step, Ticket};
+use kumi_rpc::{
+    AttemptOutcome, AttemptReport, ClientEvent, ClientHello, Code, PlacementRequest, Step, Ticket,
+    Transfer,
+};
 
 #[test]
 fn a_call_whose_server_is_gone_waits_as_any_does() {
@@ -80,7 +83,7 @@ impl Idler {
         let all = common::interfaces();
         let interface = all.iter().find(|one| one.name == routine).expect("a routine");
         let json = interface.to_json().expect("JSON");
-        let placing = Placing {
+        let placing = PlacementRequest {
             key: (7, 7),
             hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
             bytes_out: 0,
@@ -91,20 +94,20 @@ impl Idler {
             priority: 0,
             idempotent: false,
             routine: routine.to_owned(),
-            lying: Vec::new(),
+            input_locations: Vec::new(),
         };
         let mut out = Vec::new();
-        self.rpc.seek(&placing, &mut out).expect("a name");
+        self.rpc.request_placement(&placing, &mut out).expect("a name");
         self.stream.write_all(&out).expect("written");
     }
 
     /// Says of an attempt that it has run, for so long.
     fn over(&mut self, stream: u32, ticket: Ticket, ran_ns: u64) {
-        let fast = Moved { bytes: u64::MAX, ns: 1 };
-        let ended = Ended::Done;
-        let over = Over { ticket, ended, out: fast, back: fast, ran_ns, waited_ns: 0 };
+        let fast = Transfer { bytes: u64::MAX, ns: 1 };
+        let ended = AttemptOutcome::Done;
+        let over = AttemptReport { ticket, ended, out: fast, back: fast, ran_ns, waited_ns: 0 };
         let mut out = Vec::new();
-        self.rpc.over(stream, &over, &mut out);
+        self.rpc.report_attempt(stream, &over, &mut out);
         self.stream.write_all(&out).expect("written");
     }
 

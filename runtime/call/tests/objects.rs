@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Gate, Served, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
-use kumi_call::{Arg, Call, CallError, Callback, Client, Files, Object, Options};
+use kumi_call::{Arg, Call, CallError, Callback, Client, FileArgument, Object, Options};
 use kumi_idl::Scalar;
 use kumi_rpc::{CallHead, ClientHello, HEADER};
 
@@ -219,7 +219,7 @@ fn methods_have_files_functions_and_arrays() {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     std::fs::write(&from, vec![7; 100_000]).expect("written");
-    let args = vec![Files::from(from).into(), Files::to(&to).into()];
+    let args = vec![FileArgument::from(from).into(), FileArgument::to(&to).into()];
     let outcome = object.call("file", args).expect("it runs");
     assert_eq!(outcome.scalar(2), Some(Scalar::I64(100_000)));
     assert_eq!(std::fs::read(&to).expect("a copy"), vec![7; 100_000]);

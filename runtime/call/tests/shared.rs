@@ -12,7 +12,9 @@ use std::time::Duration;
 use common::{Served, compiled, config, eventually, served, served_at, served_text};
 use kumi_call::server::{Config, Listener};
 use kumi_call::users::{NewToken, Users};
-use kumi_call::{Arg, Array, AtServers, CallError, Client, Files, Names, Options, Traffic};
+use kumi_call::{
+    Arg, Array, CallError, Client, FileArgument, HeldNames, Options, RemoteArray, Traffic,
+};
 use kumi_idl::Order;
 
 /// Numbers of an array that is large enough.
@@ -201,11 +203,11 @@ fn arguments_may_change_when_a_call_has_begun_and_many_go_at_once() {
 fn what_stays_at_the_server_goes_as_ever() {
     let (server, traffic) = counted(|_| {});
     let client = server.client();
-    let name = Names::new().expect("random bytes").fresh();
+    let name = HeldNames::new().expect("random bytes").fresh();
     let minute = Duration::from_secs(60);
-    let stays = Arg::AtServers(Box::new(AtServers::stays(name, minute)));
+    let stays = Arg::AtServers(Box::new(RemoteArray::stays(name, minute)));
     client.call("fill", vec![MANY.into(), 0.into(), 7.0.into(), stays]).expect("it runs");
-    let held = Arg::AtServers(Box::new(AtServers::held(name, BYTES, "")));
+    let held = Arg::AtServers(Box::new(RemoteArray::held(name, BYTES, "")));
     let mut y = vec![1.0; MANY as usize];
     client.call("add", vec![MANY.into(), held, (&mut y).into()]).expect("it runs");
     assert!(y.iter().all(|y| *y == 8.0));
@@ -302,7 +304,7 @@ fn files_go_beside_it() {
     let text = "seven!!".repeat(100_000);
     std::fs::write(&from, &text).expect("written");
     let (x, mut y) = (vec![0.5; MANY as usize], vec![0.0; MANY as usize]);
-    let files = [Arg::from(Files::from(&from)), Files::to(&to).into()];
+    let files = [Arg::from(FileArgument::from(&from)), FileArgument::to(&to).into()];
     let [sent, back] = files;
     let args = vec![MANY.into(), sent, (&x).into(), (&mut y).into(), back];
     client.call("stamp", args).expect("it runs");

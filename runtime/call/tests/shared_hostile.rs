@@ -13,8 +13,8 @@ use common::{Served, config, eventually, interfaces, served_at};
 use kumi_call::server::{Config, Listener};
 use kumi_call::{CallError, Client, Options};
 use kumi_rpc::{
-    CallHead, ClientEvent, ClientHello, Code, Grant, GrantPart, HEADER, Held, HeldName, Keep,
-    ServerHello, Share, Size, Step, Value,
+    ArraySize, CallHead, ClientEvent, ClientHello, Code, GrantedArray, HEADER, HeldArrayName,
+    HeldArrays, HeldResult, MemoryGrant, ServerHello, SharedDirections, Step, Value,
 };
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -23,8 +23,8 @@ use nix::unistd::ftruncate;
 
 const MANY: i32 = 50_000;
 const BYTES: u64 = 8 * MANY as u64;
-const SENT: Share = Share { sent: true, returned: false };
-const BOTH: Share = Share { sent: true, returned: true };
+const SENT: SharedDirections = SharedDirections { sent: true, returned: false };
+const BOTH: SharedDirections = SharedDirections { sent: true, returned: true };
 
 fn hash() -> (u64, String) {
     let add = interfaces().into_iter().find(|routine| routine.name == "add").expect("it is there");
@@ -32,7 +32,7 @@ fn hash() -> (u64, String) {
     (twox_hash::XxHash3_64::oneshot(json.as_bytes()), json)
 }
 
-fn head(shared: Vec<(u16, Share)>, timeout_ms: u32) -> CallHead {
+fn head(shared: Vec<(u16, SharedDirections)>, timeout_ms: u32) -> CallHead {
     let values = vec![(0, Value::I64(MANY.into()))];
     let routine = "add".to_owned();
     CallHead { hash: hash().0, timeout_ms, routine, values, shared, ..CallHead::default() }
@@ -75,9 +75,9 @@ impl Raw {
         let socket = UnixStream::connect(path).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         let mut raw = Raw { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
-        raw.say(&ClientHello { maps: true, ..ClientHello::default() }.encode());
+        raw.say(&ClientHello { maps_memory: true, ..ClientHello::default() }.encode());
         let hello = raw.next();
-        assert!(matches!(hello, Some(ClientEvent::Hello(hello)) if hello.gives));
+        assert!(matches!(hello, Some(ClientEvent::Hello(hello)) if hello.shares_memory));
         raw
     }
 
@@ -85,7 +85,7 @@ impl Raw {
         self.socket.write_all(bytes).expect("it is sent");
     }
 
-    fn call(&mut self, head: &CallHead, results: &[Size]) -> u32 {
+    fn call(&mut self, head: &CallHead, results: &[ArraySize]) -> u32 {
         let mut out = Vec::new();
         let stream = self.rpc.call(head, results, &mut out).expect("short");
         self.say(&out);
@@ -123,7 +123,7 @@ impl Raw {
     }
 
     /// The memory that a call is granted.
-    fn granted(&mut self) -> Grant {
+    fn granted(&mut self) -> MemoryGrant {
         match self.next() {
             Some(ClientEvent::Granted(_, grant)) => grant,
             other => panic!("{other:?}"),
@@ -151,8 +151,8 @@ impl Raw {
     }
 }
 
-fn results() -> [Size; 1] {
-    [Size { argument: 2, bytes: BYTES }]
+fn results() -> [ArraySize; 1] {
+    [ArraySize { argument: 2, bytes: BYTES }]
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn who_was_not_offered_memory_does_not_get_it() {
     let (_server, path) = server(|config| config.share_memory = false);
     let socket = UnixStream::connect(&path).expect("a connection");
     let mut raw = Raw { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
-    raw.say(&ClientHello { maps: true, ..ClientHello::default() }.encode());
-    assert!(matches!(raw.next(), Some(ClientEvent::Hello(hello)) if !hello.gives));
+    raw.say(&ClientHello { maps_memory: true, ..ClientHello::default() }.encode());
+    assert!(matches!(raw.next(), Some(ClientEvent::Hello(hello)) if !hello.shares_memory));
     raw.call(&head(vec![(1, SENT)], 0), &results());
     assert!(matches!(raw.next(), Some(ClientEvent::Ended(it)) if it.code == Code::Protocol));
     assert!(raw.next().is_none());
@@ -278,16 +278,16 @@ fn wishes_that_do_not_fit_are_refused_and_others_not_granted() {
         assert!(matches!(said, Some(ClientEvent::Failed(_, it)) if it.code == Code::BadArguments));
     }
     // What stays is others' to read: it is not the client's to write.
-    let name = HeldName { secret: [3; 16], index: 1 };
-    let keep = Keep { name, lifetime_ms: 60_000, sent: true, survives: false };
-    let held = Held { from: vec![], keep: vec![(2, keep)] };
+    let name = HeldArrayName { secret: [3; 16], index: 1 };
+    let keep = HeldResult { name, lifetime_ms: 60_000, sent: true, survives: false };
+    let held = HeldArrays { from: vec![], keep: vec![(2, keep)] };
     raw.call(&CallHead { held, ..head(vec![(1, SENT)], 0) }, &results());
-    assert_eq!(raw.granted(), Grant::default());
+    assert_eq!(raw.granted(), MemoryGrant::default());
     assert!(raw.answers());
 }
 
 /// A server by hand, which answers a call with these bytes and descriptors; what the call comes to.
-fn told(hello_with: &[RawFd], grant: &Grant, descriptors: &[OwnedFd]) -> String {
+fn told(hello_with: &[RawFd], grant: &MemoryGrant, descriptors: &[OwnedFd]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -347,9 +347,9 @@ fn greeting() -> ServerHello {
         streams: 9,
         bytes: 1 << 30,
         role: kumi_rpc::Role::Server,
-        gives: true,
+        shares_memory: true,
         local: None,
-        vouchers: kumi_rpc::Vouchers::Unknown,
+        vouchers: kumi_rpc::VoucherSupport::Unknown,
     }
 }
 
@@ -386,10 +386,10 @@ fn memory(length: u64, sealed: bool) -> OwnedFd {
 #[test]
 fn a_server_that_gives_what_it_may_not_is_left() {
     let length = 1 << 20;
-    let part = |argument, length| GrantPart { argument, share: SENT, offset: 0, length };
-    let grant = |parts| Grant { memory: 1, length, fresh: true, parts, gone: vec![] };
+    let part = |argument, length| GrantedArray { argument, share: SENT, offset: 0, length };
+    let grant = |parts| MemoryGrant { memory: 1, length, fresh: true, parts, gone: vec![] };
     let good = grant(vec![part(1, BYTES)]);
-    let says = |grant: &Grant, descriptors: &[OwnedFd], what: &str| {
+    let says = |grant: &MemoryGrant, descriptors: &[OwnedFd], what: &str| {
         let why = told(&[], grant, descriptors);
         assert!(why.contains(what), "{why} is not about {what}");
     };
@@ -397,8 +397,8 @@ fn a_server_that_gives_what_it_may_not_is_left() {
     says(&good, &[memory(length / 2, true)], "cannot be mapped");
     says(&good, &[], "no descriptor");
     says(&good, &[memory(length, true), memory(length, true)], "nobody had asked for");
-    says(&Grant::default(), &[memory(length, true)], "nobody had asked for");
-    says(&Grant { fresh: false, ..good.clone() }, &[], "it has not given");
+    says(&MemoryGrant::default(), &[memory(length, true)], "nobody had asked for");
+    says(&MemoryGrant { fresh: false, ..good.clone() }, &[], "it has not given");
     says(&grant(vec![part(1, BYTES - 8)]), &[memory(length, true)], "other lengths");
     says(&grant(vec![part(0, 8)]), &[memory(length, true)], "answers nothing");
     let many: Vec<OwnedFd> = (0..17).map(|_| memory(length, true)).collect();

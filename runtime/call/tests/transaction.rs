@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Served, config, eventually, served};
 use kumi_call::Traffic;
 use kumi_call::server::Config;
-use kumi_call::transaction::{Moved, RunOptions, Transaction, TransactionError, TxArg};
+use kumi_call::transaction::{MovedBytes, RunOptions, Transaction, TransactionError, TxArg};
 use kumi_idl::Order;
 
 /// Servers, their addresses and counters.
@@ -56,7 +56,7 @@ fn a_chain_brings_only_its_end() {
     let report = tx.run(&all.addresses).expect("it runs");
     assert!(report.is_complete());
     assert!(report.outcome(last).is_some_and(|outcome| outcome.scalar(3).is_some()));
-    let moved = Moved { sent: BYTES, received: BYTES, between: 0, stayed: 3 * BYTES };
+    let moved = MovedBytes { sent: BYTES, received: BYTES, between: 0, stayed: 3 * BYTES };
     assert_eq!(report.moved, moved);
     eventually("the last byte", || Traffic::of(&all.traffic[0].to_clients) == BYTES);
     assert_eq!(Traffic::of(&all.traffic[0].from_clients), BYTES);

@@ -14,7 +14,7 @@ use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
 use kumi_call::transaction::{
-    Moved, Report, RunOptions, StepReport, Transaction, TransactionError, TxArg,
+    MovedBytes, Report, RunOptions, StepReport, Transaction, TransactionError, TxArg,
 };
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{Grid, Options, Traffic};
@@ -129,7 +129,7 @@ fn a_call_goes_where_its_arguments_lie() {
     assert!(all.iter().all(|all| *all == 2.0), "{}", all[0]);
     let at = two.address.to_string();
     assert!(report.steps.iter().all(|step| step.server.as_ref() == Some(&at)), "{report:?}");
-    let moved = Moved { sent: BYTES, received: BYTES, between: 0, stayed: BYTES };
+    let moved = MovedBytes { sent: BYTES, received: BYTES, between: 0, stayed: BYTES };
     assert_eq!(report.moved, moved);
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Served, config, interfaces, library, param, routine, served_by};
-use kumi_call::server::{Config, Counters, Registry};
+use kumi_call::server::{Config, RefusalCounters, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Options};
 use kumi_idl::{Element, Expr, Mode, Param, Scalar, Type};
@@ -19,7 +19,7 @@ struct House {
     _folder: tempfile::TempDir,
     file: PathBuf,
     server: Served,
-    counters: Arc<Counters>,
+    counters: Arc<RefusalCounters>,
 }
 
 impl House {

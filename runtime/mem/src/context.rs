@@ -5,18 +5,18 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_net::launch::{Launch, LaunchError};
+use kumi_net::launch::{LaunchBlock, LaunchError};
 use kumi_net::layout::arena_bytes;
-use kumi_net::{AttachError, Channel, Guard, Place, Wait};
+use kumi_net::{AttachError, Attachment, Channel, Guard, Wait};
 use kumi_proto::frame::Frame;
 
-use crate::engine::{Engine, Pending};
+use crate::engine::interrupt::InterruptHook;
+use crate::engine::{Engine, PendingRequest};
 use crate::error::{Error, Refusal};
-use crate::interrupt::Interrupts;
-use crate::key::Random;
-use crate::lend::LentForCall;
-use crate::parts::worthwhile;
-use crate::signal::Failures;
+use crate::fifo::signal::HandlerFailures;
+use crate::message::parts::frames_to_queue;
+use crate::window::key::RandomSource;
+use crate::window::zero_copy::ScopedLoan;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
@@ -45,9 +45,9 @@ pub struct Context {
     /// Frames to other nodes are so long that their data is sent from where it lies.
     pub(crate) lends: bool,
     /// What went wrong in signal handlers.
-    pub(crate) failures: Arc<Failures>,
+    pub(crate) failures: Arc<HandlerFailures>,
     /// Whom calls that wait ask whether to go on.
-    pub(crate) interrupts: OnceCell<Interrupts>,
+    pub(crate) interrupts: OnceCell<InterruptHook>,
 }
 
 impl Context {
@@ -57,10 +57,10 @@ impl Context {
     /// # Errors
     /// [`Error::NotLaunched`], [`Error::Attach`].
     pub fn init() -> Result<Context, Error> {
-        match Launch::from_env() {
+        match LaunchBlock::from_env() {
             Ok(launch) => {
-                let (place, socket) = Place::attach(&launch)?;
-                Context::start(place, Some(socket))
+                let (attachment, socket) = Attachment::attach(&launch)?;
+                Context::start(attachment, Some(socket))
             }
             Err(LaunchError::NotLaunched)
                 if std::env::var_os("KUMI_SINGLETON").is_some_and(|value| value == "1") =>
@@ -77,13 +77,16 @@ impl Context {
     /// [`Error::Attach`] if the kernel refuses the memory.
     pub fn init_singleton() -> Result<Context, Error> {
         let arena_bytes = arena_bytes(1, kumi_net::sys::memory());
-        Context::start(Place::singleton(arena_bytes)?, None)
+        Context::start(Attachment::singleton(arena_bytes)?, None)
     }
 
-    fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
-        let engine = Engine::new(unread_bytes()?, place.arena_bytes(), Random::System);
-        let dirty = vec![Cell::new(false); place.ranks() as usize];
-        let channel = crate::machine::channel(place, socket, engine)?;
+    fn start(
+        attachment: Attachment,
+        socket: Option<std::os::fd::OwnedFd>,
+    ) -> Result<Context, Error> {
+        let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
+        let dirty = vec![Cell::new(false); attachment.ranks() as usize];
+        let channel = crate::machine::channel(attachment, socket, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();
@@ -99,31 +102,31 @@ impl Context {
     /// This rank.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.place().rank()
+        self.attachment().rank()
     }
 
     /// Ranks of the job.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.place().ranks()
+        self.attachment().ranks()
     }
 
     /// The job's number.
     #[must_use]
     pub fn job(&self) -> u64 {
-        self.place().job()
+        self.attachment().job()
     }
 
     /// The node this rank runs on.
     #[must_use]
     pub fn node(&self) -> u32 {
-        self.place().node()
+        self.attachment().node()
     }
 
     /// Whether a rank runs on the same node, so that both share memory.
     #[must_use]
     pub fn same_node(&self, rank: u32) -> bool {
-        self.place().local_of(rank).is_some()
+        self.attachment().local_of(rank).is_some()
     }
 
     /// Seconds on a monotonic clock, the same for all ranks of a machine.
@@ -139,7 +142,7 @@ impl Context {
         let load = |counter: &std::sync::atomic::AtomicU64| {
             counter.load(std::sync::atomic::Ordering::Relaxed)
         };
-        let values = self.place().own().counters.iter().map(load);
+        let values = self.attachment().own().counters.iter().map(load);
         kumi_net::counters::NAMES.into_iter().zip(values).collect()
     }
 
@@ -148,8 +151,8 @@ impl Context {
         self.process != std::process::id()
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        self.channel.place()
+    pub(crate) fn attachment(&self) -> &Attachment {
+        self.channel.attachment()
     }
 
     /// # Errors
@@ -170,7 +173,7 @@ impl Context {
         tells: bool,
         frame: impl Fn(usize, usize) -> Frame<'d>,
     ) -> Result<(), Error> {
-        let lent = LentForCall::new(self, to, data);
+        let lent = ScopedLoan::new(self, to, data);
         // SAFETY: what is lent is taken back before this function ends, however it does.
         unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), frame) }
     }
@@ -203,7 +206,7 @@ impl Context {
             let mut batch = 0;
             while !begun || done < data.len() {
                 if batch == 0 {
-                    match worthwhile(guard, to, data.len() - done, most) {
+                    match frames_to_queue(guard, to, data.len() - done, most) {
                         Some(frames) => batch = frames,
                         None => return Ok(None),
                     }
@@ -212,7 +215,7 @@ impl Context {
                 let taken = match remote {
                     // SAFETY: the frame's data is of `data`, of which the caller promises it.
                     true if lends => unsafe { guard.send_lent(to, &frame.header(), frame.data())? },
-                    true => guard.send_far(to, |room| frame.write(room))?,
+                    true => guard.send_remote_with(to, |room| frame.write(room))?,
                     false => guard.send(to, &[&frame.header(), frame.data()])?,
                 };
                 if !taken {
@@ -278,10 +281,10 @@ impl Context {
     pub(crate) fn request<'d>(
         &self,
         to: u32,
-        pending: Pending,
+        pending: PendingRequest,
         frame: impl Fn(u64) -> Frame<'d>,
-    ) -> Result<Result<Pending, Refusal>, Error> {
-        let over = Withdraw(self);
+    ) -> Result<Result<PendingRequest, Refusal>, Error> {
+        let over = RequestCleanup(self);
         let mut pending = Some(pending);
         let (mut token, mut sent) = (0, false);
         let result = self.drive(self.wait_for(&[to]), |guard| {
@@ -371,9 +374,9 @@ impl Drop for Context {
 }
 
 /// Forgets the own requests, whose memory the caller takes back.
-pub(crate) struct Withdraw<'c>(pub(crate) &'c Context);
+pub(crate) struct RequestCleanup<'c>(pub(crate) &'c Context);
 
-impl Drop for Withdraw<'_> {
+impl Drop for RequestCleanup<'_> {
     fn drop(&mut self) {
         // Without the lock the handler thread is dead and writes nowhere.
         if let Ok(mut guard) = self.0.channel.lock() {

@@ -27,51 +27,31 @@
 //! docs/reference/channel-protocol.md), `KUMI_CHECKSUM` (`headers` or `all`: what the checksums of packets cover), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
-mod apart;
-mod atomic;
 mod collective;
-mod completion;
 mod context;
-mod create;
 mod engine;
 mod error;
 mod fifo;
-mod fifos;
-mod flush;
 #[cfg(any(test, fuzzing))]
-pub mod fuzzed;
-mod interrupt;
-mod key;
-mod lend;
-mod list;
+pub mod fuzz_targets;
 mod machine;
-mod mailbox;
 mod message;
 mod multicast;
-mod near;
-mod parts;
-mod pieces;
-mod queue;
-mod scalar;
-mod settle;
-mod shape;
-mod signal;
+mod settling;
 mod sync;
-mod transfer;
 mod window;
-mod windows;
 
-pub use apart::share_memory;
-pub use completion::{After, Completion};
+pub use collective::scalar::{Op, Scalar};
 pub use context::Context;
 pub use error::{Error, Refusal};
-pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Popped};
-pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankKnown, RankState};
+pub use fifo::signal::Signal;
+pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, FifoRecord};
+pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankReport, RankState};
 pub use machine::Machine;
-pub use mailbox::{Received, Source, Tag};
-pub use pieces::Piece;
-pub use scalar::{Op, Scalar};
-pub use shape::Strided;
-pub use signal::Signal;
+pub use message::mailbox::{MessageStatus, Source, Tag};
 pub use window::Window;
-pub use windows::Rights;
+pub use window::completion::{Completion, OnPlacement};
+pub use window::overlap::any_overlap;
+pub use window::pieces::Piece;
+pub use window::strided::Strided;
+pub use window::table::Rights;

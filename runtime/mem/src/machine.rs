@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use kumi_net::disclosure::{Disclosed, JobLoad, NodeLoad, RankKnown, RankState};
-use kumi_net::{AttachError, Channel, Place, Settings};
+use kumi_net::disclosure::{DisclosedPages, JobLoad, NodeLoad, RankReport, RankState};
+use kumi_net::{AttachError, Attachment, Channel, ChannelSettings};
 
 use crate::Context;
 use crate::engine::Engine;
@@ -11,15 +11,15 @@ use crate::error::Error;
 
 /// Starts a rank's channel; one with a socket was started by a daemon, which may have given it pages too.
 pub(crate) fn channel(
-    place: Place,
+    attachment: Attachment,
     socket: Option<OwnedFd>,
     engine: Engine,
 ) -> Result<Channel<Engine>, Error> {
-    let pages = if socket.is_some() { Disclosed::from_env()? } else { None };
-    let mut channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
+    let pages = if socket.is_some() { DisclosedPages::from_env()? } else { None };
+    let mut channel = Channel::start(attachment, socket, ChannelSettings::from_env()?, engine)?;
     if let Some(pages) = pages {
-        let place = channel.place();
-        if (pages.job(), pages.ranks()) != (place.job(), place.ranks()) {
+        let attachment = channel.attachment();
+        if (pages.job(), pages.ranks()) != (attachment.job(), attachment.ranks()) {
             return Err(AttachError::BadPages("they are another job's").into());
         }
         channel.disclose(pages);
@@ -32,7 +32,7 @@ pub(crate) fn channel(
 #[derive(Debug, Clone, Copy)]
 pub struct Machine<'c> {
     context: &'c Context,
-    pages: &'c Disclosed,
+    pages: &'c DisclosedPages,
 }
 
 impl Context {
@@ -71,10 +71,10 @@ impl Machine<'_> {
     /// What a rank of the own job does: exactly, if it is on this node, otherwise as its node told
     /// last. None if there is no such rank.
     #[must_use]
-    pub fn rank(&self, rank: u32) -> Option<RankKnown> {
+    pub fn rank(&self, rank: u32) -> Option<RankReport> {
         let known = self.pages.rank(rank)?;
-        match self.context.place().rank_state(rank) {
-            Some(state) => Some(RankKnown { state, age_us: Some(0), ..known }),
+        match self.context.attachment().rank_state(rank) {
+            Some(state) => Some(RankReport { state, age_us: Some(0), ..known }),
             None => Some(known),
         }
     }

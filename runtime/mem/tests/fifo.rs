@@ -5,7 +5,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{Job, Numbers, closed_gate, counter, run, start};
-use kumi_mem::{Context, Error, FIFO_OVERHEAD, Fifo, Popped, Rights, Source, Tag};
+use kumi_mem::{Context, Error, FIFO_OVERHEAD, Fifo, FifoRecord, Rights, Source, Tag};
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
 /// Near and far senders of one receiver.
@@ -72,7 +72,7 @@ fn senders_wait_while_it_is_full() {
         let mut next = vec![0; ranks as usize];
         let mut buffer = [0; 90];
         for _ in 0..RECORDS * (ranks - 1) {
-            let Popped { from, len } = fifo.pop(&mut buffer).expect("pop");
+            let FifoRecord { from, len } = fifo.pop(&mut buffer).expect("pop");
             assert!(buffer[..len] == record(from, next[from as usize], 90));
             next[from as usize] += 1;
         }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{Job, Numbers, run, start};
 use kumi_mem::{
-    After, Context, Error, FIFO_OVERHEAD, Piece, Refusal, Rights, Source, Strided, Tag, Window,
+    Context, Error, FIFO_OVERHEAD, OnPlacement, Piece, Refusal, Rights, Source, Strided, Tag,
+    Window,
 };
 use reference::Reference;
 
@@ -111,7 +112,7 @@ fn long_transfers_go_through_short_rings() {
         };
         let completion = context.completion().expect("completion");
         for to in 0..ranks {
-            let after = After { notify: Some(1), completion: Some(&completion) };
+            let after = OnPlacement { notify: Some(1), completion: Some(&completion) };
             window.put_with(to, bytes * me as usize, &pattern(me, to), after).expect("put");
         }
         completion.wait_all().expect("wait");
@@ -249,7 +250,7 @@ fn what_is_not_allowed_is_refused_and_counted() {
             "several frames: {put:?}"
         );
         let completion = context.completion().expect("completion");
-        let after = After { notify: Some(0), completion: Some(&completion) };
+        let after = OnPlacement { notify: Some(0), completion: Some(&completion) };
         sealed.put_with(other, 0, &[7; 8], after).expect("refused later");
         let told = completion.wait(1);
         assert!(matches!(told, Err(Error::Refused { reason: Refusal::Right, .. })), "{told:?}");
@@ -485,7 +486,7 @@ fn notifications_and_records_do_not_overtake_frames() {
             let expected = [round as u8; BYTES];
             if context.rank() == 0 {
                 frames.put(1, 0, &expected).expect("put");
-                let after = || After { notify: Some(5), completion: None };
+                let after = || OnPlacement { notify: Some(5), completion: None };
                 let blocks = Strided { offset: 2048, stride: 2, block: 1, count: 2 };
                 let piece = Piece { offset: 2048, length: 1 };
                 match round % 5 {

@@ -4,7 +4,7 @@ mod common;
 mod reference;
 
 use common::{Job, Numbers, closed_gate, counter, run, start};
-use kumi_mem::{After, Context, Error, Piece, Refusal, Rights, Window};
+use kumi_mem::{Context, Error, OnPlacement, Piece, Refusal, Rights, Window};
 use kumi_proto::frame::{GET_LIST_BYTES, MOST_GET_PIECES, PIECE_BYTES};
 use reference::Reference;
 
@@ -35,7 +35,7 @@ fn the_last_of_overlapping_pieces_remains() {
         data.extend(std::iter::repeat_n(me as u8 + 1, 9000));
         expected[1000..].fill(other as u8 + 1);
         window
-            .put_list(other, &pieces, &data, After { notify: Some(3), completion: None })
+            .put_list(other, &pieces, &data, OnPlacement { notify: Some(3), completion: None })
             .expect("put");
         window.wait_notify(3, 1).expect("wait");
         let mut memory = vec![0; 10_000];
@@ -48,7 +48,7 @@ fn the_last_of_overlapping_pieces_remains() {
 }
 
 /// Whatever is wrong is found before anything is done.
-fn check_wrong(window: &Window<'_>, other: u32, after: After<'_>) {
+fn check_wrong(window: &Window<'_>, other: u32, after: OnPlacement<'_>) {
     let outside = [piece(0, 10), piece(995, 6), piece(20, 0)];
     let result = window.put_list(other, &outside, &[7; 16], after);
     assert!(
@@ -68,7 +68,7 @@ fn check_wrong(window: &Window<'_>, other: u32, after: After<'_>) {
     assert!(matches!(result, Err(Error::BadLength { .. })), "{result:?}");
     let result = window.put_list(2, &outside, &[7; 16], after);
     assert!(matches!(result, Err(Error::BadRank { rank: 2, ranks: 2 })), "{result:?}");
-    let notify = After { notify: Some(64), completion: None };
+    let notify = OnPlacement { notify: Some(64), completion: None };
     let result = window.put_list(other, &[piece(0, 1)], &[7], notify);
     assert!(matches!(result, Err(Error::BadNotify { notify: 64 })), "{result:?}");
 }
@@ -82,7 +82,7 @@ fn a_refused_list_touches_nothing_and_is_told_once() {
         let rights = Rights { write: false, read: false, atomic: true };
         let sealed = context.window_with(20_000, rights).expect("window");
         let completion = context.completion().expect("completion");
-        let after = After { notify: Some(0), completion: Some(&completion) };
+        let after = OnPlacement { notify: Some(0), completion: Some(&completion) };
         check_wrong(&window, other, after);
         // The right is missing: found by the target, in each of several frames, told once.
         let many: Vec<Piece> = (0..5000).map(|at| piece(at * 4, 3)).collect();
@@ -133,7 +133,7 @@ fn a_frame_carries_many_pieces() {
         if context.rank() == 0 {
             let pieces: Vec<Piece> = (0..80).rev().map(|at| piece(at * 100, 8)).collect();
             let before = sent();
-            window.put_list(1, &pieces, &[7; 640], After::default()).expect("put");
+            window.put_list(1, &pieces, &[7; 640], OnPlacement::default()).expect("put");
             assert_eq!(sent() - before, 1);
             let mut back = [0; 640];
             window.get_list(1, &pieces, &mut back).expect("get");

@@ -4,7 +4,7 @@ mod common;
 mod reference;
 
 use common::{Job, Numbers, run, start};
-use kumi_mem::{After, Context, Error, Refusal, Rights, Strided};
+use kumi_mem::{Context, Error, OnPlacement, Refusal, Rights, Strided};
 use reference::Reference;
 
 /// One node, one rank per node, both.
@@ -136,18 +136,18 @@ fn a_completion_rises_when_its_puts_are_in_place() {
         assert_eq!(other.wait(0).expect("nothing to wait for"), 0);
         let data = vec![me as u8 + 1; piece];
         for (count, to) in (1..).zip(0..ranks) {
-            let after = After { notify: Some(3), completion: Some(&completion) };
+            let after = OnPlacement { notify: Some(3), completion: Some(&completion) };
             let at = piece * me as usize;
             window.put_with(to, at, &data, after).expect("put");
             window.put(to, at, &data[..8]).expect("put");
             assert_eq!(completion.wait(count).expect("wait"), count);
             let mut there = vec![0; piece];
             window.get(to, at, &mut there).expect("get");
-            assert!(there == data, "in place at {to}");
+            assert!(there == data, "in attachment at {to}");
         }
         for _ in 0..50 {
             for to in 0..ranks {
-                let after = After { completion: Some(&other), ..After::default() };
+                let after = OnPlacement { completion: Some(&other), ..OnPlacement::default() };
                 window.put_with(to, piece * me as usize, &data[..16], after).expect("put");
             }
         }
@@ -171,7 +171,7 @@ fn a_refused_put_is_told_by_its_completion() {
         let rights = Rights { write: false, read: true, atomic: true };
         let sealed = context.window_with(20_000, rights).expect("window");
         let completion = context.completion().expect("completion");
-        let after = After { notify: Some(0), completion: Some(&completion) };
+        let after = OnPlacement { notify: Some(0), completion: Some(&completion) };
         let refused = |put: Result<(), Error>, expected: Refusal, frames_wait: bool| {
             if near || frames_wait {
                 assert!(put.is_err(), "at once");
@@ -197,7 +197,7 @@ fn a_refused_put_is_told_by_its_completion() {
         refused(sealed.put_strided(other, shape, &[1; 40], after), Refusal::Right, false);
         let blocks = sealed.put_strided(other, shape, &[1; 41], after);
         assert!(matches!(blocks, Err(Error::BadLength { given: 41, needed: 40, .. })));
-        let notify = After { notify: Some(64), completion: Some(&completion) };
+        let notify = OnPlacement { notify: Some(64), completion: Some(&completion) };
         let notify = window.put_with(other, 0, &[1], notify);
         assert!(matches!(notify, Err(Error::BadNotify { notify: 64 })));
         // And one that is right, so that the counter works on.
@@ -244,7 +244,7 @@ fn a_multicast_reaches_its_set_and_nobody_else() {
                 for to in &set {
                     let mut there = vec![0; length];
                     window.get(*to, offset, &mut there).expect("get");
-                    assert!(there == data, "in place at {to}");
+                    assert!(there == data, "in attachment at {to}");
                 }
             }
             if set.contains(&me) {

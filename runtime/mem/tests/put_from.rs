@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Job, start};
-use kumi_mem::{After, Context, Error, Rights, Window};
+use kumi_mem::{Context, Error, OnPlacement, Rights, Window};
 
 /// Packets are lost and late: some of what is put is sent again, from where it lies.
 const BAD: &[(&str, &str)] = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=3")];
@@ -85,7 +85,7 @@ fn what_is_sent_is_what_was_there_during_the_call() {
 #[test]
 fn what_changes_too_soon_arrives_as_one_or_the_other() {
     start("what_changes_too_soon_arrives_as_one_or_the_other", &job(LONG, WORSE), |context| {
-        let notify = After { notify: Some(0), completion: None };
+        let notify = OnPlacement { notify: Some(0), completion: None };
         let whole = |window: &Window<'_>| {
             window.write(0, &pattern(3)).expect("write");
             window.put_from(0..SIZE, 1, 0, notify).expect("put");
@@ -121,7 +121,7 @@ fn a_window_may_go_before_its_puts_arrive() {
             let mut memory = vec![if first { ONE } else { 0 }; 200_000];
             let body = |window: &Window<'_>| {
                 if first {
-                    let notify = After { notify: Some(0), completion: None };
+                    let notify = OnPlacement { notify: Some(0), completion: None };
                     window.put_from(round..200_000, 1, 0, notify).expect("put");
                 } else {
                     window.wait_notify(0, 1).expect("wait");
@@ -149,7 +149,7 @@ fn a_panic_takes_back_what_is_lent() {
         let mut memory = vec![if first { ONE } else { 0 }; 200_000];
         let body = |window: &Window<'_>| {
             if first {
-                let notify = After { notify: Some(0), completion: None };
+                let notify = OnPlacement { notify: Some(0), completion: None };
                 window.put_from(0..200_000, 1, 0, notify).expect("put");
                 std::panic::panic_any("half-way");
             }
@@ -175,19 +175,19 @@ fn wrong_ranges_are_refused() {
         let window = context.window(1_000).expect("window");
         let me = context.rank();
         for (start, end) in [(900, 1_001), (1_001, 1_001), (usize::MAX - 1, 3)] {
-            let result = window.put_from(start..end, 1 - me, 0, After::default());
+            let result = window.put_from(start..end, 1 - me, 0, OnPlacement::default());
             assert!(
                 matches!(result, Err(Error::OutOfBounds { rank, .. }) if rank == me),
                 "{result:?}"
             );
         }
-        let result = window.put_from(0..10, 2, 0, After::default());
+        let result = window.put_from(0..10, 2, 0, OnPlacement::default());
         assert!(matches!(result, Err(Error::BadRank { rank: 2, .. })), "{result:?}");
-        let result = window.put_from(0..500, 1 - me, 501, After::default());
+        let result = window.put_from(0..500, 1 - me, 501, OnPlacement::default());
         assert!(matches!(result, Err(Error::OutOfBounds { rank, .. }) if rank != me), "{result:?}");
         // To the own piece it is a copy, also onto itself.
         window.write(0, b"abcdef").expect("write");
-        window.put_from(0..6, me, 2, After::default()).expect("put");
+        window.put_from(0..6, me, 2, OnPlacement::default()).expect("put");
         assert_eq!(read(&window)[..8], *b"ababcdef");
         context.barrier().expect("barrier");
     })

@@ -5,56 +5,32 @@
 //! `kumi-mem` gives them a meaning.
 //!
 //! * [`segment`], [`launch`]: what the node's daemon needs.
-//! * [`Place`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
+//! * [`Attachment`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
 //!   main thread while it waits or sends, otherwise the handler thread.
 //!
 //! Linux only.
 
-mod ack;
-mod barred;
 mod channel;
-mod core;
-pub mod counters;
 pub mod disclosure;
-mod doorbell;
-mod doze;
-mod driver;
-mod faults;
-mod finish;
-mod forks;
 #[cfg(any(test, fuzzing))]
-pub mod fuzzed;
-mod idle;
-pub mod launch;
-pub mod layout;
-mod lend;
-mod lock;
-mod map;
-mod nudge;
-mod overdue;
-mod path;
-mod place;
-pub mod priority;
-pub mod probes;
-mod publish;
-mod ring;
+pub mod fuzz_targets;
 pub mod segment;
-mod settle;
+mod shm;
 pub mod spawn;
-mod spin;
 mod sync;
 pub mod sys;
-mod thread;
-mod udp;
+pub mod tracepoints;
 mod wait;
+mod wire;
 
-pub use channel::{Channel, ChannelError, Guard, Settings};
-pub use core::{Answers, Handler};
+pub use channel::core::{AnswerSender, Handler};
+pub use channel::handler_thread::spawn_without_signals;
+pub use channel::priority::{self, HandlerSetting, Policy, Priority};
+pub use channel::waker::ChannelWaker;
+pub use channel::{Channel, ChannelError, ChannelSettings, Guard};
 pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, SealKey, frame};
-pub use nudge::Nudge;
-pub use place::{AttachError, Place};
-pub use priority::{HandlerSetting, Policy, Priority};
-pub use ring::RingDamage;
-pub use spin::SpinMode;
-pub use thread::quiet_thread;
+pub use segment::attachment::{AttachError, Attachment};
+pub use segment::{counters, launch, layout};
+pub use shm::ring::RingDamage;
 pub use wait::Wait;
+pub use wait::spin::SpinMode;

@@ -11,7 +11,7 @@ use std::ptr;
 
 /// What to start.
 #[derive(Debug)]
-pub struct Birth<'a> {
+pub struct ProcessSpec<'a> {
     /// The file.
     pub program: &'a CStr,
     /// Its arguments, the name first.
@@ -26,7 +26,7 @@ pub struct Birth<'a> {
 
 /// What was started: leader of a process group of its own, with an empty environment.
 #[derive(Debug)]
-pub struct Born {
+pub struct SpawnedProcess {
     /// Its number.
     pub pid: i32,
     /// For waiting; closed on exec.
@@ -38,7 +38,7 @@ pub struct Born {
 /// # Errors
 /// What the kernel says: `ENOSYS` where it is older than 5.7, `EPERM` where a filter forbids it,
 /// `EBUSY` or `EACCES` where the group does not take processes.
-pub fn spawn(birth: &Birth<'_>) -> io::Result<Born> {
+pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
     // Everything that allocates comes before the new process, which must not.
     let mut arguments: Vec<*const libc::c_char> =
         birth.arguments.iter().map(|argument| argument.as_ptr()).collect();
@@ -62,7 +62,7 @@ pub fn spawn(birth: &Birth<'_>) -> io::Result<Born> {
     match pid {
         0 => child(birth, &arguments, &environment),
         -1 => Err(io::Error::last_os_error()),
-        pid => Ok(Born {
+        pid => Ok(SpawnedProcess {
             pid: pid as i32,
             // SAFETY: the kernel has just made this descriptor for us.
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
@@ -76,7 +76,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// The rest of the new process's life under this program. System calls only: another thread may
 /// have held any lock, the allocator's included, at the moment of the fork.
 fn child(
-    birth: &Birth<'_>,
+    birth: &ProcessSpec<'_>,
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
 ) -> ! {
@@ -104,7 +104,7 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsFd;
 
-    fn wait(born: &Born) -> i32 {
+    fn wait(born: &SpawnedProcess) -> i32 {
         let mut status = 0;
         // SAFETY: the pointer is to a local of the right type.
         assert_eq!(unsafe { libc::waitpid(born.pid, &raw mut status, 0) }, born.pid);
@@ -133,7 +133,7 @@ mod tests {
             closed.as_raw_fd()
         );
         let script = std::ffi::CString::new(numbers).unwrap();
-        let birth = Birth {
+        let birth = ProcessSpec {
             program: c"/bin/sh",
             arguments: &[c"sh", c"-c", &script],
             streams: [null.as_fd(), writer.as_fd(), writer.as_fd()],
@@ -149,7 +149,7 @@ mod tests {
         reader.read_to_string(&mut said).unwrap();
         assert_eq!(said, format!("{} {}\n0\n", born.pid, std::process::id()));
         assert_eq!(wait(&born), 1);
-        let missing = Birth {
+        let missing = ProcessSpec {
             program: c"/no/such/file",
             arguments: &[c"sh"],
             streams: [null.as_fd(); 3],

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 
-use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
+use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
 use kumi_net::segment::{Segment, SegmentSpec};
-use kumi_net::{AttachError, Place, SealKey};
+use kumi_net::{AttachError, Attachment, SealKey};
 
 fn segment(publish: bool) -> Segment {
     let local_ranks = 1..3;
@@ -22,9 +22,9 @@ fn segment(publish: bool) -> Segment {
 }
 
 /// A launch block with descriptors of its own, which the attaching rank takes over.
-fn launch(segment: &Segment, rank: u32) -> Launch {
+fn launch(segment: &Segment, rank: u32) -> LaunchBlock {
     let bell = || doorbell().expect("doorbell").into_raw_fd();
-    Launch {
+    LaunchBlock {
         job: 5,
         rank,
         ranks: 3,
@@ -38,15 +38,21 @@ fn launch(segment: &Segment, rank: u32) -> Launch {
 #[test]
 fn a_rank_attaches_once_and_its_daemon_sees_it() {
     let segment = segment(true);
-    let (place, _socket) = Place::attach(&launch(&segment, 2)).expect("attach");
-    assert_eq!((place.rank(), place.ranks(), place.node(), place.job()), (2, 3, 1, 5));
-    assert_eq!((place.local(), place.local_of(0), place.local_of(1)), (1, None, Some(0)));
+    let (attachment, _socket) = Attachment::attach(&launch(&segment, 2)).expect("attach");
+    assert_eq!(
+        (attachment.rank(), attachment.ranks(), attachment.node(), attachment.job()),
+        (2, 3, 1, 5)
+    );
+    assert_eq!(
+        (attachment.local(), attachment.local_of(0), attachment.local_of(1)),
+        (1, None, Some(0))
+    );
     assert!(segment.sample(1).attached && !segment.sample(0).attached);
-    let again = Place::attach(&launch(&segment, 2));
+    let again = Attachment::attach(&launch(&segment, 2));
     assert!(matches!(again, Err(AttachError::AlreadyAttached(2))));
-    drop(place);
+    drop(attachment);
     assert!(!segment.sample(1).attached);
-    let later = Place::attach(&launch(&segment, 2));
+    let later = Attachment::attach(&launch(&segment, 2));
     assert!(matches!(later, Err(AttachError::AlreadyAttached(2))), "once per job");
 }
 
@@ -71,11 +77,12 @@ fn flags_at(address: usize) -> Vec<String> {
 #[test]
 fn a_core_dump_has_no_segment() {
     let segment = segment(true);
-    let (place, _socket) = Place::attach(&launch(&segment, 1)).expect("attach");
-    let singleton = Place::singleton(1 << 20).expect("place");
-    for place in [place, singleton] {
+    let (attachment, _socket) = Attachment::attach(&launch(&segment, 1)).expect("attach");
+    let singleton = Attachment::singleton(1 << 20).expect("attachment");
+    for attachment in [attachment, singleton] {
         // Contexts lie behind the header with its keys, arenas behind the rings.
-        for address in [std::ptr::from_ref(place.own()) as usize, place.arena(0).as_ptr() as usize]
+        for address in
+            [std::ptr::from_ref(attachment.own()) as usize, attachment.arena(0).as_ptr() as usize]
         {
             let flags = flags_at(address);
             assert!(flags.iter().any(|flag| flag == "dd"), "{flags:?}");
@@ -88,26 +95,29 @@ fn a_core_dump_has_no_segment() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let unpublished = segment(false);
-    let result = Place::attach(&launch(&unpublished, 1));
+    let result = Attachment::attach(&launch(&unpublished, 1));
     assert!(matches!(result, Err(AttachError::BadSegment(_))), "{result:?}");
 
     let segment = segment(true);
-    let result = Place::attach(&launch(&segment, 0));
+    let result = Attachment::attach(&launch(&segment, 0));
     assert!(matches!(result, Err(AttachError::BadSegment(_))), "another node's rank");
     let mut few = launch(&segment, 1);
     few.doorbells.pop();
-    assert!(matches!(Place::attach(&few), Err(AttachError::BadSegment(_))));
+    assert!(matches!(Attachment::attach(&few), Err(AttachError::BadSegment(_))));
     let mut closed = launch(&segment, 1);
     closed.socket = 1_000_000;
-    let result = Place::attach(&closed);
+    let result = Attachment::attach(&closed);
     assert!(matches!(
         result,
         Err(AttachError::Launch(LaunchError::Closed { descriptor: 1_000_000, .. }))
     ));
     let mut other = launch(&segment, 1);
     other.segment = std::fs::File::open("/proc/self/exe").expect("file").into_raw_fd();
-    assert!(matches!(Place::attach(&other), Err(AttachError::BadSegment(_))));
-    assert!(Place::attach(&launch(&segment, 1)).is_ok(), "and what fits is accepted afterwards");
+    assert!(matches!(Attachment::attach(&other), Err(AttachError::BadSegment(_))));
+    assert!(
+        Attachment::attach(&launch(&segment, 1)).is_ok(),
+        "and what fits is accepted afterwards"
+    );
 }
 
 #[test]
@@ -120,7 +130,7 @@ fn any_damaged_header_is_refused_or_harmless() {
             file.write_all_at(&[value], at).expect("write");
             let block = launch(&segment, 1);
             let socket = block.socket;
-            if Place::attach(&block).is_err() {
+            if Attachment::attach(&block).is_err() {
                 for descriptor in [socket, block.segment].iter().chain(&block.doorbells) {
                     // SAFETY: attaching failed, so they are still ours; so many would run out.
                     unsafe { libc::close(*descriptor) };

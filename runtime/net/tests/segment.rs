@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 
-use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
+use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
 use kumi_net::layout::{Layout, PAGE, PEER_OTHERS, PeerEntry, RankContext};
 use kumi_net::segment::{Segment, SegmentError, SegmentSpec};
 use kumi_net::{PEERS_LISTED, PeerCounters};
@@ -30,25 +30,25 @@ fn fresh_segment_samples_as_unattached_and_busy() {
 
 #[test]
 fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
-    use kumi_net::segment::Standing;
+    use kumi_net::segment::RankActivity;
     use std::mem::offset_of;
     let segment = Segment::create(&spec(4, 1..3)).expect("segment");
     let layout = Layout::new(4, 1, 2, 8192, 1 << 20).expect("layout");
     let at = |field: usize, bytes: &[u8]| scribble(&segment, layout.context(1) + field, bytes);
     let (attached, idle) = (offset_of!(RankContext, state), offset_of!(RankContext, state) + 4);
-    let counter = |place: usize| offset_of!(RankContext, counters) + 8 * place;
-    let place = |name: &str| {
+    let counter = |attachment: usize| offset_of!(RankContext, counters) + 8 * attachment;
+    let attachment = |name: &str| {
         let counters = segment.sample(1).counters;
         counter(counters.iter().position(|(found, _)| *found == name).expect("a counter"))
     };
-    let standing = || segment.standing(1);
-    assert_eq!(standing(), Standing::default());
+    let standing = || segment.rank_activity(1);
+    assert_eq!(standing(), RankActivity::default());
     at(idle, &1_u32.to_ne_bytes());
     assert!(!standing().waits, "nobody is there");
     at(attached, &1_u32.to_ne_bytes());
     assert!(standing().waits && !standing().pending);
     let pending = offset_of!(RankContext, wake) + 8;
-    for field in [place("unread"), place("unacked_packets"), pending] {
+    for field in [attachment("unread"), attachment("unacked_packets"), pending] {
         at(field, &1_u64.to_ne_bytes());
         assert!(standing().pending);
         at(field, &0_u64.to_ne_bytes());
@@ -56,13 +56,13 @@ fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
     }
     let names = ["sent", "delivered", "waits_spun", "waits_blocked"];
     for (sum, name) in names.into_iter().enumerate() {
-        at(place(name), &7_u64.to_ne_bytes());
+        at(attachment(name), &7_u64.to_ne_bytes());
         assert_eq!(standing().sums[sum], 7);
     }
-    at(place("unread"), &1_u64.to_ne_bytes());
+    at(attachment("unread"), &1_u64.to_ne_bytes());
     at(attached, &2_u32.to_ne_bytes());
     assert!(!standing().waits && !standing().pending, "it has left");
-    assert_eq!((segment.standing(0), segment.standing(9)), Default::default());
+    assert_eq!((segment.rank_activity(0), segment.rank_activity(9)), Default::default());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn launch_survives_the_environment() {
     let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
     assert_ne!(port, 0);
     let bells: Vec<_> = (0..3).map(|_| doorbell().expect("doorbell")).collect();
-    let launch = Launch {
+    let launch = LaunchBlock {
         job: u64::MAX,
         rank: 3,
         ranks: 9,
@@ -178,15 +178,17 @@ fn launch_survives_the_environment() {
     let look = |list: &[(String, String)], name: &str| {
         list.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     };
-    assert_eq!(Launch::from_lookup(|name| look(&variables, name)), Ok(launch));
-    assert_eq!(Launch::from_lookup(|_| None), Err(LaunchError::NotLaunched));
-    for (place, value) in [(0, "x"), (1, "9"), (1, "-1"), (4, "1,2"), (4, "1,2,x"), (4, "1,2,-3")] {
+    assert_eq!(LaunchBlock::from_lookup(|name| look(&variables, name)), Ok(launch));
+    assert_eq!(LaunchBlock::from_lookup(|_| None), Err(LaunchError::NotLaunched));
+    for (attachment, value) in
+        [(0, "x"), (1, "9"), (1, "-1"), (4, "1,2"), (4, "1,2,x"), (4, "1,2,-3")]
+    {
         let mut broken = variables.clone();
-        broken[place].1 = value.to_string();
-        let result = Launch::from_lookup(|name| look(&broken, name));
+        broken[attachment].1 = value.to_string();
+        let result = LaunchBlock::from_lookup(|name| look(&broken, name));
         assert!(
             matches!(result, Err(LaunchError::BadVariable { .. })),
-            "{place} {value}: {result:?}"
+            "{attachment} {value}: {result:?}"
         );
     }
 }

@@ -53,7 +53,7 @@ fn unescape(field: &str) -> String {
 ///
 /// # Errors
 /// Why there is none, as a sentence for people.
-pub fn node_group(cluster: &str, node: kumi_sched::NodeId) -> Result<Group, String> {
+pub fn node_group(cluster: &str, node: kumi_sched::NodeId) -> Result<ControlGroup, String> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("/proc/self/mountinfo cannot be read: {error}"))?;
     let mount = mount_point(&mountinfo).ok_or("cgroup v2 is not mounted")?;
@@ -64,7 +64,7 @@ pub fn node_group(cluster: &str, node: kumi_sched::NodeId) -> Result<Group, Stri
     for parent in [mount, delegated] {
         let path = parent.join(format!("kumi-{cluster}")).join(format!("node-{node}"));
         match fs::create_dir_all(&path).and_then(|()| usable(&path)) {
-            Ok(()) => return Ok(Group { path }),
+            Ok(()) => return Ok(ControlGroup { path }),
             Err(error) => reason = format!("{} cannot be used: {error}", path.display()),
         }
     }
@@ -83,11 +83,11 @@ fn usable(path: &Path) -> io::Result<()> {
 
 /// One control group. Dropping it does not remove it.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ControlGroup {
     path: PathBuf,
 }
 
-impl Group {
+impl ControlGroup {
     /// A group at a known place.
     pub fn at(path: PathBuf) -> Self {
         Self { path }

@@ -13,7 +13,7 @@ use kumi_sched::{Mode, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::{paths, quiet};
+use crate::{idle, paths};
 
 mod job;
 pub use job::{HANDLER, JobDefaults, check_handler};
@@ -110,7 +110,7 @@ pub struct ClusterConfig {
     #[serde(default = "defaults::lease_ms")]
     pub lease_ms: u64,
     /// A job whose ranks have only waited for so many milliseconds has no slots until one stirs; 0: it keeps them.
-    #[serde(default = "crate::quiet::default_ms")]
+    #[serde(default = "crate::idle::default_ms")]
     pub idle_after_ms: u64,
     /// Who besides root may reconfigure the cluster and take it down.
     #[serde(default)]
@@ -310,7 +310,7 @@ impl ClusterConfig {
                 return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
             }
         }
-        quiet::check_ms(self.idle_after_ms).or_else(invalid)?;
+        idle::check_ms(self.idle_after_ms).or_else(invalid)?;
         check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
         if self.head.port() == 0 || self.head.ip().is_unspecified() {
             return invalid(format!("head {} is not an address others can reach", self.head));

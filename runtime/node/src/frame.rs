@@ -211,7 +211,7 @@ mod tests {
             phase_ns: u64::MAX,
             mode: kumi_sched::Mode::Gang { force_switch: true },
             columns: (0..nodes).map(column).collect(),
-            dormant: vec![kumi_sched::JobId(u64::MAX); 1 << 16],
+            idle: vec![kumi_sched::JobId(u64::MAX); 1 << 16],
         };
         let alternate = (0..nodes).step_by(2).map(node);
         let set = kumi_control::message::NodeSet::from_nodes(alternate);

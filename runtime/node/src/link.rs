@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, Down, Refusal, RefusalKind, Up, User};
-use kumi_control::vigil::Vigil;
+use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_sched::{ClusterTime, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -210,23 +210,25 @@ pub async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, LinkError> {
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut vigil = Vigil::new(monotonic(), nanos(LOOK));
+    let mut clock = StallTolerantClock::new(monotonic(), nanos(LOOK));
     let mut reading = std::pin::pin!(frame::read(stream, LINK_LIMIT));
     loop {
         match tokio::time::timeout(LOOK, &mut reading).await {
             Ok(Ok(Some(value))) => return Ok(value),
             Ok(Ok(None)) => return Err(LinkError::Closed),
             Ok(Err(error)) => return Err(error.into()),
-            Err(_) if vigil.look(monotonic()) >= nanos(SILENCE) => return Err(LinkError::Silent),
+            Err(_) if clock.advance(monotonic()) >= nanos(SILENCE) => {
+                return Err(LinkError::Silent);
+            }
             Err(_) => {}
         }
     }
 }
 
 /// An authenticated outgoing connection.
-pub type CallerStream = tokio_rustls::client::TlsStream<TcpStream>;
+pub type ConnectedStream = tokio_rustls::client::TlsStream<TcpStream>;
 /// An authenticated incoming connection.
-pub type CalledStream = tokio_rustls::server::TlsStream<TcpStream>;
+pub type AcceptedStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Serves the link of an accepted child until it ends, and says why: answers clock probes with
 /// `time`, counts frames in `messages` and hands the rest to `deliver`, which says whether anybody
@@ -262,12 +264,12 @@ pub async fn serve_child(
 ///
 /// # Errors
 /// When it cannot be reached in time, is not who it should be, or refuses.
-pub async fn call(
+pub async fn connect(
     credentials: &Credentials,
     peer: Identity,
     address: SocketAddrV4,
     hello: &LinkHello,
-) -> Result<CallerStream, LinkError> {
+) -> Result<ConnectedStream, LinkError> {
     let handshake = async {
         let stream = tcp::connect(address).await?;
         let mut stream = credentials.connect(peer, stream).await?;
@@ -286,12 +288,12 @@ pub async fn call(
 ///
 /// # Errors
 /// When the caller does not belong here or is refused; it has been told why where possible.
-pub async fn answer(
+pub async fn accept(
     credentials: &Credentials,
     cluster: &str,
     stream: TcpStream,
     agree: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
-) -> Result<(LinkHello, CalledStream), LinkError> {
+) -> Result<(LinkHello, AcceptedStream), LinkError> {
     let handshake = async {
         stream.set_nodelay(true)?;
         let mut stream = credentials.accept(stream).await?;
@@ -325,7 +327,7 @@ pub async fn answer(
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
 }
 
-fn check(stream: &CalledStream, cluster: &str, hello: &LinkHello) -> Result<(), Refusal> {
+fn check(stream: &AcceptedStream, cluster: &str, hello: &LinkHello) -> Result<(), Refusal> {
     if hello.cluster != cluster {
         let message = format!(
             "this is cluster {cluster}, not {}; check the addresses in cluster.toml",

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::cgroup::Group;
+use crate::cgroup::ControlGroup;
 use crate::exit::ExitCode;
 
 /// The daemon's handle on its watcher.
@@ -33,7 +33,7 @@ impl Watcher {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(executable: &Path, group: Option<&Group>) -> io::Result<Self> {
+    pub fn start(executable: &Path, group: Option<&ControlGroup>) -> io::Result<Self> {
         let watcher = Self {
             executable: executable.to_owned(),
             group: group.map(|group| group.path().to_owned()),
@@ -131,8 +131,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Watches over the daemon at the other end of standard input.
 pub fn main(group: Option<PathBuf>) -> ExitCode {
-    let group = group.map(Group::at);
-    let identity = group.as_ref().and_then(Group::identity);
+    let group = group.map(ControlGroup::at);
+    let identity = group.as_ref().and_then(ControlGroup::identity);
     let mut ranks = BTreeSet::new();
     // An unreadable pipe means the same as its end.
     for line in io::stdin().lock().lines().map_while(Result::ok) {

@@ -82,7 +82,7 @@ async fn without_a_certificate(cluster: &Cluster, peer: Identity, address: Socke
     tls::create(other.path(), &cluster.config.name, 2).expect("certificates");
     let stranger =
         Credentials::load(other.path(), Identity::Node(NodeId(1))).expect("certificates");
-    let called = link::call(&stranger, peer, address, &hello(&cluster.config.name, 1)).await;
+    let called = link::connect(&stranger, peer, address, &hello(&cluster.config.name, 1)).await;
     assert!(matches!(called, Err(LinkError::Io(_))), "{:?}", called.err());
 }
 
@@ -92,7 +92,7 @@ async fn with_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAd
     let name = &cluster.config.name;
     let older = LinkHello { version: CONTROL_VERSION - 1, ..hello(name, 1) };
     for wrong in [hello("another", 1), hello(name, 0), hello(name, 99), older] {
-        let called = link::call(&node1, peer, address, &wrong).await;
+        let called = link::connect(&node1, peer, address, &wrong).await;
         assert!(matches!(called, Err(LinkError::Refused(_))), "{wrong:?}");
     }
     // Garbage and giants where the hello should be.
@@ -170,7 +170,7 @@ async fn a_port_keeps_few_who_say_nothing() {
         let node1 = Credentials::load(cluster.path(), Identity::Node(NodeId(1)));
         let (node1, mut wrong) = (node1.expect("certificates"), hello(&cluster.config.name, 1));
         wrong.node = NodeId(99);
-        let called = link::call(&node1, peer, address, &wrong).await;
+        let called = link::connect(&node1, peer, address, &wrong).await;
         assert!(matches!(called, Err(LinkError::Refused(_))));
         let ran = run(&cluster, request(&["/bin/true"], 2)).await;
         assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());

@@ -44,7 +44,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
         ("cluster.toml", &node, "ClusterConfig", &cluster),
         ("job", &node, "JobDefaults", &Value::Null),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
-        ("user", &users, "Entry", &Value::Null),
+        ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
         ("model", &sim, "Model", &model),
         ("site", &sim, "Site", &model["sites"][0]),
@@ -104,7 +104,7 @@ fn kind(source: &Source, ty: &str) -> String {
         "u8" | "u16" | "u32" | "u64" | "usize" => "whole number".to_owned(),
         "Ipv4Addr" => "IPv4 address".to_owned(),
         "SocketAddrV4" => "IPv4 address and port".to_owned(),
-        "Moment" => "RFC 3339 time".to_owned(),
+        "Timestamp" => "RFC 3339 time".to_owned(),
         other => match source.variants(other) {
             Ok(variants) => {
                 let all = variants.iter().map(|variant| {

@@ -70,7 +70,7 @@ pub enum ClusterCommand {
 /// Where the nodes are.
 #[derive(Clone, Debug, Args)]
 #[group(required = false, multiple = false)]
-pub struct Place {
+pub struct NodePlacementArgs {
     /// This many nodes on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub local: Option<u32>,
@@ -81,7 +81,7 @@ pub struct Place {
 
 /// How processors are shared and the tree is built.
 #[derive(Clone, Debug, Args)]
-pub struct Sharing {
+pub struct SharingArgs {
     /// Length of a slice, 250us to 10s
     #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "10ms")]
     pub slice: Duration,
@@ -125,9 +125,9 @@ pub struct Sharing {
 #[derive(Clone, Debug, Args)]
 pub struct InitArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodePlacementArgs,
     #[command(flatten)]
-    pub sharing: Sharing,
+    pub sharing: SharingArgs,
     /// The cluster's name; the same as --cluster
     #[arg(long, value_name = "NAME", value_parser = parse::cluster_name)]
     pub name: Option<String>,
@@ -137,9 +137,9 @@ pub struct InitArgs {
 #[derive(Clone, Debug, Args)]
 pub struct UpArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodePlacementArgs,
     #[command(flatten)]
-    pub sharing: Sharing,
+    pub sharing: SharingArgs,
     /// Largest packet of the network between the nodes of a local cluster, where the nodes are
     /// network namespaces; 9000 is that of an Ethernet with jumbo frames
     #[arg(long, value_name = "BYTES", default_value_t = 1500,

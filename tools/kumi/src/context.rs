@@ -1,7 +1,7 @@
 //! Which cluster a command is about, and the way to it.
 
-use crate::describe::NodeNames;
 use crate::error::Error;
+use crate::job_descriptions::NodeNames;
 use kumi_node::client::{Client, ClientError};
 use kumi_node::config::{ClusterConfig, NodeConfig};
 use kumi_node::paths;
@@ -60,17 +60,19 @@ impl Context {
     }
 
     /// Names and addresses of the nodes as far as the configuration tells.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<NodeAddress> {
         let nodes = self.config().map(|config| config.nodes).unwrap_or_default();
-        let place =
-            |node: NodeConfig| Place { address: node.endpoint().to_string(), name: node.name };
+        let place = |node: NodeConfig| NodeAddress {
+            address: node.endpoint().to_string(),
+            name: node.name,
+        };
         nodes.into_iter().map(place).collect()
     }
 }
 
 /// A node as the configuration has it.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct NodeAddress {
     /// Its name.
     pub name: String,
     /// `address:port` of its daemon.

@@ -8,13 +8,13 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// How far the user has gone in ending the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
+pub struct InterruptEscalation {
     asked: u32,
 }
 
 /// What to do about a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reaction {
+pub enum InterruptAction {
     /// Send it to every rank.
     Forward,
     /// Kill the job.
@@ -23,23 +23,23 @@ pub enum Reaction {
     Leave,
 }
 
-impl Patience {
+impl InterruptEscalation {
     /// That of somebody who has no use for what ranks do with a signal: the first kills.
     pub fn none() -> Self {
         Self { asked: 1 }
     }
 
     /// `running` says whether the job has ranks that could get the signal.
-    pub fn react(&mut self, received: Signal, running: bool) -> Reaction {
+    pub fn react(&mut self, received: Signal, running: bool) -> InterruptAction {
         let ends = matches!(received, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
         if !ends {
-            return Reaction::Forward;
+            return InterruptAction::Forward;
         }
         self.asked += 1;
         match self.asked {
-            1 if running => Reaction::Forward,
-            1 | 2 => Reaction::Kill,
-            _ => Reaction::Leave,
+            1 if running => InterruptAction::Forward,
+            1 | 2 => InterruptAction::Kill,
+            _ => InterruptAction::Leave,
         }
     }
 }
@@ -93,31 +93,31 @@ mod tests {
 
     #[test]
     fn the_second_interrupt_kills_and_the_third_leaves() {
-        let mut patience = Patience::default();
-        assert_eq!(patience.react(Signal::SIGINT, true), Reaction::Forward);
-        assert_eq!(patience.react(Signal::SIGINT, true), Reaction::Kill);
-        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Leave);
+        let mut escalation = InterruptEscalation::default();
+        assert_eq!(escalation.react(Signal::SIGINT, true), InterruptAction::Forward);
+        assert_eq!(escalation.react(Signal::SIGINT, true), InterruptAction::Kill);
+        assert_eq!(escalation.react(Signal::SIGTERM, true), InterruptAction::Leave);
     }
 
     #[test]
     fn a_job_that_does_not_run_yet_is_killed_at_once() {
-        let mut patience = Patience::default();
-        assert_eq!(patience.react(Signal::SIGINT, false), Reaction::Kill);
+        let mut escalation = InterruptEscalation::default();
+        assert_eq!(escalation.react(Signal::SIGINT, false), InterruptAction::Kill);
     }
 
     #[test]
     fn without_patience_the_first_interrupt_kills() {
-        let mut patience = Patience::none();
-        assert_eq!(patience.react(Signal::SIGUSR1, true), Reaction::Forward);
-        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Kill);
-        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Leave);
+        let mut escalation = InterruptEscalation::none();
+        assert_eq!(escalation.react(Signal::SIGUSR1, true), InterruptAction::Forward);
+        assert_eq!(escalation.react(Signal::SIGTERM, true), InterruptAction::Kill);
+        assert_eq!(escalation.react(Signal::SIGTERM, true), InterruptAction::Leave);
     }
 
     #[test]
     fn signals_for_the_program_never_end_the_job() {
-        let mut patience = Patience::default();
+        let mut escalation = InterruptEscalation::default();
         for _ in 0..5 {
-            assert_eq!(patience.react(Signal::SIGUSR1, true), Reaction::Forward);
+            assert_eq!(escalation.react(Signal::SIGUSR1, true), InterruptAction::Forward);
         }
     }
 

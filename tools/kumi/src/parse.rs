@@ -4,7 +4,7 @@ use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
 use kumi_control::message::MOST_PRIORITY;
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
-use kumi_node::times;
+use kumi_node::durations;
 use std::time::Duration;
 
 /// Shortest slice that may be asked for.
@@ -49,12 +49,12 @@ pub enum ParseError {
 
 /// A duration such as `250us`, `1.5ms`, `10ms` or `2s`.
 pub fn duration(text: &str) -> Result<Duration, ParseError> {
-    times::duration(text).ok_or_else(|| ParseError::Duration(text.to_owned()))
+    durations::duration(text).ok_or_else(|| ParseError::Duration(text.to_owned()))
 }
 
 /// How long a job is thought to run: a duration, or minutes, hours or days, such as `10m` or `2h`.
 pub fn estimate(text: &str) -> Result<Duration, ParseError> {
-    times::estimate(text).ok_or_else(|| ParseError::Estimate(text.to_owned()))
+    durations::estimate(text).ok_or_else(|| ParseError::Estimate(text.to_owned()))
 }
 
 /// The same, as it was written.

@@ -2,8 +2,8 @@
 
 use crate::cli::PsArgs;
 use crate::context::Context;
-use crate::describe;
 use crate::error::Error;
+use crate::job_descriptions;
 use crate::table::{self, Table};
 use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobState, Outcome, RankStatus};
 use kumi_sched::JobId;
@@ -160,12 +160,12 @@ fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) 
             user(spec.user.uid),
             spec.request.ranks.to_string(),
             table::ranges(spec.layout.iter().map(|part| part.node.0)),
-            describe::state(&record.state, idle.binary_search(&spec.job).is_ok()),
+            job_descriptions::state(&record.state, idle.binary_search(&spec.job).is_ok()),
             time,
         ];
         row.extend(priorities.then(|| spec.request.priority.to_string()));
         row.extend(estimates.then_some(estimate));
-        row.push(table::shortened(&describe::command(record), 60));
+        row.push(table::shortened(&job_descriptions::command(record), 60));
         table.row(row);
     }
     table.render()

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Ended, seconds};
-use crate::sweep::{Case, Done};
+use crate::report::{EndedJob, seconds};
+use crate::sweep::{Case, CaseResult};
 
 /// First line of a table of jobs.
 pub const JOBS_HEADER: &str = "policy,load,seed,job,size,user,submit_s,start_s,end_s,service_s,\
@@ -25,12 +25,12 @@ fn cell<T: ToString>(value: Option<T>) -> String {
 }
 
 /// A line for each job that was submitted; what did not come to pass is left empty.
-pub fn jobs(case: &Case, Done { workload, outcome, .. }: &Done) -> String {
+pub fn jobs(case: &Case, CaseResult { workload, outcome, .. }: &CaseResult) -> String {
     let key = key(case);
     let mut text = String::new();
     let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
     for (index, job) in workload.jobs.iter().enumerate().take(arrived) {
-        let ended = Ended::of(job, outcome, index);
+        let ended = EndedJob::of(job, outcome, index);
         let line = writeln!(
             text,
             "{key},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -53,7 +53,7 @@ pub fn jobs(case: &Case, Done { workload, outcome, .. }: &Done) -> String {
 }
 
 /// A line for each sample.
-pub fn timeline(case: &Case, Done { outcome, .. }: &Done) -> String {
+pub fn timeline(case: &Case, CaseResult { outcome, .. }: &CaseResult) -> String {
     let key = key(case);
     let mut text = String::new();
     for sample in &outcome.samples {

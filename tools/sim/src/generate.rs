@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Source, Workload};
-use crate::random::Draws;
+use crate::random::RandomStream;
 
 /// Most jobs that are generated; more would be a slip of the hand.
 const MOST_JOBS: f64 = 50e6;
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    fn draw(self, draws: &mut Draws) -> u64 {
+    fn draw(self, draws: &mut RandomStream) -> u64 {
         match self {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             Self::Exponential { mean } => ((draws.exponential() * mean).round() as u64).max(1),
@@ -89,7 +89,7 @@ impl Service {
 
 /// What the two kinds of workload have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Mix {
+pub struct WorkloadMix {
     /// Processors of the machine.
     pub procs: u32,
     /// How sizes are distributed.
@@ -108,7 +108,7 @@ pub struct Mix {
 pub struct Poisson {
     /// Sizes and services.
     #[serde(flatten)]
-    pub mix: Mix,
+    pub mix: WorkloadMix,
     /// W_target: the share of the machine that would be busy if nothing were lost.
     pub load: f64,
     /// How long jobs arrive, in units.
@@ -127,7 +127,7 @@ pub struct Poisson {
 pub struct Gradient {
     /// Sizes and services.
     #[serde(flatten)]
-    pub mix: Mix,
+    pub mix: WorkloadMix,
     /// Load of the last step.
     pub load: f64,
     /// How long jobs arrive, in units.
@@ -139,7 +139,7 @@ pub struct Gradient {
 /// Steps of a gradient.
 pub const STEPS: u32 = 20;
 
-impl Mix {
+impl WorkloadMix {
     fn check(&self) -> Result<Vec<(u32, f64)>, SimError> {
         self.service.check()?;
         if self.procs == 0 || self.procs > 1 << 24 {
@@ -163,8 +163,8 @@ impl Mix {
 
     /// Jobs that arrive at these instants (whole units, ascending).
     fn jobs(&self, law: &[(u32, f64)], instants: impl Iterator<Item = u64>) -> Vec<Job> {
-        let mut size_draws = Draws::new(self.seed, 1);
-        let mut service_draws = Draws::new(self.seed, 2);
+        let mut size_draws = RandomStream::new(self.seed, 1);
+        let mut service_draws = RandomStream::new(self.seed, 2);
         let mut number = 0;
         let mut make = |instant: u64| {
             number += 1;
@@ -234,7 +234,7 @@ impl Poisson {
         let law = self.mix.check()?;
         let interval = self.mix.interval(&law);
         check_length(self.arrivals, self.units, self.load, interval)?;
-        let mut draws = Draws::new(self.mix.seed, 0);
+        let mut draws = RandomStream::new(self.mix.seed, 0);
         let mut at = 0.0;
         let instants = std::iter::from_fn(|| {
             at += draws.exponential() * interval / self.load;
@@ -255,7 +255,7 @@ impl Gradient {
         let law = self.mix.check()?;
         let interval = self.mix.interval(&law);
         check_length(self.arrivals, self.units, self.load, interval)?;
-        let mut draws = Draws::new(self.mix.seed, 0);
+        let mut draws = RandomStream::new(self.mix.seed, 0);
         let mut clock = Clock { step: 0, at: 0.0, gradient: self, interval };
         let instants = std::iter::from_fn(|| clock.next(draws.exponential()));
         let jobs = self.mix.jobs(&law, instants);

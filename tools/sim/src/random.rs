@@ -6,9 +6,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// One stream of random numbers. The bits are ChaCha's, whose output is fixed by its definition;
 /// what is made of them is written here, so that no library's new version changes a workload.
 #[derive(Clone, Debug)]
-pub struct Draws(ChaCha8Rng);
+pub struct RandomStream(ChaCha8Rng);
 
-impl Draws {
+impl RandomStream {
     /// Stream `stream` of `seed`; streams of a seed have nothing to do with each other.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
@@ -42,20 +42,20 @@ mod tests {
 
     #[test]
     fn the_numbers_of_a_seed_never_change() {
-        let mut draws = Draws::new(7, 3);
+        let mut draws = RandomStream::new(7, 3);
         let first: Vec<u64> = (0..4).map(|_| draws.below(1_000_000)).collect();
-        let mut again = Draws::new(7, 3);
+        let mut again = RandomStream::new(7, 3);
         assert_eq!(first, (0..4).map(|_| again.below(1_000_000)).collect::<Vec<_>>());
         assert_eq!(first, [181_541, 92_864, 979_004, 334_218]);
-        let exponential = Draws::new(1, 0).exponential();
+        let exponential = RandomStream::new(1, 0).exponential();
         assert!((exponential - 0.910_095_800_981_842_7).abs() < 1e-12, "{exponential}");
-        assert_ne!(first[0], Draws::new(7, 4).below(1_000_000));
-        assert_ne!(first[0], Draws::new(8, 3).below(1_000_000));
+        assert_ne!(first[0], RandomStream::new(7, 4).below(1_000_000));
+        assert_ne!(first[0], RandomStream::new(8, 3).below(1_000_000));
     }
 
     #[test]
     fn the_laws_are_what_they_are_called() {
-        let mut draws = Draws::new(1, 0);
+        let mut draws = RandomStream::new(1, 0);
         let count = 100_000;
         let mean = (0..count).map(|_| draws.exponential()).sum::<f64>() / f64::from(count);
         assert!((mean - 1.0).abs() < 0.02, "{mean}");

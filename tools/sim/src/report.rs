@@ -78,12 +78,12 @@ pub struct Report {
     /// Jobs moved.
     pub migrations: u64,
     /// By size, ascending.
-    pub sizes: Vec<BySize>,
+    pub sizes: Vec<SizeClass>,
 }
 
 /// The jobs of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct BySize {
+pub struct SizeClass {
     /// Processors.
     pub size: u32,
     /// Jobs submitted.
@@ -100,7 +100,7 @@ pub struct BySize {
 
 /// The figures of one job that is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ended {
+pub struct EndedJob {
     /// From submission to the first turn.
     pub wait_s: f64,
     /// From submission to the end.
@@ -117,7 +117,7 @@ pub fn seconds(ns: u64) -> f64 {
     ns as f64 / SECOND as f64
 }
 
-impl Ended {
+impl EndedJob {
     /// Of the job at `index` of the list; `None` if it did not end.
     pub fn of(job: &Job, outcome: &Outcome, index: usize) -> Option<Self> {
         let (start, end) = (outcome.start(index)?, outcome.end(index)?);
@@ -142,7 +142,8 @@ impl Report {
         outcome: &Outcome,
     ) -> Self {
         let ended = ended(workload, outcome);
-        let column = |of: fn(&Ended) -> f64| ended.iter().map(|(_, e)| of(e)).collect::<Vec<f64>>();
+        let column =
+            |of: fn(&EndedJob) -> f64| ended.iter().map(|(_, e)| of(e)).collect::<Vec<f64>>();
         let greatest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
         let waits = column(|e| e.wait_s);
         let retrs: Vec<f64> = ended.iter().filter_map(|(_, e)| e.retr).collect();
@@ -184,9 +185,9 @@ impl Report {
     }
 }
 
-fn ended<'a>(workload: &'a Workload, outcome: &Outcome) -> Vec<(&'a Job, Ended)> {
+fn ended<'a>(workload: &'a Workload, outcome: &Outcome) -> Vec<(&'a Job, EndedJob)> {
     let jobs = workload.jobs.iter().enumerate();
-    jobs.filter_map(|(index, job)| Some((job, Ended::of(job, outcome, index)?))).collect()
+    jobs.filter_map(|(index, job)| Some((job, EndedJob::of(job, outcome, index)?))).collect()
 }
 
 /// Processor time that the jobs ask for that were submitted.
@@ -197,7 +198,7 @@ fn submitted(workload: &Workload, outcome: &Outcome) -> u128 {
 }
 
 /// The table by size of the jobs for which `chosen` says so, given the job and when it ended.
-fn by_size(workload: &Workload, outcome: &Outcome) -> Vec<BySize> {
+fn by_size(workload: &Workload, outcome: &Outcome) -> Vec<SizeClass> {
     by_size_where(workload, outcome, |_| true)
 }
 
@@ -207,8 +208,8 @@ pub fn by_size_where(
     workload: &Workload,
     outcome: &Outcome,
     chosen: impl Fn(u64) -> bool,
-) -> Vec<BySize> {
-    let mut sizes: BTreeMap<u32, BySize> = BTreeMap::new();
+) -> Vec<SizeClass> {
+    let mut sizes: BTreeMap<u32, SizeClass> = BTreeMap::new();
     // Jobs with any service, by size.
     let mut served = BTreeMap::new();
     let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
@@ -216,9 +217,10 @@ pub fn by_size_where(
         if outcome.end(index).is_some_and(|end| !chosen(end)) {
             continue;
         }
-        let row = sizes.entry(job.size).or_insert(BySize { size: job.size, ..BySize::default() });
+        let row =
+            sizes.entry(job.size).or_insert(SizeClass { size: job.size, ..SizeClass::default() });
         row.jobs += 1;
-        if let Some(ended) = Ended::of(job, outcome, index) {
+        if let Some(ended) = EndedJob::of(job, outcome, index) {
             row.ended += 1;
             row.mean_wait_s += ended.wait_s;
             row.mean_bounded_slowdown += ended.bounded_slowdown;

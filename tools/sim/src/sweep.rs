@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::{self, Monitor, Options, Outcome, Watch};
+use crate::engine::{self, Monitor, Options, Outcome, StopSignal};
 use crate::error::SimError;
 use crate::generate::{Gradient, Poisson};
 use crate::job::Workload;
@@ -13,7 +13,7 @@ use crate::report::Report;
 /// Where a case has its jobs from. Synthetic ones are made when its turn comes and go when it is
 /// over: all at once would not fit into memory.
 #[derive(Clone, Debug)]
-pub enum Jobs {
+pub enum JobSource {
     /// Poisson arrivals.
     Poisson(Poisson),
     /// Rising load.
@@ -22,7 +22,7 @@ pub enum Jobs {
     Made(Arc<Workload>),
 }
 
-impl Jobs {
+impl JobSource {
     /// The list.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Jobs {
 
 /// What came of one case.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct CaseResult {
     /// Its figures.
     pub report: Report,
     /// Its jobs.
@@ -57,7 +57,7 @@ pub struct Case {
     /// Where random numbers begin; `None` where there are none.
     pub seed: Option<u64>,
     /// The jobs.
-    pub jobs: Jobs,
+    pub jobs: JobSource,
     /// The machine.
     pub options: Options,
 }
@@ -67,19 +67,19 @@ impl Case {
     ///
     /// # Errors
     /// As [`engine::run`], or there is no such policy.
-    pub fn run(&self, monitor: &Monitor) -> Result<Done, SimError> {
+    pub fn run(&self, monitor: &Monitor) -> Result<CaseResult, SimError> {
         let failed = AtomicUsize::new(usize::MAX);
-        self.run_watched(Watch { monitor, place: 0, failed: &failed })
+        self.run_watched(StopSignal { monitor, place: 0, failed: &failed })
     }
 
-    fn run_watched(&self, watch: Watch<'_>) -> Result<Done, SimError> {
+    fn run_watched(&self, watch: StopSignal<'_>) -> Result<CaseResult, SimError> {
         watch.check()?;
         let mut policy = policies::by_name(&self.policy)?;
         let Self { policy: name, options, seed, .. } = self;
         let workload = self.jobs.workload()?;
         let outcome = engine::run_watched(name, policy.as_mut(), &workload, options, watch)?;
         let report = Report::new(name, *seed, &workload, options, &outcome);
-        Ok(Done { report, workload, outcome })
+        Ok(CaseResult { report, workload, outcome })
     }
 }
 
@@ -93,11 +93,11 @@ impl Case {
 pub fn run<T: Send>(
     cases: &[Case],
     monitor: &Monitor,
-    each: impl Fn(usize, &Case, Done) -> Result<T, SimError> + Sync,
+    each: impl Fn(usize, &Case, CaseResult) -> Result<T, SimError> + Sync,
 ) -> Result<Vec<T>, SimError> {
     for case in cases {
         policies::by_name(&case.policy)?;
-        if let Jobs::Made(workload) = &case.jobs {
+        if let JobSource::Made(workload) = &case.jobs {
             workload.check(case.options.procs)?;
         }
     }
@@ -106,7 +106,7 @@ pub fn run<T: Send>(
     let results = Mutex::new(empty());
     rayon::broadcast(|_| {
         while let Some((place, case)) = take(cases, &next) {
-            let watch = Watch { monitor, place, failed: &failed };
+            let watch = StopSignal { monitor, place, failed: &failed };
             let result = case.run_watched(watch).and_then(|done| each(place, case, done));
             if result.is_err() {
                 failed.fetch_min(place, Ordering::Relaxed);

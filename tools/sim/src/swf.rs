@@ -106,7 +106,7 @@ struct Parser {
 }
 
 /// What a line without a job holds.
-enum Nothing {
+enum NoJob {
     UnknownRunTime,
     UnknownSize,
     Malformed(String),
@@ -135,9 +135,9 @@ impl Parser {
                 self.summary.out_of_order += u64::from(before);
                 self.jobs.push(job);
             }
-            Err(Nothing::UnknownRunTime) => self.summary.unknown_run_time += 1,
-            Err(Nothing::UnknownSize) => self.summary.unknown_size += 1,
-            Err(Nothing::Malformed(reason)) => {
+            Err(NoJob::UnknownRunTime) => self.summary.unknown_run_time += 1,
+            Err(NoJob::UnknownSize) => self.summary.unknown_size += 1,
+            Err(NoJob::Malformed(reason)) => {
                 if self.strict {
                     return Err(SimError::Trace { line: self.number, reason });
                 }
@@ -170,7 +170,7 @@ impl Parser {
 }
 
 /// The job of a line, and whether its estimate is known.
-fn job(line: &str) -> Result<(Job, bool), Nothing> {
+fn job(line: &str) -> Result<(Job, bool), NoJob> {
     let mut fields = [""; FIELDS];
     let mut count = 0;
     for field in line.split_whitespace() {
@@ -197,9 +197,9 @@ fn job(line: &str) -> Result<(Job, bool), Nothing> {
     let wanted = whole(&fields, 8, u64::from(u32::MAX))?;
     let asked = whole(&fields, 9, LONGEST_S)?.filter(|&asked| asked > 0);
     let user = whole(&fields, 12, u64::from(u32::MAX))?.unwrap_or(0);
-    let run = run.ok_or(Nothing::UnknownRunTime)?;
+    let run = run.ok_or(NoJob::UnknownRunTime)?;
     let size = given.filter(|&size| size > 0).or(wanted.filter(|&size| size > 0));
-    let size = size.ok_or(Nothing::UnknownSize)?;
+    let size = size.ok_or(NoJob::UnknownSize)?;
     let job = Job {
         number,
         submit: submit * SECOND,
@@ -212,12 +212,12 @@ fn job(line: &str) -> Result<(Job, bool), Nothing> {
     Ok((job, asked.is_some()))
 }
 
-fn malformed(reason: String) -> Nothing {
-    Nothing::Malformed(reason)
+fn malformed(reason: String) -> NoJob {
+    NoJob::Malformed(reason)
 }
 
 /// Field `index`, counted from 1; `None` for -1, which means unknown.
-fn whole(fields: &[&str; FIELDS], index: usize, most: u64) -> Result<Option<u64>, Nothing> {
+fn whole(fields: &[&str; FIELDS], index: usize, most: u64) -> Result<Option<u64>, NoJob> {
     let field = fields[index - 1];
     // Some archives write whole seconds as 12.0 or 12.00.
     let digits = match field.split_once('.') {

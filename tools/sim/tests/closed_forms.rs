@@ -2,9 +2,9 @@
 //! replications; seeds are fixed, so a test either always passes or never.
 #![forbid(unsafe_code)]
 
-use kumi_sim::generate::{Mix, Poisson, Service, Sizes};
+use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::stats::Estimate;
-use kumi_sim::sweep::{self, Case, Jobs};
+use kumi_sim::sweep::{self, Case, JobSource};
 use kumi_sim::{Monitor, Options, Report};
 
 const REPLICATIONS: u64 = 12;
@@ -12,8 +12,8 @@ const REPLICATIONS: u64 = 12;
 /// Jobs of one processor on `procs` of them, until all are over, once for each seed.
 fn reports(policy: &str, procs: u32, load: f64, service: Service, arrivals: u64) -> Vec<Report> {
     let case = |seed| {
-        let mix = Mix { procs, sizes: Sizes::Uniform, largest: Some(1), service, seed };
-        let jobs = Jobs::Poisson(Poisson { mix, load, arrivals, units: None });
+        let mix = WorkloadMix { procs, sizes: Sizes::Uniform, largest: Some(1), service, seed };
+        let jobs = JobSource::Poisson(Poisson { mix, load, arrivals, units: None });
         let options = Options::new(procs);
         Case { policy: policy.to_owned(), load: Some(load), seed: Some(seed), jobs, options }
     };
@@ -70,7 +70,7 @@ fn the_load_is_the_one_asked_for() {
     for sizes in [Sizes::Uniform, Sizes::Proportional, Sizes::Inverse] {
         let service = Service::Exponential { mean: 1000.0 };
         let loads = (1..=REPLICATIONS).map(|seed| {
-            let mix = Mix { procs: 128, sizes, largest: None, service, seed };
+            let mix = WorkloadMix { procs: 128, sizes, largest: None, service, seed };
             let poisson = Poisson { mix, load: 0.7, arrivals: 500_000, units: None };
             let jobs = poisson.workload().unwrap().jobs;
             let work: u64 = jobs.iter().map(|job| job.service * u64::from(job.size)).sum();

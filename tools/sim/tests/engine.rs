@@ -4,8 +4,8 @@
 use kumi_sched::{
     ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing,
 };
-use kumi_sim::generate::{Gradient, Mix, Poisson, Service, Sizes};
-use kumi_sim::sweep::{self, Case, Jobs};
+use kumi_sim::generate::{Gradient, Poisson, Service, Sizes, WorkloadMix};
+use kumi_sim::sweep::{self, Case, JobSource};
 use kumi_sim::{
     Instant, Job, Monitor, Options, Outcome, Report, SECOND, SimError, Workload, engine, policies,
 };
@@ -159,7 +159,7 @@ fn impossible_lists_are_refused() {
 
 #[test]
 fn impossible_workloads_are_refused() {
-    let mix = Mix {
+    let mix = WorkloadMix {
         procs: 8,
         sizes: Sizes::Uniform,
         largest: None,
@@ -168,8 +168,8 @@ fn impossible_workloads_are_refused() {
     };
     let poisson = Poisson { mix, load: 0.5, arrivals: 1000, units: Some(1000) };
     assert!(poisson.workload().is_ok());
-    let largest = Mix { largest: Some(16), ..mix };
-    let backwards = Mix { service: Service::Uniform { low: 2, high: 1 }, ..mix };
+    let largest = WorkloadMix { largest: Some(16), ..mix };
+    let backwards = WorkloadMix { service: Service::Uniform { low: 2, high: 1 }, ..mix };
     let wrong = [
         Poisson { load: 0.0, ..poisson },
         Poisson { load: -1.0, ..poisson },
@@ -181,7 +181,7 @@ fn impossible_workloads_are_refused() {
         Poisson {
             arrivals: 1_000_000_000,
             units: None,
-            mix: Mix { procs: 1 << 24, largest: Some(1), ..mix },
+            mix: WorkloadMix { procs: 1 << 24, largest: Some(1), ..mix },
             ..poisson
         },
     ];
@@ -193,7 +193,7 @@ fn impossible_workloads_are_refused() {
 #[test]
 fn the_load_of_a_gradient_rises_in_equal_steps() {
     let service = Service::Uniform { low: 1, high: 31 };
-    let mix = Mix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed: 5 };
+    let mix = WorkloadMix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed: 5 };
     let gradient = Gradient { mix, load: 1.33, arrivals: 100_000, units: None };
     let jobs = gradient.workload().unwrap().jobs;
     let half = jobs.iter().filter(|job| job.submit < 50_000 * SECOND).count();
@@ -207,14 +207,14 @@ fn the_load_of_a_gradient_rises_in_equal_steps() {
 
 fn sweep_of(seed: u64) -> Vec<Case> {
     let service = Service::Exponential { mean: 100.0 };
-    let mix = Mix { procs: 32, sizes: Sizes::Inverse, largest: None, service, seed };
+    let mix = WorkloadMix { procs: 32, sizes: Sizes::Inverse, largest: None, service, seed };
     let poisson = Poisson { mix, load: 0.8, arrivals: 20_000, units: Some(20_000) };
     let names = ["dqt", "fair-dqt:apa", "matrix", "easy", "fcfs-bb", "scan-up"];
     let case = |name: &&str| Case {
         policy: (*name).to_owned(),
         load: Some(0.8),
         seed: Some(seed),
-        jobs: Jobs::Poisson(poisson),
+        jobs: JobSource::Poisson(poisson),
         options: Options::new(32),
     };
     names.iter().map(case).collect()
@@ -247,7 +247,7 @@ fn a_cancelled_sweep_ends() {
 fn the_error_of_a_sweep_is_that_of_its_first_case_that_has_one() {
     // The second fails at once, the first only when it is over.
     let mut cases = sweep_of(1);
-    cases[1].jobs = Jobs::Made(Arc::new(Workload::given(vec![job(1, 0, 5, 1)])));
+    cases[1].jobs = JobSource::Made(Arc::new(Workload::given(vec![job(1, 0, 5, 1)])));
     cases[1].options.slice_ns = 0;
     for _ in 0..10 {
         let found = sweep::run(&cases, &Monitor::default(), |place, _, _| match place {
@@ -480,7 +480,7 @@ fn a_list_may_be_shared_by_many_cases() {
         policy: policy.to_owned(),
         load: None,
         seed: None,
-        jobs: Jobs::Made(Arc::clone(&list)),
+        jobs: JobSource::Made(Arc::clone(&list)),
         options: Options::new(4),
     };
     let cases: Vec<Case> = ["fcfs", "dqt", "matrix"].into_iter().map(case).collect();

@@ -2,7 +2,7 @@
 //! simulators.
 #![forbid(unsafe_code)]
 
-use kumi_sim::sweep::{self, Case, Jobs};
+use kumi_sim::sweep::{self, Case, JobSource};
 use kumi_sim::{Instant, Monitor, Options, Report, SECOND, SimError, Source, Workload, swf};
 use std::io::Write;
 use std::path::PathBuf;
@@ -141,7 +141,7 @@ fn a_real_trace_as_other_simulators_see_it() {
             policy: policy.to_owned(),
             load: None,
             seed: None,
-            jobs: Jobs::Made(Arc::clone(&workload)),
+            jobs: JobSource::Made(Arc::clone(&workload)),
             options: Options { instant, ..Options::new(100) },
         })
         .collect();

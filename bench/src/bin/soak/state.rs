@@ -1,6 +1,6 @@
 //! A rank's windows and what must be in them.
 
-use kumi_mem::{After, Context, Fifo, Op, Piece, Source, Strided, Tag, Window};
+use kumi_mem::{Context, Fifo, OnPlacement, Op, Piece, Source, Strided, Tag, Window};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
@@ -124,9 +124,9 @@ impl<'c> State<'c> {
                 Step::Put { offset, data, how } => {
                     let at = self.own_slot() + offset;
                     let after = match how {
-                        0 => After::default(),
-                        1 => After { notify: Some(PUT_NOTIFY), completion: None },
-                        _ => After { notify: None, completion: Some(&completion) },
+                        0 => OnPlacement::default(),
+                        1 => OnPlacement { notify: Some(PUT_NOTIFY), completion: None },
+                        _ => OnPlacement { notify: None, completion: Some(&completion) },
                     };
                     self.window.put_with(to, at, &data, after)?;
                     self.elsewhere[to as usize][offset..offset + data.len()].copy_from_slice(&data);
@@ -164,7 +164,7 @@ impl<'c> State<'c> {
             Step::Strided { offset, stride, block, ref data } => {
                 let count = data.len() / block;
                 let shape = Strided { offset: self.own_slot() + offset, stride, block, count };
-                self.window.put_strided(to, shape, data, After::default())?;
+                self.window.put_strided(to, shape, data, OnPlacement::default())?;
                 scatter(&mut self.elsewhere[to as usize], (offset, stride, block), data);
             }
             Step::Atomic { counter, operand } => {
@@ -197,7 +197,7 @@ impl<'c> State<'c> {
             Step::Send(ref data) => self.context.send(to, tag(round), data)?,
             Step::List { ref pieces, ref data } => {
                 let there = self.there(pieces);
-                self.window.put_list(to, &there, data, After::default())?;
+                self.window.put_list(to, &there, data, OnPlacement::default())?;
                 scatter_list(&mut self.elsewhere[to as usize], 0, pieces, data);
             }
             Step::AppendMany { ref record, .. } => {

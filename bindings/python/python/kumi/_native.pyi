@@ -14,7 +14,7 @@ __all__ = [
     "BUILD_PROFILE",
     "FIFO_ALIGNMENT",
     "FIFO_OVERHEAD",
-    "NativeBell",
+    "NativeWakeEvent",
     "NativeCall",
     "NativeClient",
     "NativeCompletion",
@@ -110,8 +110,8 @@ class NativeCall:
     def cancel(self) -> None: ...
 
 @final
-class NativeBell:
-    def __new__(cls, calls: Sequence[NativeCall]) -> NativeBell: ...
+class NativeWakeEvent:
+    def __new__(cls, calls: Sequence[NativeCall]) -> NativeWakeEvent: ...
     def wait(self, seconds: float | None) -> None: ...
 
 @final

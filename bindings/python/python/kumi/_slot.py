@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .call._classes import ServedClass
-    from .call._serving import Served
+    from .call._serving import ServedFunction
 
 _VERSION = 2
 
@@ -56,11 +56,11 @@ def _load(folder: str, place: str) -> ModuleType:
     return module
 
 
-def _routines(module: ModuleType) -> dict[str, Served | ServedClass]:
-    from .call._classes import ServedClass, forgotten
+def _routines(module: ModuleType) -> dict[str, ServedFunction | ServedClass]:
+    from .call._classes import ServedClass, methods_of_unserved_classes
     from .call._decorator import served
 
-    found: dict[str, Served | ServedClass] = {}
+    found: dict[str, ServedFunction | ServedClass] = {}
     for name, value in vars(module).items():
         one = served(value)
         if one is None:
@@ -69,7 +69,7 @@ def _routines(module: ModuleType) -> dict[str, Served | ServedClass]:
             raise ValueError(f"`{name}` is another class since kumi.call.routine: let that be its outermost decorator")
         if found.setdefault(one.name, one) is not one:
             raise ValueError(f"two routines are called `{one.name}`")
-    for method in forgotten(module, found.values()):
+    for method in methods_of_unserved_classes(module, found.values()):
         raise ValueError(f"`{method}` has the decorator kumi.call.routine, and its class has not: give it to that too")
     return found
 
@@ -104,7 +104,7 @@ def describe(source: str) -> dict[str, Any]:
 
 def _loader(folder: str, place: str) -> Callable[[str], Any]:
     # Of one import are all methods of a class, and the one instance on which a process that is an object calls them.
-    routines: dict[str, Served | ServedClass] = {}
+    routines: dict[str, ServedFunction | ServedClass] = {}
     instances: dict[str, Any] = {}
 
     def load(description: str) -> Any:
@@ -122,12 +122,12 @@ def _loader(folder: str, place: str) -> Callable[[str], Any]:
             if through:
                 raise ValueError(f"objects of `{of_class}` do not go on to a cluster: serve it without one")
             if of_class not in instances:
-                instances[of_class] = one.made()
+                instances[of_class] = one.new_instance()
             return one.of(instances[of_class]).run
         if through:
-            from .call.adapters._far import far
+            from .call.adapters._remote import remote
 
-            one = far(one, through)
+            one = remote(one, through)
         return one.run
 
     return load

@@ -1,9 +1,9 @@
 //! Calls come, and end.
 
 use super::{Broker, Call, Timer};
-use crate::model::{Action, CallId, Failure, Outcome, Reject, Request, ServerId, Time};
-use crate::names;
-use crate::server::Flight;
+use crate::model::{Action, CallId, Failure, Outcome, RejectReason, Request, ServerId, Time};
+use crate::server::RunningAttempt;
+use crate::similar_names;
 
 /// Most places that inputs of a call lie at; of more the call is told as if they came from its client.
 const MOST_HELD: usize = 64;
@@ -19,15 +19,15 @@ impl Broker {
             broker.actions.push_back(Action::Done(id, Outcome::Rejected(why)));
         };
         let Some(&routine) = self.names.get(&request.routine) else {
-            let near = names::nearest(&request.routine, self.routines());
-            return reject(self, Reject::UnknownRoutine(near));
+            let near = similar_names::nearest(&request.routine, self.routines());
+            return reject(self, RejectReason::UnknownRoutine(near));
         };
         // One whose servers are gone is known until nobody has come back for long enough: its calls wait.
         if !self.routines.contains_key(&routine) {
-            return reject(self, Reject::NoServer);
+            return reject(self, RejectReason::NoServer);
         }
         if request.deadline.is_some_and(|deadline| deadline <= self.now) {
-            return reject(self, Reject::Deadline);
+            return reject(self, RejectReason::Deadline);
         }
         let user = request.user;
         let rank = self.line.rank(user, request.priority);
@@ -44,9 +44,9 @@ impl Broker {
             return;
         }
         if self.line.len() > self.config.most_waiting {
-            self.done(id, Outcome::Rejected(Reject::QueueFull));
+            self.done(id, Outcome::Rejected(RejectReason::QueueFull));
         } else if self.line.len_of(user) > self.config.most_waiting_of_user {
-            self.done(id, Outcome::Rejected(Reject::UserQueueFull));
+            self.done(id, Outcome::Rejected(RejectReason::UserQueueFull));
         } else {
             self.actions.push_back(Action::Queued(id, self.line.len()));
         }
@@ -71,7 +71,7 @@ impl Broker {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
         // When it is over is not known: it may be any time.
-        server.take(id, attempt, Flight { end: self.now, sending_from: None });
+        server.take(id, attempt, RunningAttempt { end: self.now, sending_from: None });
         self.attempts.insert((id, attempt), at);
         self.calls.insert(id, call);
     }
@@ -176,7 +176,7 @@ impl Broker {
         call.entry.0 = i64::MIN;
         let (user, routine, entry) = (call.user, call.routine, call.entry);
         if !self.routines.contains_key(&routine) {
-            return self.done(id, Outcome::Rejected(Reject::NoServer));
+            return self.done(id, Outcome::Rejected(RejectReason::NoServer));
         }
         self.line.push(user, routine, entry);
         self.dispatch_routine(routine);
@@ -193,7 +193,7 @@ impl Broker {
         };
         let Some(server) = call.server else {
             let outcome = match outcome {
-                Outcome::Expired => Outcome::Rejected(Reject::Deadline),
+                Outcome::Expired => Outcome::Rejected(RejectReason::Deadline),
                 other => other,
             };
             return self.done(id, outcome);

@@ -2,17 +2,17 @@
 //! calls come and end, `place` where they go.
 
 mod calls;
-mod place;
+mod placement;
 mod servers;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 
+use crate::fair_queue::{Entry, FairQueue};
 use crate::history::History;
-use crate::line::{Entry, Line};
 use crate::model::{
-    Action, CallId, ClientId, Event, Held, Outcome, ServerId, SiteId, Time, UserId,
+    Action, CallId, ClientId, Event, HeldInput, Outcome, ServerId, SiteId, Time, UserId,
 };
 use crate::network::Network;
 use crate::policy::Policy;
@@ -71,7 +71,7 @@ struct Call {
     operations: Option<f64>,
     idempotent: bool,
     deadline: Option<Time>,
-    held: Box<[Held]>,
+    held: Box<[HeldInput]>,
     entry: Entry,
     attempts: u32,
     /// The next attempt is one of its user's turns, as the first is.
@@ -129,7 +129,7 @@ pub struct Broker {
     clients: BTreeMap<ClientId, BTreeSet<CallId>>,
     /// The server of every attempt whose slot was not given back.
     attempts: BTreeMap<(CallId, u32), ServerId>,
-    line: Line,
+    line: FairQueue,
     /// Groups with free servers whose calls wait for others, and when to look again.
     holding: BTreeMap<u32, Time>,
     network: Network,
@@ -157,7 +157,7 @@ impl Broker {
             calls: BTreeMap::new(),
             clients: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            line: Line::default(),
+            line: FairQueue::default(),
             holding: BTreeMap::new(),
             network: Network::default(),
             history: History::default(),

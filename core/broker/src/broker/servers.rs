@@ -5,8 +5,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Broker, Routine, Timer};
-use crate::model::{Action, Failure, Offer, Outcome, Reject, ServerId, Time};
-use crate::server::{Flights, Routines, Server};
+use crate::model::{Action, Failure, Offer, Outcome, RejectReason, ServerId, Time};
+use crate::server::{Routines, RunningAttempts, Server};
 
 /// Most routines of a server.
 const MOST_ROUTINES: usize = 4096;
@@ -22,11 +22,11 @@ impl Broker {
         if self.servers.contains_key(&id) {
             self.server_lost(id);
         }
-        self.admit(id, offer, Flights::new());
+        self.admit(id, offer, RunningAttempts::new());
     }
 
     /// A server that is not known, with what runs there; that is given back if the offer is not taken.
-    fn admit(&mut self, id: ServerId, offer: &Offer, flights: Flights) -> Flights {
+    fn admit(&mut self, id: ServerId, offer: &Offer, flights: RunningAttempts) -> RunningAttempts {
         let long = offer.routines.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME);
         let new = offer.routines.iter().filter(|name| !self.names.contains_key(*name)).count();
         let many = offer.routines.len() > MOST_ROUTINES
@@ -57,13 +57,13 @@ impl Broker {
         self.servers.insert(id, server);
         self.dispatch(group);
         self.look_again();
-        Flights::new()
+        RunningAttempts::new()
     }
 
     /// It is there again, with what ran there.
     pub(super) fn rejoined(&mut self, id: ServerId, offer: &Offer) {
         self.withdraw(id);
-        let mut flights = Flights::new();
+        let mut flights = RunningAttempts::new();
         if let Some(mut server) = self.servers.remove(&id) {
             flights = server.clear();
             // The path may be another one from now on.
@@ -165,7 +165,7 @@ impl Broker {
         self.names.remove(&routine.name);
         self.routines.remove(&number);
         for call in self.line.all_of(number) {
-            self.done(call, Outcome::Rejected(Reject::NoServer));
+            self.done(call, Outcome::Rejected(RejectReason::NoServer));
         }
     }
 }

@@ -5,17 +5,17 @@
 //! earlier call made lives at its server until then; the others are of order only. A call that fails takes along
 //! those that would read what it did not write, and they know by which way.
 
-mod again;
-mod draw;
-mod ranges;
+mod access_history;
+mod recovery;
+mod svg;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::model::{Held, ServerId};
-use ranges::Ranges;
+use crate::model::{HeldInput, ServerId};
+use access_history::AccessHistory;
 
 /// A call of a graph; they are numbered as they were recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,7 @@ pub struct Access {
 
 /// A call as it is recorded. What is in and out is in both lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedCall {
     /// What people read in reports and pictures: the routine's name.
     pub name: String,
     /// What it reads.
@@ -49,7 +49,7 @@ pub struct Recorded {
 
 /// Why one call comes after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum DependencyKind {
     /// It reads what the other wrote.
     Data,
     /// It writes what the other read or wrote.
@@ -77,7 +77,7 @@ pub enum State {
 
 /// A part of what a call reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct NodeInput {
     /// Which bytes.
     pub bytes: Access,
     /// Who made them; `None`: they are the client's.
@@ -125,9 +125,9 @@ const MOST_EDGES: usize = 1 << 20;
 #[derive(Debug)]
 struct Vertex {
     name: String,
-    after: BTreeMap<Node, Why>,
+    after: BTreeMap<Node, DependencyKind>,
     before: Vec<Node>,
-    inputs: Vec<Input>,
+    inputs: Vec<NodeInput>,
     /// Earlier calls that are not over. A skipped call is over, too, only when they are: what comes after it by order
     /// need not come after them by itself.
     open: usize,
@@ -151,7 +151,7 @@ impl Vertex {
 #[derive(Debug, Default)]
 pub struct Graph {
     vertices: Vec<Vertex>,
-    buffers: BTreeMap<BufferId, Ranges>,
+    buffers: BTreeMap<BufferId, AccessHistory>,
     dropped: BTreeSet<BufferId>,
     edges: usize,
 }
@@ -167,7 +167,7 @@ impl Graph {
     ///
     /// # Errors
     /// A range is none, or the graph would be too large; nothing is recorded then.
-    pub fn record(&mut self, call: &Recorded) -> Result<Node, GraphError> {
+    pub fn record(&mut self, call: &RecordedCall) -> Result<Node, GraphError> {
         let accesses = || call.reads.iter().chain(&call.writes);
         if let Some(&access) = accesses().find(|access| access.start > access.end) {
             return Err(GraphError::Backwards(access));
@@ -194,15 +194,18 @@ impl Graph {
         Ok(node)
     }
 
-    fn dependencies(&self, call: &Recorded) -> (Vec<Input>, BTreeMap<Node, Why>) {
+    fn dependencies(
+        &self,
+        call: &RecordedCall,
+    ) -> (Vec<NodeInput>, BTreeMap<Node, DependencyKind>) {
         let mut inputs = Vec::new();
         let mut after = BTreeMap::new();
         for read in &call.reads {
-            let none = Ranges::default();
+            let none = AccessHistory::default();
             let buffer = self.buffers.get(&read.buffer).unwrap_or(&none);
             for (start, end, from) in buffer.written(read.start, read.end) {
-                inputs.push(Input { bytes: Access { start, end, ..*read }, from });
-                after.extend(from.map(|from| (from, Why::Data)));
+                inputs.push(NodeInput { bytes: Access { start, end, ..*read }, from });
+                after.extend(from.map(|from| (from, DependencyKind::Data)));
             }
         }
         for write in &call.writes {
@@ -210,13 +213,19 @@ impl Graph {
             let writers = buffer.written(write.start, write.end).into_iter();
             let writers = writers.filter_map(|(.., writer)| writer);
             for other in writers.chain(buffer.readers(write.start, write.end)) {
-                after.entry(other).or_insert(Why::Order);
+                after.entry(other).or_insert(DependencyKind::Order);
             }
         }
         (inputs, after)
     }
 
-    fn add(&mut self, node: Node, name: String, inputs: Vec<Input>, after: BTreeMap<Node, Why>) {
+    fn add(
+        &mut self,
+        node: Node,
+        name: String,
+        inputs: Vec<NodeInput>,
+        after: BTreeMap<Node, DependencyKind>,
+    ) {
         let mut open = 0;
         let mut level = 0;
         let mut failed = None;
@@ -229,7 +238,7 @@ impl Graph {
             }
             let made =
                 !matches!(vertex.state, State::Failed(_) | State::Cancelled | State::Skipped(_));
-            if !made && why == Why::Data {
+            if !made && why == DependencyKind::Data {
                 failed = Some(other);
             }
         }
@@ -262,14 +271,14 @@ impl Graph {
     }
 
     /// What a call depends on, and why.
-    pub fn after(&self, node: Node) -> impl Iterator<Item = (Node, Why)> {
+    pub fn after(&self, node: Node) -> impl Iterator<Item = (Node, DependencyKind)> {
         let vertex = self.vertex(node).into_iter();
         vertex.flat_map(|vertex| vertex.after.iter().map(|(&other, &why)| (other, why)))
     }
 
     /// What a call reads, in parts, and who made them.
     #[must_use]
-    pub fn inputs(&self, node: Node) -> &[Input] {
+    pub fn inputs(&self, node: Node) -> &[NodeInput] {
         self.vertex(node).map_or(&[], |vertex| &vertex.inputs)
     }
 
@@ -288,7 +297,7 @@ impl Graph {
     /// How much of a call's inputs lies at which server, for [`crate::Request::held`]: a broker that counts
     /// communication then prefers the server that has them.
     #[must_use]
-    pub fn held(&self, node: Node) -> Vec<Held> {
+    pub fn held(&self, node: Node) -> Vec<HeldInput> {
         let mut held: BTreeMap<ServerId, u64> = BTreeMap::new();
         for input in self.inputs(node) {
             if let Some(State::Done(server)) = input.from.and_then(|from| self.state(from)) {
@@ -296,7 +305,7 @@ impl Graph {
                 *bytes = bytes.saturating_add(input.bytes.end - input.bytes.start);
             }
         }
-        held.into_iter().map(|(server, bytes)| Held { server, bytes }).collect()
+        held.into_iter().map(|(server, bytes)| HeldInput { server, bytes }).collect()
     }
 
     /// What the client gets when all is over: the last that was written of each byte, and where it lives. What
@@ -408,7 +417,9 @@ impl Graph {
         let mut unmade = BTreeSet::from([first]);
         // Calls come after those that they depend on, so one pass in their order reaches all.
         for node in self.nodes().skip(first.0 as usize + 1).collect::<Vec<Node>>() {
-            let unread = |&(from, why): &(Node, Why)| why == Why::Data && unmade.contains(&from);
+            let unread = |&(from, why): &(Node, DependencyKind)| {
+                why == DependencyKind::Data && unmade.contains(&from)
+            };
             let Some((from, _)) = self.after(node).find(unread) else { continue };
             let Some(vertex) = self.vertices.get_mut(node.0 as usize) else { continue };
             if !matches!(vertex.state, State::Waiting | State::Ready) {

@@ -6,12 +6,12 @@ use kumi_broker::{
 };
 
 /// A broker and a clock.
-pub struct Desk {
+pub struct TestBroker {
     pub broker: Broker,
     pub now: Time,
 }
 
-impl Desk {
+impl TestBroker {
     pub fn new(policy: &str) -> Self {
         Self::with(policy, Config::default())
     }

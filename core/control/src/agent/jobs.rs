@@ -15,7 +15,7 @@ use crate::message::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LocalPhase {
     Preparing,
     Prepared,
     Started,
@@ -26,7 +26,7 @@ enum Phase {
 
 #[derive(Debug)]
 pub(super) struct LocalJob {
-    phase: Phase,
+    phase: LocalPhase,
     /// Those that have not exited.
     pub(super) ranks: BTreeSet<u32>,
 }
@@ -38,17 +38,17 @@ impl Agent {
 
     /// Whether anything but reports is left of any job.
     pub(super) fn has_live_jobs(&self) -> bool {
-        self.jobs.values().any(|job| job.phase != Phase::Freed)
+        self.jobs.values().any(|job| job.phase != LocalPhase::Freed)
     }
 
     /// Whether its ranks run here.
     pub(super) fn has_started(&self, job: JobId) -> bool {
-        self.phase(job) == Some(Phase::Started)
+        self.phase(job) == Some(LocalPhase::Started)
     }
 
     /// Whether anything but reports is left of this one here.
     pub(super) fn has_live_job(&self, job: JobId) -> bool {
-        self.phase(job).is_some_and(|phase| phase != Phase::Freed)
+        self.phase(job).is_some_and(|phase| phase != LocalPhase::Freed)
     }
 
     /// This node's part of a command.
@@ -66,12 +66,12 @@ impl Agent {
                 self.start(job, addresses, max_datagram);
             }
             Command::Signal { job, signal } => {
-                if self.phase(job) == Some(Phase::Started) {
+                if self.phase(job) == Some(LocalPhase::Started) {
                     self.push(AgentAction::Signal { job, signal });
                 }
             }
             Command::Input { job, data } => {
-                if matches!(self.phase(job), Some(Phase::Prepared | Phase::Started)) {
+                if matches!(self.phase(job), Some(LocalPhase::Prepared | LocalPhase::Started)) {
                     self.push(AgentAction::Input { job, data });
                 }
             }
@@ -90,14 +90,14 @@ impl Agent {
             }
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => {
-                if self.phase(job) == Some(Phase::Freed) {
+                if self.phase(job) == Some(LocalPhase::Freed) {
                     self.jobs.remove(&job);
                 }
             }
         }
     }
 
-    fn phase(&self, job: JobId) -> Option<Phase> {
+    fn phase(&self, job: JobId) -> Option<LocalPhase> {
         self.jobs.get(&job).map(|job| job.phase)
     }
 
@@ -106,7 +106,7 @@ impl Agent {
         if let Some(job) = self.jobs.get(&id) {
             // Asked twice. While it is being prepared the answer is to come; if there is none when
             // that is over, `Freed` comes instead.
-            if job.phase == Phase::Freed {
+            if job.phase == LocalPhase::Freed {
                 self.keep_freed(id, &[node]);
             }
             return;
@@ -118,7 +118,7 @@ impl Agent {
             return self.refuse(id, "this node is shutting down; try again later");
         }
         let ranks = rank_numbers(part.first, part.count).into_iter().collect();
-        self.jobs.insert(id, LocalJob { phase: Phase::Preparing, ranks });
+        self.jobs.insert(id, LocalJob { phase: LocalPhase::Preparing, ranks });
         self.push(AgentAction::Prepare(spec));
     }
 
@@ -135,17 +135,17 @@ impl Agent {
 
     pub(super) fn prepared(&mut self, job: JobId, result: Result<PreparedRanks, Refusal>) {
         let Some(local) = self.jobs.get_mut(&job) else { return };
-        if local.phase != Phase::Preparing {
+        if local.phase != LocalPhase::Preparing {
             return;
         }
         if result.is_ok() {
-            local.phase = Phase::Prepared;
+            local.phase = LocalPhase::Prepared;
         }
         self.answer(job, result);
     }
 
     pub(super) fn program_needed(&mut self, job: JobId, hash: ContentHash) {
-        if self.phase(job) == Some(Phase::Preparing) {
+        if self.phase(job) == Some(LocalPhase::Preparing) {
             let node = self.node();
             self.keep_wanted(job, hash, &[node]);
         }
@@ -154,15 +154,15 @@ impl Agent {
     /// A second `Start` (the head repeats it when it cannot know) starts nothing.
     fn start(&mut self, job: JobId, addresses: Vec<RankAddress>, max_datagram: u16) {
         let Some(local) = self.jobs.get_mut(&job) else { return };
-        if local.phase == Phase::Prepared {
-            local.phase = Phase::Started;
+        if local.phase == LocalPhase::Prepared {
+            local.phase = LocalPhase::Started;
             self.push(AgentAction::Start { job, addresses, max_datagram });
         }
     }
 
     pub(super) fn started(&mut self, job: JobId, result: Result<(), Refusal>) {
         if let Err(refusal) = result
-            && self.phase(job) == Some(Phase::Started)
+            && self.phase(job) == Some(LocalPhase::Started)
         {
             self.answer(job, Err(refusal));
         }
@@ -171,7 +171,7 @@ impl Agent {
     pub(super) fn rank_exited(&mut self, job: JobId, rank: u32, status: RankStatus) {
         let Some(local) = self.jobs.get_mut(&job) else { return };
         let known = local.ranks.remove(&rank);
-        let ours = matches!(local.phase, Phase::Killing | Phase::Freed);
+        let ours = matches!(local.phase, LocalPhase::Killing | LocalPhase::Freed);
         if known && !ours && !status.success() {
             let node = self.node();
             self.keep_failed(job, rank, node, status);
@@ -181,12 +181,12 @@ impl Agent {
     pub(super) fn freed(&mut self, job: JobId) {
         let node = self.node();
         let Some(local) = self.jobs.get_mut(&job) else { return };
-        if local.phase == Phase::Freed {
+        if local.phase == LocalPhase::Freed {
             return;
         }
         // Gone without an order and without its ranks having exited: that is not success.
-        let lost = local.phase != Phase::Killing && !local.ranks.is_empty();
-        local.phase = Phase::Freed;
+        let lost = local.phase != LocalPhase::Killing && !local.ranks.is_empty();
+        local.phase = LocalPhase::Freed;
         local.ranks.clear();
         if lost {
             self.keep_abandoned(job, &[node]);
@@ -198,15 +198,15 @@ impl Agent {
         let local = self
             .jobs
             .entry(job)
-            .or_insert_with(|| LocalJob { phase: Phase::Prepared, ranks: BTreeSet::new() });
+            .or_insert_with(|| LocalJob { phase: LocalPhase::Prepared, ranks: BTreeSet::new() });
         match local.phase {
-            Phase::Killing => {}
-            Phase::Freed => {
+            LocalPhase::Killing => {}
+            LocalPhase::Freed => {
                 let node = self.node();
                 self.keep_freed(job, &[node]);
             }
-            Phase::Preparing | Phase::Prepared | Phase::Started => {
-                local.phase = Phase::Killing;
+            LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started => {
+                local.phase = LocalPhase::Killing;
                 self.push(AgentAction::Kill { job });
             }
         }
@@ -214,7 +214,7 @@ impl Agent {
 
     fn live_jobs(&self) -> Vec<JobId> {
         let live = self.jobs.iter().filter(|(_, job)| {
-            matches!(job.phase, Phase::Preparing | Phase::Prepared | Phase::Started)
+            matches!(job.phase, LocalPhase::Preparing | LocalPhase::Prepared | LocalPhase::Started)
         });
         live.map(|(&job, _)| job).collect()
     }

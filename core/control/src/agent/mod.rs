@@ -7,13 +7,13 @@
 //! Links break, and the other end may never have got what was sent last. Therefore an agent keeps
 //! what the head must not miss (answers to `Prepare`, the first failing rank, what was freed) until
 //! the head says `Forget`, and repeats it after each attachment. Output is kept only while there is
-//! no parent: what was on its way when a link broke is lost. That a job is quiet somewhere is kept
+//! no parent: what was on its way when a link broke is lost. That a job is idle somewhere is kept
 //! as long as it is, and repeated likewise.
 
+mod idle;
 mod jobs;
 mod output;
-mod quiet;
-mod reports;
+mod retained_reports;
 mod samples;
 mod subtree;
 
@@ -35,8 +35,8 @@ use crate::tree::Routes;
 
 use jobs::LocalJob;
 use output::OutputQueue;
-use reports::Kept;
-use samples::Gathering;
+use retained_reports::RetainedReports;
+use samples::SampleRequest;
 
 /// What an agent is told at its start.
 #[derive(Clone, Debug)]
@@ -117,11 +117,11 @@ pub enum AgentEvent {
     /// The time that [`Agent::next_timeout`] named has come. Harmless at any other time.
     Timeout,
     /// A started job has had nothing to do here for a while, or has something to do again.
-    Quiet {
+    Idle {
         /// The job.
         job: JobId,
         /// Nothing to do.
-        quiet: bool,
+        idle: bool,
     },
 }
 
@@ -207,9 +207,9 @@ pub struct Agent {
     links: BTreeSet<LinkId>,
     routes: Routes,
     jobs: BTreeMap<JobId, LocalJob>,
-    kept: BTreeMap<JobId, Kept>,
+    kept: BTreeMap<JobId, RetainedReports>,
     output: OutputQueue,
-    samples: BTreeMap<u64, Gathering>,
+    samples: BTreeMap<u64, SampleRequest>,
     lease: Lease,
     generation: u64,
     /// Shutting down: when to stop waiting for the children to go.
@@ -268,7 +268,7 @@ impl Agent {
             AgentEvent::RankExited { job, rank, status } => self.rank_exited(job, rank, status),
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
-            AgentEvent::Quiet { job, quiet } => self.quiet(job, quiet),
+            AgentEvent::Idle { job, idle } => self.idle(job, idle),
         }
         self.check_lease(now);
         self.check_samples(now);

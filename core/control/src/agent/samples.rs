@@ -14,7 +14,7 @@ const PATIENCE: Nanos = 500_000_000;
 const MOST: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct SampleRequest {
     awaiting: BTreeSet<NodeId>,
     samples: Vec<NodeSample>,
     pub(super) deadline: Nanos,
@@ -26,7 +26,7 @@ impl Agent {
             self.samples.pop_first();
         }
         let deadline = now.saturating_add(PATIENCE);
-        let gathering = Gathering { awaiting: nodes, samples: Vec::new(), deadline };
+        let gathering = SampleRequest { awaiting: nodes, samples: Vec::new(), deadline };
         self.samples.insert(request, gathering);
     }
 
@@ -55,7 +55,7 @@ impl Agent {
     /// Sends what is complete, or late.
     pub(super) fn check_samples(&mut self, now: Nanos) {
         let due =
-            |gathering: &Gathering| gathering.awaiting.is_empty() || now >= gathering.deadline;
+            |gathering: &SampleRequest| gathering.awaiting.is_empty() || now >= gathering.deadline;
         while let Some(request) =
             self.samples.iter().find(|(_, gathering)| due(gathering)).map(|(&request, _)| request)
         {

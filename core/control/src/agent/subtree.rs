@@ -122,7 +122,7 @@ impl Agent {
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
             Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
             Report::Samples { request, nodes } => self.child_samples(link, request, nodes),
-            Report::Quiet(report) => self.child_quiet(link, &report),
+            Report::Idle(report) => self.child_idle(link, &report),
         }
     }
 
@@ -174,7 +174,7 @@ impl Agent {
     }
 }
 
-/// The columns of `nodes` only; nodes know themselves which dormant jobs they have.
+/// The columns of `nodes` only; nodes know themselves which idle jobs they have.
 pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
     let columns = timetable.columns.iter().filter(|column| nodes.contains(column.node));
     Timetable {
@@ -184,7 +184,7 @@ pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
         phase_ns: timetable.phase_ns,
         mode: timetable.mode,
         columns: columns.cloned().collect(),
-        dormant: timetable.dormant.clone(),
+        idle: timetable.idle.clone(),
     }
 }
 

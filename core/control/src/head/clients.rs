@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, Mode, NodeId};
 
 use super::jobs::refusal;
-use super::programs::Chunk;
-use super::room::input_bytes;
+use super::quota::input_bytes;
+use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, Shutdown};
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRecord, JobRequest,
@@ -41,7 +41,7 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let (records, idle) = (self.listed(all), self.dormant_jobs());
+                let (records, idle) = (self.listed(all), self.idle_jobs());
                 self.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }

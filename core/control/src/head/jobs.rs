@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{ClusterTime, JobId, NodeId, Placement, Request, UserId};
 
-use super::room::{MOST_ENDED_BYTES, input_bytes, request_bytes};
+use super::quota::{MOST_ENDED_BYTES, input_bytes, request_bytes};
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
     ClientReply, Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeSet, Outcome,
@@ -23,7 +23,7 @@ const ENDING_GRACE: Nanos = 1_000_000_000;
 pub(super) struct Job {
     pub(super) record: JobRecord,
     /// Its share of each of its nodes; empty while queued and when over.
-    pub(super) parts: BTreeMap<NodeId, Part>,
+    pub(super) parts: BTreeMap<NodeId, JobPart>,
     /// Whether the policy knows it.
     pub(super) scheduled: bool,
     /// How many nodes it waits for, once the policy knows it.
@@ -44,26 +44,26 @@ pub(super) struct Job {
     pub(super) input: Vec<Vec<u8>>,
     pub(super) spool_end: u64,
     pub(super) spool_failed: bool,
-    /// Outside the rotation, as long as it runs: it is quiet on all its nodes.
-    pub(super) dormant: bool,
+    /// Outside the rotation, as long as it runs: it is idle on all its nodes.
+    pub(super) idle: bool,
 }
 
 /// A node's share of a job.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct JobPart {
     pub(super) prepared: Option<PreparedRanks>,
     /// It lacks the program.
     pub(super) wanted: Option<ContentHash>,
-    pub(super) over: Over,
+    pub(super) state: PartState,
     /// Its node has said that the job has nothing to do there.
-    pub(super) quiet: bool,
+    pub(super) idle: bool,
 }
 
 /// Whether anything of the job may be left on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum PartState {
     #[default]
-    No,
+    Live,
     /// The node said so.
     Freed,
     /// The node is lost. Should it come back with the job, the job is killed there.
@@ -72,7 +72,7 @@ pub(super) enum Over {
 
 impl Job {
     pub(super) fn new(record: JobRecord) -> Self {
-        let parts = record.spec.layout.iter().map(|part| (part.node, Part::default())).collect();
+        let parts = record.spec.layout.iter().map(|part| (part.node, JobPart::default())).collect();
         Self {
             record,
             parts,
@@ -88,7 +88,7 @@ impl Job {
             input: Vec::new(),
             spool_end: 0,
             spool_failed: false,
-            dormant: false,
+            idle: false,
         }
     }
 
@@ -127,7 +127,7 @@ impl Job {
 
     /// Whether it takes part in the rotation.
     pub(super) fn takes_turns(&self) -> bool {
-        self.record.state == JobState::Running && !self.dormant
+        self.record.state == JobState::Running && !self.idle
     }
 
     /// Whether it has nodes, and the policy knows of it.
@@ -141,7 +141,7 @@ impl Job {
 
     /// Nodes that may have something of it.
     pub(super) fn live_nodes(&self) -> NodeSet {
-        let live = self.parts.iter().filter(|(_, part)| part.over == Over::No);
+        let live = self.parts.iter().filter(|(_, part)| part.state == PartState::Live);
         NodeSet::from_nodes(live.map(|(&node, _)| node))
     }
 
@@ -234,9 +234,9 @@ impl Head {
             return;
         };
         let spec = &mut job.record.spec;
-        spec.layout = super::placing::layout(spec.request.ranks, &placement.nodes);
+        spec.layout = super::placement::layout(spec.request.ranks, &placement.nodes);
         let spec = Box::new(spec.clone());
-        job.parts = placement.nodes.iter().map(|&node| (node, Part::default())).collect();
+        job.parts = placement.nodes.iter().map(|&node| (node, JobPart::default())).collect();
         let nodes = job.nodes();
         for &node in &placement.nodes {
             if let Some(node) = self.node_mut(node) {
@@ -329,7 +329,7 @@ impl Head {
     /// Ends the job's life once nothing of it is left anywhere.
     pub(super) fn finish_if_freed(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
-        if job.parts.values().any(|part| part.over == Over::No) {
+        if job.parts.values().any(|part| part.state == PartState::Live) {
             return;
         }
         match &job.record.state {

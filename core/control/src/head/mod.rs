@@ -12,7 +12,7 @@
 //! when a node stays away longer than the grace. After a restart of the head every node attaches
 //! again, so its jobs are reconciled the same way, with a longer grace for the nodes to come.
 //!
-//! *Idle jobs.* A running job that has nothing to do on any of its nodes is dormant: it keeps its nodes
+//! *Idle jobs.* A running job that has nothing to do on any of its nodes is idle: it keeps its nodes
 //! and has no slot. Nodes say so and say when that ends; of a node that is away or attaches again nothing
 //! is known until it says it again, and meanwhile its jobs take their turns.
 //!
@@ -21,16 +21,16 @@
 //! is a program that only the client can supply.
 
 mod clients;
+mod idle;
 mod jobs;
 mod nodes;
-mod placing;
+mod placement;
 mod policy;
-mod programs;
-mod quiet;
+mod quota;
 mod reports;
-mod room;
 mod sampling;
 mod timetable;
+mod transfers;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,15 +43,15 @@ use crate::message::{
     ClientReply, ClientRequest, Command, ContentHash, JobRecord, Nanos, NodeSet, Outcome, Stream,
     Up, User,
 };
+use crate::stall_tolerant_clock::StallTolerantClock;
 pub use crate::tree::LinkId;
 use crate::tree::Routes;
-use crate::vigil::Vigil;
 
 use jobs::Job;
 use nodes::Node;
 pub use policy::{PolicyError, check_policy};
-use programs::Transfer;
-use sampling::Gathering;
+use sampling::SampleRequest;
+use transfers::Transfer;
 
 /// How often the head looks while it waits for a node that is away. What a look comes late by does not count as
 /// the node's absence: the head itself was not run.
@@ -175,7 +175,7 @@ pub struct Head {
     config: HeadConfig,
     seed: [u8; 32],
     now: Nanos,
-    vigil: Vigil,
+    clock: StallTolerantClock,
     wall_ms: u64,
     /// When the first event came: local time and wall clock.
     started: Option<(Nanos, u64)>,
@@ -185,13 +185,13 @@ pub struct Head {
     /// What requests of ended jobs take, in bytes.
     ended_bytes: usize,
     /// What is kept for jobs that are not over: of all, and by user.
-    held: room::Held,
-    held_by_user: BTreeMap<u32, room::Held>,
+    held: quota::Usage,
+    held_by_user: BTreeMap<u32, quota::Usage>,
     tokens: BTreeMap<u128, JobId>,
     next_job: u64,
     nodes: Vec<Node>,
     /// Nodes that are away, and when their jobs fail.
-    away: BTreeMap<NodeId, nodes::Away>,
+    away: BTreeMap<NodeId, nodes::AbsenceDeadline>,
     links: BTreeSet<LinkId>,
     routes: Routes,
     policy: Box<dyn Policy + Send>,
@@ -209,7 +209,7 @@ pub struct Head {
     considered: u64,
     transfers: BTreeMap<ContentHash, Transfer>,
     /// By the job whose peers are asked for; none: of all nodes.
-    gatherings: BTreeMap<Option<JobId>, Gathering>,
+    gatherings: BTreeMap<Option<JobId>, SampleRequest>,
     requests: u64,
     lease_due: Nanos,
     /// Just started: until when nodes that attach are waited for, and clients that may come back.
@@ -258,20 +258,20 @@ impl Head {
             phase_ns: 0,
             mode: config.mode,
             columns: Vec::new(),
-            dormant: Vec::new(),
+            idle: Vec::new(),
         };
         let nodes = config.nodes.iter().map(|_| Node::default()).collect();
         let mut head = Self {
             config,
             seed,
             now: 0,
-            vigil: Vigil::new(0, WATCH),
+            clock: StallTolerantClock::new(0, WATCH),
             wall_ms: 0,
             started: None,
             jobs: BTreeMap::new(),
             ended: VecDeque::new(),
             ended_bytes: 0,
-            held: room::Held::default(),
+            held: quota::Usage::default(),
             held_by_user: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_job: 1,
@@ -305,7 +305,7 @@ impl Head {
     /// cluster's) and `wall_ms` (since the epoch). Drain [`Head::poll_action`] after each.
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.now = now;
-        self.vigil.look(now);
+        self.clock.advance(now);
         self.wall_ms = wall_ms;
         if self.started.is_none() {
             self.started = Some((now, wall_ms));
@@ -345,11 +345,12 @@ impl Head {
         if self.started.is_none() {
             return Some(0);
         }
-        let due = |away: nodes::Away| self.vigil.next_look(away.watched).min(away.latest);
+        let due =
+            |away: nodes::AbsenceDeadline| self.clock.next_advance(away.watched).min(away.latest);
         let lost = self.away.values().copied().map(due).min();
         let lease = (!self.links.is_empty()).then_some(self.lease_due);
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
-        let gathering = self.gatherings.values().map(Gathering::deadline).min();
+        let gathering = self.gatherings.values().map(SampleRequest::deadline).min();
         let shutdown = self.shutdown.as_ref().filter(|s| !s.done).map(|s| s.deadline);
         let times = [lost, lease, transfer, self.starting, gathering, shutdown, self.ends_due];
         times.into_iter().flatten().min()

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::Head;
-use super::jobs::Over;
+use super::jobs::PartState;
 use crate::message::{Command, JobState, Nanos, NodeDescription, NodeSet, Outcome};
 use crate::tree::LinkId;
 
@@ -21,7 +21,7 @@ pub(super) struct Node {
 
 /// When the jobs of a node that is away fail.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Away {
+pub(super) struct AbsenceDeadline {
     /// When the head has watched so long: what the node said may wait to be read while the head is not run.
     pub(super) watched: Nanos,
     /// At the latest then: the node has stopped them itself, its lease is over.
@@ -30,7 +30,7 @@ pub(super) struct Away {
 
 /// What nodes must be told when they attach, gathered so that each command goes once to all.
 #[derive(Default)]
-struct Repairs {
+struct Reconciliation {
     kill: BTreeMap<JobId, Vec<NodeId>>,
     prepare: BTreeMap<JobId, Vec<NodeId>>,
     start: BTreeMap<JobId, Vec<NodeId>>,
@@ -67,10 +67,10 @@ impl Head {
     }
 
     /// Away from now on, with so much time to come back.
-    fn away_for(&self, grace: Nanos) -> Away {
+    fn away_for(&self, grace: Nanos) -> AbsenceDeadline {
         let longest = grace.max(self.restart_grace());
-        Away {
-            watched: self.vigil.watched().saturating_add(grace),
+        AbsenceDeadline {
+            watched: self.clock.elapsed().saturating_add(grace),
             latest: self.now.saturating_add(longest),
         }
     }
@@ -92,7 +92,7 @@ impl Head {
             }
         }
         self.sampling_without(lost);
-        self.forget_quiet(lost);
+        self.forget_idle(lost);
     }
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
@@ -101,7 +101,7 @@ impl Head {
         nodes.retain(|node| self.is_configured(node.node));
         nodes.retain(|node| self.routes.attach(link, node.clone()));
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
-        self.forget_quiet(&numbers);
+        self.forget_idle(&numbers);
         self.reconcile(link, &nodes);
         self.measure_nodes();
         self.nodes_changed = true;
@@ -115,7 +115,7 @@ impl Head {
         let nanos = self.config.lease_ns;
         self.send_on(link, set.clone(), Command::Lease { nanos });
         self.send_timetable(link, set.clone());
-        let mut repairs = Repairs::default();
+        let mut repairs = Reconciliation::default();
         for node in nodes {
             self.policy.add_node(node.node);
             self.away.remove(&node.node);
@@ -132,19 +132,19 @@ impl Head {
     }
 
     /// Compares what a node has with what it should have.
-    fn compare(&self, node: &NodeDescription, repairs: &mut Repairs) {
+    fn compare(&self, node: &NodeDescription, repairs: &mut Reconciliation) {
         let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
         for &id in &listed {
             let part = self.jobs.get(&id).and_then(|job| job.parts.get(&node.node));
             // Over (then it has no parts), never known, or given up when the node was lost.
-            if part.is_none_or(|part| part.over == Over::Lost) {
+            if part.is_none_or(|part| part.state == PartState::Lost) {
                 repairs.kill.entry(id).or_default().push(node.node);
             }
         }
         let Some(entry) = self.nodes.get(node.node.0 as usize) else { return };
         for &id in &entry.jobs {
             let Some(job) = self.jobs.get(&id) else { continue };
-            let live = job.parts.get(&node.node).is_some_and(|part| part.over == Over::No);
+            let live = job.parts.get(&node.node).is_some_and(|part| part.state == PartState::Live);
             if !live {
                 continue;
             }
@@ -166,7 +166,7 @@ impl Head {
         }
     }
 
-    fn repair(&mut self, repairs: Repairs) {
+    fn repair(&mut self, repairs: Reconciliation) {
         for (id, nodes) in repairs.kill {
             self.send(&NodeSet::from_nodes(nodes), &Command::Kill { job: id });
         }
@@ -189,27 +189,28 @@ impl Head {
             self.part_lost(id, node);
         }
         for (id, node) in repairs.freed {
-            self.part_over(id, node, Over::Freed);
+            self.part_over(id, node, PartState::Freed);
         }
     }
 
-    pub(super) fn part_over(&mut self, id: JobId, node: NodeId, over: Over) {
+    pub(super) fn part_over(&mut self, id: JobId, node: NodeId, state: PartState) {
         let part = self.jobs.get_mut(&id).and_then(|job| job.parts.get_mut(&node));
-        let Some(part) = part.filter(|part| part.over == Over::No) else { return };
-        part.over = over;
+        let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
+        part.state = state;
         part.wanted = None;
-        self.check_dormant(id);
+        self.check_idle(id);
         self.finish_if_freed(id);
     }
 
     fn part_lost(&mut self, id: JobId, node: NodeId) {
-        let live =
-            |job: &super::jobs::Job| job.parts.get(&node).is_some_and(|part| part.over == Over::No);
+        let live = |job: &super::jobs::Job| {
+            job.parts.get(&node).is_some_and(|part| part.state == PartState::Live)
+        };
         if !self.jobs.get(&id).is_some_and(live) {
             return;
         }
         if let Some(part) = self.jobs.get_mut(&id).and_then(|job| job.parts.get_mut(&node)) {
-            part.over = Over::Lost;
+            part.state = PartState::Lost;
             part.wanted = None;
         }
         self.end(id, Outcome::NodeLost(node));
@@ -218,8 +219,8 @@ impl Head {
 
     /// Nodes that stayed away too long take their jobs with them.
     pub(super) fn check_lost_nodes(&mut self) {
-        let (watched, now) = (self.vigil.watched(), self.now);
-        let late = |away: &Away| watched >= away.watched || now >= away.latest;
+        let (watched, now) = (self.clock.elapsed(), self.now);
+        let late = |away: &AbsenceDeadline| watched >= away.watched || now >= away.latest;
         let lost = self.away.iter().filter(|(_, away)| late(away));
         let lost: Vec<NodeId> = lost.map(|(&node, _)| node).collect();
         for node in lost {

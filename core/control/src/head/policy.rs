@@ -79,7 +79,7 @@ fn take_back(
 
 impl Head {
     /// Whether a job may be as important as it wants to be, and says what the policy must know.
-    pub(super) fn check_wishes(&self, user: &User, request: &JobRequest) -> Result<(), Refusal> {
+    pub(super) fn check_demands(&self, user: &User, request: &JobRequest) -> Result<(), Refusal> {
         let (priority, most) = (request.priority, self.config.max_priority);
         if !(1..=MOST_PRIORITY).contains(&priority) {
             let message = format!(

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use super::jobs::{Job, Over};
+use super::jobs::{Job, PartState};
 use super::{Head, HeadAction};
 use crate::message::{
     ClientReply, Command, JobState, NodeSet, Outcome, PreparedNode, RankStatus, Report, Stream,
@@ -39,7 +39,7 @@ impl Head {
             Report::Freed { job, nodes } => self.freed(link, job, &nodes),
             Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
             Report::Samples { request, nodes } => self.samples(request, nodes),
-            Report::Quiet(report) => self.quiet(link, &report),
+            Report::Idle(report) => self.idle(link, &report),
         }
     }
 
@@ -100,7 +100,7 @@ impl Head {
             if preparing {
                 self.end(id, Outcome::NodeLost(node));
             }
-            self.part_over(id, node, Over::Freed);
+            self.part_over(id, node, PartState::Freed);
         }
     }
 

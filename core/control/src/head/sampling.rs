@@ -16,7 +16,7 @@ const PATIENCE: Nanos = 1_000_000_000;
 
 /// One request to the nodes, which answers all clients that asked while it was under way.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct SampleRequest {
     request: u64,
     clients: BTreeSet<ClientId>,
     awaiting: BTreeSet<NodeId>,
@@ -24,7 +24,7 @@ pub(super) struct Gathering {
     deadline: Nanos,
 }
 
-impl Gathering {
+impl SampleRequest {
     pub(super) fn deadline(&self) -> Nanos {
         self.deadline
     }
@@ -46,7 +46,7 @@ impl Head {
         let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
         let awaiting: BTreeSet<NodeId> = self.routes.nodes().filter(concerns).collect();
         let nodes = NodeSet::from_nodes(awaiting.iter().copied());
-        let gathering = Gathering {
+        let gathering = SampleRequest {
             request,
             clients: BTreeSet::from([client]),
             awaiting,
@@ -94,7 +94,7 @@ impl Head {
 
     pub(super) fn check_gathering(&mut self) {
         let now = self.now;
-        let due = |g: &Gathering| g.awaiting.is_empty() || now >= g.deadline;
+        let due = |g: &SampleRequest| g.awaiting.is_empty() || now >= g.deadline;
         let ready: Vec<Option<JobId>> =
             self.gatherings.iter().filter(|(_, g)| due(g)).map(|(&job, _)| job).collect();
         for mut gathering in

@@ -51,12 +51,12 @@ impl Head {
             return;
         }
         self.pass_slots();
-        let (columns, dormant) = (self.policy.columns(), self.dormant_jobs());
+        let (columns, idle) = (self.policy.columns(), self.idle_jobs());
         let (mode, slice_ns) = (self.config.mode, self.config.slice_ns.max(1));
         let last = &self.timetable;
         let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
-        let same = last.dormant == dormant && last.continues(self.passed, &columns);
+        let same = last.idle == idle && last.continues(self.passed, &columns);
         if in_step && last.generation > 0 && same {
             return;
         }
@@ -65,8 +65,7 @@ impl Head {
         let since = start.0.saturating_sub(last.start.0).saturating_add(last.phase_ns);
         let phase_ns = if in_step { since % slice_ns } else { 0 };
         let generation = self.next_generation();
-        self.timetable =
-            Timetable { generation, start, slice_ns, phase_ns, mode, columns, dormant };
+        self.timetable = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
         self.passed = 0;
         let attached = NodeSet::from_nodes(self.routes.nodes());
         for (link, below) in self.routes.by_link(&attached) {

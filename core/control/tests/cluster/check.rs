@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Every running job that is not dormant is in the timetable, on all of its nodes in the same slots,
+    /// Every running job that is not idle is in the timetable, on all of its nodes in the same slots,
     /// and nothing else is.
     pub fn check_timetable(&self) {
         let Some(head) = &self.head.head else { return };
@@ -97,10 +97,10 @@ impl World {
             (0..column.slots.len()).filter(|&slot| column.slots[slot] == Some(job)).collect()
         };
         let mut running = BTreeSet::new();
-        let dormant: BTreeSet<JobId> = timetable.dormant.iter().copied().collect();
+        let idle: BTreeSet<JobId> = timetable.idle.iter().copied().collect();
         for record in head.records().filter(|record| record.state == JobState::Running) {
             let job = record.spec.job;
-            if dormant.contains(&job) {
+            if idle.contains(&job) {
                 continue;
             }
             running.insert(job);
@@ -131,7 +131,7 @@ impl World {
             assert!(head.is_up(id), "node {number} is not attached");
             let applied = node.timetable.as_ref().expect("every node has a timetable");
             assert_eq!(applied.column(id), head.timetable().column(id), "node {number}");
-            assert_eq!(applied.dormant, head.timetable().dormant, "node {number}");
+            assert_eq!(applied.idle, head.timetable().idle, "node {number}");
             for &job in node.jobs.keys() {
                 assert!(live(job), "job {job} is over, and half alive on node {number}");
             }
@@ -139,8 +139,8 @@ impl World {
         for record in head.records().filter(|record| record.state == JobState::Running) {
             let job = record.spec.job;
             let here = |part: &NodeRanks| self.nodes[part.node.0 as usize].jobs.get(&job);
-            let quiet = record.spec.layout.iter().all(|part| here(part).is_none_or(|l| l.quiet));
-            assert_eq!(head.timetable().dormant.contains(&job), quiet, "job {job}");
+            let idle = record.spec.layout.iter().all(|part| here(part).is_none_or(|l| l.idle));
+            assert_eq!(head.timetable().idle.contains(&job), idle, "job {job}");
         }
         for record in head.records() {
             assert_ne!(record.state, JobState::Preparing, "job {} hangs", record.spec.job);

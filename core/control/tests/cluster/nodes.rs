@@ -35,7 +35,7 @@ pub struct Local {
     killed: bool,
     waits_for_program: bool,
     /// Its ranks wait, and how often that has changed.
-    pub quiet: bool,
+    pub idle: bool,
     stirs: u64,
 }
 
@@ -193,7 +193,7 @@ impl World {
             started: false,
             killed: false,
             waits_for_program: !has_program,
-            quiet: false,
+            idle: false,
             stirs: 0,
         };
         assert!(self.node(number).jobs.insert(job, local).is_none(), "prepared twice");
@@ -287,23 +287,23 @@ impl World {
         self.soon(20 * MS, 700 * MS, Event::Stirs { node: number, incarnation, job });
     }
 
-    /// The ranks of a job fall quiet on a node, or have something to do again.
+    /// The ranks of a job fall idle on a node, or have something to do again.
     pub fn stirs(&mut self, number: u32, incarnation: u64, job: JobId) {
         if self.calm || !self.nodes[number as usize].alive(incarnation) {
             return;
         }
-        // Mostly quiet, or jobs with many nodes would never be dormant.
-        let quiet = self.random.chance(75);
+        // Mostly idle, or jobs with many nodes would never be idle.
+        let idle = self.random.chance(75);
         let Some(local) = self.node(number).jobs.get_mut(&job).filter(|local| !local.killed) else {
             return;
         };
         let stirs = local.stirs + 1;
-        let changed = local.quiet != quiet;
+        let changed = local.idle != idle;
         if changed {
-            (local.quiet, local.stirs) = (quiet, stirs);
-            self.agent_event(number, AgentEvent::Quiet { job, quiet });
+            (local.idle, local.stirs) = (idle, stirs);
+            self.agent_event(number, AgentEvent::Idle { job, idle });
         }
-        if changed && !quiet {
+        if changed && !idle {
             self.at(NOTICED, Event::Stirred { node: number, incarnation, job, stirs });
         }
         self.stirs_later(number, job);
@@ -318,8 +318,8 @@ impl World {
         if let (Some(local), Some(head)) = (local, &self.head.head)
             && local.stirs == stirs
         {
-            let dormant = &head.timetable().dormant;
-            assert!(!dormant.contains(&job), "job {job} has something to do on node {number}");
+            let idle = &head.timetable().idle;
+            assert!(!idle.contains(&job), "job {job} has something to do on node {number}");
         }
     }
 

@@ -3,19 +3,19 @@
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Command, ContentHash, Hop, JobRecord, JobRequest, JobState,
-    NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
-    QuietReport, RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
+    ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
+    JobState, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
+    RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
 mod clients;
+mod idle;
 mod keys;
 mod life;
 mod many;
 mod nodes;
 mod policy;
-mod quiet;
 mod same;
 
 const MS: u64 = 1_000_000;

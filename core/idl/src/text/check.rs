@@ -8,7 +8,7 @@ use super::diagnostic::{Code, Report, Span};
 use super::routine::Routine;
 use crate::model::{Expr, Interface, Type};
 use crate::plan::Part;
-use crate::validate::{Fault, Place};
+use crate::validate::{Place, ProblemKind};
 
 pub(super) fn check(routine: &Routine, report: &mut Report<'_>) {
     let problems = routine.interface.problems();
@@ -24,9 +24,9 @@ pub(super) fn check(routine: &Routine, report: &mut Report<'_>) {
     }
 }
 
-fn code(place: Place, fault: &Fault) -> Code {
+fn code(place: Place, fault: &ProblemKind) -> Code {
     match (place, fault) {
-        (_, Fault::Twice(_)) => Code::Twice,
+        (_, ProblemKind::Twice(_)) => Code::Twice,
         (Place::Part(_, Part::Default), _) => Code::Default,
         (Place::Part(..), _) => Code::Size,
         (Place::Routine | Place::Param(_) | Place::Inner(..), _) => Code::Param,

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 
 use super::diagnostic::{Code, Report, Span};
 use super::lexer::Token;
-use super::near::suggestion;
-use super::parser::{Failed, Parser};
+use super::parser::{ParseFailed, Parser};
+use super::similar_names::suggestion;
+use crate::expr_display::precedence;
 use crate::model::{Binary, Expr, Function, Param, Unary};
-use crate::show::precedence;
 
 /// Brackets and signs in each other that are read at most; more than an expression may be deep.
 const MOST_NESTING: usize = 2 * Expr::MOST_DEPTH;
@@ -30,7 +30,7 @@ impl Part {
 
 impl<'a> Parser<'a> {
     /// An expression and its place. [`Expr::Param`] in it is an index into [`Parser::names`].
-    pub(super) fn expression(&mut self) -> Result<(Expr, Span), Failed> {
+    pub(super) fn expression(&mut self) -> Result<(Expr, Span), ParseFailed> {
         let start = self.span;
         self.nesting = 0;
         self.too_deep = false;
@@ -40,8 +40,8 @@ impl<'a> Parser<'a> {
 
     fn nested<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
+        read: impl FnOnce(&mut Self) -> Result<T, ParseFailed>,
+    ) -> Result<T, ParseFailed> {
         if self.nesting == MOST_NESTING {
             let message = format!("this is nested more than {} deep", Expr::MOST_DEPTH);
             return Err(self.fail(Code::Size, message));
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         Part::leaf(Expr::Int(1))
     }
 
-    fn ternary(&mut self) -> Result<Part, Failed> {
+    fn ternary(&mut self) -> Result<Part, ParseFailed> {
         let start = self.span;
         let condition = self.binary(0)?;
         if !self.take_sign("?") {
@@ -78,7 +78,7 @@ impl<'a> Parser<'a> {
         Ok(self.join(start, depth, Expr::If(boxed(condition), boxed(then), boxed(otherwise))))
     }
 
-    fn binary(&mut self, least: u8) -> Result<Part, Failed> {
+    fn binary(&mut self, least: u8) -> Result<Part, ParseFailed> {
         let start = self.span;
         let mut left = self.unary()?;
         while let Some(operation) = self.operation() {
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn unary(&mut self) -> Result<Part, Failed> {
+    fn unary(&mut self) -> Result<Part, ParseFailed> {
         let start = self.span;
         if self.take_sign("-") {
             return self.negative(start);
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What is behind a minus: that of a number belongs to it, unless it is raised to a power.
-    fn negative(&mut self, start: Span) -> Result<Part, Failed> {
+    fn negative(&mut self, start: Span) -> Result<Part, ParseFailed> {
         let number = match self.token {
             Token::Int(value) => Some(Expr::Int(0_i64.wrapping_sub_unsigned(value))),
             Token::Real(value) => Some(Expr::Real(-value)),
@@ -162,7 +162,7 @@ impl<'a> Parser<'a> {
         Ok(self.join(start, operand.depth, expr))
     }
 
-    fn power(&mut self, start: Span, base: Part) -> Result<Part, Failed> {
+    fn power(&mut self, start: Span, base: Part) -> Result<Part, ParseFailed> {
         if !self.take_sign("^") && !self.take_sign("**") {
             return Ok(base);
         }
@@ -181,7 +181,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn primary(&mut self) -> Result<Part, Failed> {
+    fn primary(&mut self) -> Result<Part, ParseFailed> {
         match self.token.clone() {
             number @ (Token::Int(_) | Token::Real(_)) => {
                 let place = self.span;
@@ -205,7 +205,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A parameter or a function.
-    fn named(&mut self) -> Result<Part, Failed> {
+    fn named(&mut self) -> Result<Part, ParseFailed> {
         let (name, place) = (self.word(), self.span);
         self.advance();
         if self.take_sign("(") {
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
         Ok(Part::leaf(Expr::Param(index)))
     }
 
-    fn function(&mut self, name: &str, place: Span) -> Result<Part, Failed> {
+    fn function(&mut self, name: &str, place: Span) -> Result<Part, ParseFailed> {
         let mut arguments = Vec::new();
         let mut depth = 1;
         while !self.is_sign(")") {

@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 
 use super::check::check;
 use super::diagnostic::{Code, Diagnostic, Report, Span};
-use super::near::suggestion;
-use super::parser::{DECLARATIONS, Failed, Parser, shortened};
+use super::parser::{DECLARATIONS, ParseFailed, Parser, shortened};
 use super::routine::Routine;
+use super::similar_names::suggestion;
 use crate::model::{Class, Interface, Module};
-use crate::validate::{Fault, MOST_NAME};
+use crate::validate::{MOST_NAME, ProblemKind};
 
 /// Most bytes of a text that are read.
 pub const MOST_TEXT: usize = 4 << 20;
@@ -25,18 +25,18 @@ const MOST_SHARED_BYTES: usize = 8 << 10;
 
 /// What was read of a text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Parsed {
+pub struct ParsedText {
     /// What it says; `None` when there is an error.
     pub module: Option<Module>,
     /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
     /// Where its C code is.
-    pub lines: Lines,
+    pub lines: CodeLines,
 }
 
 /// The lines of a text on which C code begins, the first is 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lines {
+pub struct CodeLines {
     /// Of [`Module::globals`].
     pub globals: Vec<usize>,
     /// Of the bodies, by the routine's name.
@@ -47,7 +47,7 @@ pub struct Lines {
 
 /// Reads a file of descriptions. Whatever the bytes are it ends, in a time that grows as their number does.
 #[must_use]
-pub fn parse(bytes: &[u8]) -> Parsed {
+pub fn parse(bytes: &[u8]) -> ParsedText {
     if bytes.len() > MOST_TEXT {
         let message = format!("this has more than the {MOST_TEXT} bytes that are read");
         return unreadable("", 0, message);
@@ -66,7 +66,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         defined: BTreeMap::new(),
         routines: Vec::new(),
         class: None,
-        lines: Lines::default(),
+        lines: CodeLines::default(),
     };
     while !reader.parser.is_end() {
         if reader.declaration().is_err() {
@@ -76,11 +76,11 @@ pub fn parse(bytes: &[u8]) -> Parsed {
     reader.finish()
 }
 
-fn unreadable(text: &str, at: usize, message: String) -> Parsed {
+fn unreadable(text: &str, at: usize, message: String) -> ParsedText {
     let mut parser = Parser::new("");
     parser.report = Report::new(text);
     parser.report.add(Code::Unreadable, Span { start: at, end: at }, message);
-    Parsed { module: None, diagnostics: parser.report.finish(), lines: Lines::default() }
+    ParsedText { module: None, diagnostics: parser.report.finish(), lines: CodeLines::default() }
 }
 
 /// Refuses more than [`MOST_SHARED`] or [`MOST_SHARED_BYTES`].
@@ -110,11 +110,11 @@ struct Reader<'a> {
     routines: Vec<(Routine, Option<usize>)>,
     /// The class at hand.
     class: Option<usize>,
-    lines: Lines,
+    lines: CodeLines,
 }
 
 impl Reader<'_> {
-    fn declaration(&mut self) -> Result<(), Failed> {
+    fn declaration(&mut self) -> Result<(), ParseFailed> {
         let (word, place) = (self.parser.word(), self.parser.span);
         if self.parser.take_sign(";") {
             return Ok(());
@@ -149,12 +149,12 @@ impl Reader<'_> {
                 let near = suggestion(word, DECLARATIONS);
                 let message = format!("there is no declaration `{}`{near}", shortened(word));
                 self.parser.report.add(Code::UnknownWord, place, message);
-                Err(Failed)
+                Err(ParseFailed)
             }
         }
     }
 
-    fn end(&mut self) -> Result<(), Failed> {
+    fn end(&mut self) -> Result<(), ParseFailed> {
         self.parser.expect_sign(";", "to end the declaration")
     }
 
@@ -183,7 +183,7 @@ impl Reader<'_> {
         *single = text;
     }
 
-    fn module(&mut self, place: Span) -> Result<(), Failed> {
+    fn module(&mut self, place: Span) -> Result<(), ParseFailed> {
         let (name, at) = self.parser.name("the module's name")?;
         self.bounded(name, at)?;
         if !self.module.name.is_empty() {
@@ -206,16 +206,16 @@ impl Reader<'_> {
     }
 
     /// Refuses names so long that those of all routines together could be more than the text.
-    fn bounded(&mut self, name: &str, place: Span) -> Result<(), Failed> {
+    fn bounded(&mut self, name: &str, place: Span) -> Result<(), ParseFailed> {
         if name.len() <= MOST_NAME {
             return Ok(());
         }
-        let fault = Fault::Name(shortened(name));
+        let fault = ProblemKind::Name(shortened(name));
         self.parser.report.add(Code::Param, place, fault.to_string());
-        Err(Failed)
+        Err(ParseFailed)
     }
 
-    fn define(&mut self, class: Option<usize>) -> Result<(), Failed> {
+    fn define(&mut self, class: Option<usize>) -> Result<(), ParseFailed> {
         if self.routines.len() == MOST_ROUTINES {
             let message = format!("a file has at most {MOST_ROUTINES} routines");
             return Err(self.parser.fail(Code::TooMany, message));
@@ -235,7 +235,7 @@ impl Reader<'_> {
     }
 
     /// `DefClass name "text" options { methods }`
-    fn class(&mut self) -> Result<(), Failed> {
+    fn class(&mut self) -> Result<(), ParseFailed> {
         let prefix = self.prefix(None);
         let (name, place) = self.parser.long_name("the class' name")?;
         self.bounded(&name, place)?;
@@ -273,7 +273,7 @@ impl Reader<'_> {
         result
     }
 
-    fn members(&mut self, class: usize) -> Result<(), Failed> {
+    fn members(&mut self, class: usize) -> Result<(), ParseFailed> {
         loop {
             let place = self.parser.span;
             if self.parser.take_sign("}") {
@@ -303,7 +303,7 @@ impl Reader<'_> {
         }
     }
 
-    fn state(&mut self, class: usize, place: Span) -> Result<(), Failed> {
+    fn state(&mut self, class: usize, place: Span) -> Result<(), ParseFailed> {
         self.parser.advance();
         let begin = self.parser.span.end;
         let code = self.parser.braces()?;
@@ -319,7 +319,7 @@ impl Reader<'_> {
     }
 
     /// Settings that hold for every routine go into each; then the routines are checked.
-    fn finish(mut self) -> Parsed {
+    fn finish(mut self) -> ParsedText {
         for (mut routine, class) in core::mem::take(&mut self.routines) {
             if let Some(class) = class {
                 routine.interface.class.clone_from(&self.module.classes[class].name);
@@ -343,6 +343,6 @@ impl Reader<'_> {
         }
         let errors = self.parser.report.has_errors();
         let module = (!errors).then_some(self.module);
-        Parsed { module, diagnostics: self.parser.report.finish(), lines: self.lines }
+        ParsedText { module, diagnostics: self.parser.report.finish(), lines: self.lines }
     }
 }

@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use super::diagnostic::{Code, Span};
 use super::expression::{by_name, resolve};
 use super::lexer::Token;
-use super::near::suggestion;
-use super::parser::{Failed, Parser};
+use super::parser::{ParseFailed, Parser};
+use super::similar_names::suggestion;
 use crate::model::{Dimension, Element, Expr, Mode, Order, Param, Type};
 
 /// Where the pieces of a parameter are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places {
+pub(super) struct ParamSpans {
     pub name: Span,
     /// Size, begin, end and step of each dimension.
     pub dims: Vec<[Span; 4]>,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 
 /// What was written before a name.
 #[derive(Default)]
-struct Before<'a> {
+struct TypePrefix<'a> {
     words: Vec<&'a str>,
     mode: Option<Mode>,
     start: Span,
@@ -114,7 +114,10 @@ fn type_of(words: &[&str]) -> Option<Type> {
 
 impl<'a> Parser<'a> {
     /// `(…)`, up to and with the bracket that closes it.
-    pub(super) fn params(&mut self, inside: bool) -> Result<(Vec<Param>, Vec<Places>), Failed> {
+    pub(super) fn params(
+        &mut self,
+        inside: bool,
+    ) -> Result<(Vec<Param>, Vec<ParamSpans>), ParseFailed> {
         let (mut params, mut places) = (Vec::new(), Vec::new());
         self.expect_sign("(", "and the parameters")?;
         if self.take_sign(")") {
@@ -126,7 +129,7 @@ impl<'a> Parser<'a> {
                     params.push(param);
                     places.push(place);
                 }
-                Err(Failed) => self.skip_member(),
+                Err(ParseFailed) => self.skip_member(),
             }
             if self.take_sign(",") {
                 continue;
@@ -145,7 +148,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn param(&mut self, inside: bool) -> Result<(Param, Places), Failed> {
+    fn param(&mut self, inside: bool) -> Result<(Param, ParamSpans), ParseFailed> {
         let mut before = self.before();
         let plain = before.words.is_empty();
         let (mut stars, mut brackets) = (0_usize, 0_usize);
@@ -184,7 +187,7 @@ impl<'a> Parser<'a> {
             default: None,
             doc: String::new(),
         };
-        let mut places = Places { name: span, ..Places::default() };
+        let mut places = ParamSpans { name: span, ..ParamSpans::default() };
         while self.is_sign("[") {
             let (dimension, place) = self.dimension()?;
             param.dims.push(dimension);
@@ -196,8 +199,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Modes and the words of a type, in any order.
-    fn before(&mut self) -> Before<'a> {
-        let mut before = Before { start: self.span, ..Before::default() };
+    fn before(&mut self) -> TypePrefix<'a> {
+        let mut before = TypePrefix { start: self.span, ..TypePrefix::default() };
         loop {
             let word = self.word();
             if let Some(mode) = mode(word) {
@@ -214,7 +217,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn type_before(&mut self, before: &Before<'_>, name: &str, span: Span) -> Result<Type, Failed> {
+    fn type_before(
+        &mut self,
+        before: &TypePrefix<'_>,
+        name: &str,
+        span: Span,
+    ) -> Result<Type, ParseFailed> {
         if let Some(ty) = type_of(&before.words) {
             return Ok(ty);
         }
@@ -225,7 +233,7 @@ impl<'a> Parser<'a> {
             format!("there is no type `{}`", words.join(" "))
         };
         self.report.add(Code::UnknownWord, span, message);
-        Err(Failed)
+        Err(ParseFailed)
     }
 
     /// Stars before the name, as in C: of an output they say what holds anyway, of characters that it is a text.
@@ -243,7 +251,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `[size]`, `[size: end]`, `[size: start, end]` or `[size: start, end, step]`.
-    fn dimension(&mut self) -> Result<(Dimension, [Span; 4]), Failed> {
+    fn dimension(&mut self) -> Result<(Dimension, [Span; 4]), ParseFailed> {
         self.advance();
         if self.is_sign("]") {
             let message = "an array needs its size, an expression of the other parameters";
@@ -273,7 +281,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What follows name and dimensions: a default, attributes, a text about it.
-    fn behind(&mut self, param: &mut Param, places: &mut Places) -> Result<(), Failed> {
+    fn behind(&mut self, param: &mut Param, places: &mut ParamSpans) -> Result<(), ParseFailed> {
         if self.take_sign("=") {
             let (default, place) = self.expression()?;
             param.default = Some(default);
@@ -299,7 +307,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `(F)` or `(C)`.
-    pub(super) fn order(&mut self) -> Result<Order, Failed> {
+    pub(super) fn order(&mut self) -> Result<Order, ParseFailed> {
         self.expect_sign("(", "and `C` or `F`")?;
         let order = match self.word() {
             "C" | "row" => Order::Row,
@@ -322,11 +330,11 @@ impl<'a> Parser<'a> {
         span: Span,
         inside: bool,
         mode: Option<Mode>,
-    ) -> Result<(Param, Places), Failed> {
+    ) -> Result<(Param, ParamSpans), ParseFailed> {
         if inside {
             let message = "a callback cannot take a callback".into();
             self.report.add(Code::Param, span, message);
-            return Err(Failed);
+            return Err(ParseFailed);
         }
         let names = self.names.len();
         let (mut params, inner) = self.params(true)?;
@@ -346,7 +354,7 @@ impl<'a> Parser<'a> {
             doc: String::new(),
         };
         let inner = inner.into_iter().map(|place| place.name).collect();
-        let mut places = Places { name: span, inner, ..Places::default() };
+        let mut places = ParamSpans { name: span, inner, ..ParamSpans::default() };
         self.behind(&mut param, &mut places)?;
         Ok((param, places))
     }

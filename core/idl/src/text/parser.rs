@@ -9,7 +9,7 @@ use super::lexer::{Lexer, Token};
 
 /// What was read cannot be used; the report says why.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Failed;
+pub(crate) struct ParseFailed;
 
 /// Reads a description.
 pub(crate) struct Parser<'a> {
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         found
     }
 
-    pub(super) fn expect_sign(&mut self, sign: &'static str, why: &str) -> Result<(), Failed> {
+    pub(super) fn expect_sign(&mut self, sign: &'static str, why: &str) -> Result<(), ParseFailed> {
         if self.take_sign(sign) {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A name; `what` it is the name of.
-    pub(super) fn name(&mut self, what: &str) -> Result<(&'a str, Span), Failed> {
+    pub(super) fn name(&mut self, what: &str) -> Result<(&'a str, Span), ParseFailed> {
         let (name, span) = (self.word(), self.span);
         if name.is_empty() {
             return Err(self.unexpected(what));
@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A text that must be there.
-    pub(super) fn text(&mut self, what: &str) -> Result<(String, Span), Failed> {
+    pub(super) fn text(&mut self, what: &str) -> Result<(String, Span), ParseFailed> {
         if !matches!(self.token, Token::Text(_)) {
             return Err(self.unexpected(what));
         }
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
     }
 
     /// C code in braces.
-    pub(super) fn braces(&mut self) -> Result<&'a str, Failed> {
+    pub(super) fn braces(&mut self) -> Result<&'a str, ParseFailed> {
         if !self.is_sign("{") {
             return Err(self.unexpected("`{` and C code"));
         }
@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
         Ok(code)
     }
 
-    pub(super) fn unexpected(&mut self, expected: &str) -> Failed {
+    pub(super) fn unexpected(&mut self, expected: &str) -> ParseFailed {
         let found = match &self.token {
             Token::End => "the text ends".into(),
             _ => format!("there is `{}`", shortened(self.source())),
@@ -142,9 +142,9 @@ impl<'a> Parser<'a> {
     }
 
     /// Complains about the piece at hand.
-    pub(super) fn fail(&mut self, code: Code, message: String) -> Failed {
+    pub(super) fn fail(&mut self, code: Code, message: String) -> ParseFailed {
         self.report.add(code, self.span, message);
-        Failed
+        ParseFailed
     }
 
     pub(super) fn is_end(&self) -> bool {
@@ -206,5 +206,5 @@ pub(super) const ROUTINE: [&str; 9] = [
 
 /// What a complaint repeats.
 pub(super) fn shortened(text: &str) -> String {
-    crate::short::shortened(text, 32)
+    crate::excerpt::shortened(text, 32)
 }

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
 
+use crate::expr_display::{ExprDisplay, write_text};
 use crate::model::{Class, Expr, Interface, Language, Mode, Module, Order, Param, Type};
-use crate::show::{Shown, write_text};
 
 impl Language {
     /// How descriptions spell it.
@@ -127,7 +127,7 @@ fn routine(
     }
     let own = target.required.strip_suffix(libraries).unwrap_or(&target.required);
     required(f, own.strip_suffix(of_class).unwrap_or(own))?;
-    let shown = |expr: &Expr| Shown { expr, params }.to_string();
+    let shown = |expr: &Expr| ExprDisplay { expr, params }.to_string();
     if let Some(order) = &interface.calc_order {
         write!(f, "\nCalcOrder {}", shown(order))?;
     }
@@ -177,7 +177,7 @@ fn write_param(f: &mut fmt::Formatter<'_>, param: &Param, params: &[Param]) -> f
         }
     }
     for dimension in &param.dims {
-        let shown = |expr| Shown { expr, params };
+        let shown = |expr| ExprDisplay { expr, params };
         write!(f, "[{}", shown(&dimension.size))?;
         let zero = Expr::Int(0);
         match (&dimension.start, &dimension.end, &dimension.step) {
@@ -194,7 +194,7 @@ fn write_param(f: &mut fmt::Formatter<'_>, param: &Param, params: &[Param]) -> f
         f.write_char(']')?;
     }
     if let Some(default) = &param.default {
-        write!(f, " = {}", Shown { expr: default, params })?;
+        write!(f, " = {}", ExprDisplay { expr: default, params })?;
     }
     if param.order == Order::Column {
         f.write_str(" @order(F)")?;

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use super::diagnostic::{Code, Span};
 use super::expression::{by_name, resolve};
-use super::near::suggestion;
-use super::params::{Places, each_expression};
-use super::parser::{Failed, Parser, ROUTINE, shortened};
+use super::params::{ParamSpans, each_expression};
+use super::parser::{ParseFailed, Parser, ROUTINE, shortened};
+use super::similar_names::suggestion;
 use crate::model::{Expr, Interface, Language, Order, Param, Target};
 use crate::parallel::Parallel;
 
@@ -17,7 +17,7 @@ use crate::parallel::Parallel;
 pub(super) struct Routine {
     pub interface: Interface,
     pub name: Span,
-    pub params: Vec<Places>,
+    pub params: Vec<ParamSpans>,
     pub calc_order: Span,
     pub split: Span,
     pub status: Span,
@@ -45,7 +45,7 @@ struct Options {
 }
 
 /// What runs a routine, as it is read.
-struct Body {
+struct TargetSource {
     target: Target,
     symbol: Span,
     arguments: Vec<Span>,
@@ -58,7 +58,7 @@ const ATTRIBUTES: [&str; 5] = ["idempotent", "split", "status", "order", "broadc
 
 impl<'a> Parser<'a> {
     /// `name(parameters) "text" options body`, behind `Define` or `DefMethod`. `prefix` stands before the name.
-    pub(super) fn routine(&mut self, prefix: &str) -> Result<Routine, Failed> {
+    pub(super) fn routine(&mut self, prefix: &str) -> Result<Routine, ParseFailed> {
         self.names.clear();
         let (name, place) = self.long_name("the routine's name")?;
         let (params, places) = self.params(false)?;
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `name`, `module/name` or `class.name`.
-    pub(super) fn long_name(&mut self, what: &str) -> Result<(String, Span), Failed> {
+    pub(super) fn long_name(&mut self, what: &str) -> Result<(String, Span), ParseFailed> {
         let (first, start) = self.name(what)?;
         let mut name = String::from(first);
         loop {
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
     }
 
     /// One option; false when there is none.
-    fn option(&mut self, options: &mut Options, params: &[Param]) -> Result<bool, Failed> {
+    fn option(&mut self, options: &mut Options, params: &[Param]) -> Result<bool, ParseFailed> {
         let place = self.span;
         let word = self.word();
         match word {
@@ -191,7 +191,10 @@ impl<'a> Parser<'a> {
     }
 
     /// `Required "a.o -lm" …`: words separated by blanks.
-    pub(super) fn required(&mut self, required: &mut Vec<(String, Span)>) -> Result<(), Failed> {
+    pub(super) fn required(
+        &mut self,
+        required: &mut Vec<(String, Span)>,
+    ) -> Result<(), ParseFailed> {
         self.advance();
         let (text, place) = self.text("files and libraries in quotes")?;
         required.extend(text.split_whitespace().map(|word| (String::from(word), place)));
@@ -199,7 +202,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Options of other systems that mean nothing here, or nothing that can be done.
-    pub(super) fn foreign_option(&mut self) -> Result<(), Failed> {
+    pub(super) fn foreign_option(&mut self) -> Result<(), ParseFailed> {
         let (word, start) = (self.word(), self.span);
         self.advance();
         let (text, place) = self.text("a word in quotes")?;
@@ -234,7 +237,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn attribute(&mut self, options: &mut Options, params: &[Param]) -> Result<(), Failed> {
+    fn attribute(&mut self, options: &mut Options, params: &[Param]) -> Result<(), ParseFailed> {
         let (name, place) = self.name("an attribute, as `@idempotent`")?;
         match name {
             "idempotent" => {
@@ -303,7 +306,7 @@ impl<'a> Parser<'a> {
         symbol: Span,
         params: usize,
         options: &Options,
-    ) -> Result<Body, Failed> {
+    ) -> Result<TargetSource, ParseFailed> {
         let open = self.span;
         let (code, begin) = (self.braces()?, open.end);
         let blank = code.trim().is_empty();
@@ -323,11 +326,11 @@ impl<'a> Parser<'a> {
             format: String::new(),
         };
         let arguments = alloc::vec![symbol; params];
-        Ok(Body { target, symbol, arguments, result: symbol, code: begin })
+        Ok(TargetSource { target, symbol, arguments, result: symbol, code: begin })
     }
 
     /// `Calls "language" result = symbol(arguments);`
-    fn calls(&mut self, params: &[Param], options: &Options) -> Result<Body, Failed> {
+    fn calls(&mut self, params: &[Param], options: &Options) -> Result<TargetSource, ParseFailed> {
         self.advance();
         let mut language = options.language.unwrap_or(Language::C);
         if !self.is_end() && self.word().is_empty() {
@@ -370,6 +373,6 @@ impl<'a> Parser<'a> {
             body: String::new(),
             format: String::new(),
         };
-        Ok(Body { target, symbol: place, arguments: places, result: result_place, code: 0 })
+        Ok(TargetSource { target, symbol: place, arguments: places, result: result_place, code: 0 })
     }
 }

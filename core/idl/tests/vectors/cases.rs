@@ -1,8 +1,8 @@
 //! The vectors: descriptions, and calls of them with what comes of each.
 
-use super::chance::Chance;
-use super::described::{ODD, ROUTINES};
-use kumi_idl::{Argument, Form, Interface, Limits, Mode, Order, Plan, Scalar, Type};
+use super::descriptions::{ODD, ROUTINES};
+use super::random_numbers::RandomNumbers;
+use kumi_idl::{Argument, ArgumentForm, Interface, Limits, Mode, Order, Plan, Scalar, Type};
 use serde_json::{Value, json};
 
 /// Arrays of more bytes are not copied in a vector.
@@ -24,7 +24,7 @@ struct Call {
 pub fn all() -> (Vec<Value>, Vec<Value>) {
     let parsed = kumi_idl::parse(ROUTINES.as_bytes());
     let module = parsed.module.expect("the routines are well described");
-    let mut chance = Chance(20_261_122);
+    let mut chance = RandomNumbers(20_261_122);
     let (mut descriptions, mut cases) = (Vec::new(), Vec::new());
     let by_chance: Vec<Interface> = (0..75).map(|_| chance.interface("by_chance")).collect();
     let mut bad = 0;
@@ -50,7 +50,7 @@ pub fn all() -> (Vec<Value>, Vec<Value>) {
     (descriptions, cases)
 }
 
-fn by(chance: &mut Chance, interface: &Interface) -> Call {
+fn by(chance: &mut RandomNumbers, interface: &Interface) -> Call {
     let count = interface.params.len();
     let mut call = Call {
         scalars: vec![None; count],
@@ -87,7 +87,7 @@ fn scalar(scalar: Scalar) -> Value {
 fn case(number: usize, interface: &Interface, call: &Call) -> Value {
     let mut values = call.scalars.clone();
     let shapes: Vec<Option<&[u64]>> = call.shapes.iter().map(Option::as_deref).collect();
-    interface.deduce(&mut values, &shapes);
+    interface.infer_sizes(&mut values, &shapes);
     let limits = Limits { bytes: call.limit };
     let mut case = json!({
         "of": number,
@@ -143,7 +143,9 @@ fn argument(argument: &Argument) -> Value {
         digest(hash, &run.length.to_le_bytes())
     });
     value["runs"] = json!([count, first, format!("{hash:016x}")]);
-    if matches!(argument.form, Form::Array(..)) && (1..=MOST_COPIED).contains(&argument.bytes) {
+    if matches!(argument.form, ArgumentForm::Array(..))
+        && (1..=MOST_COPIED).contains(&argument.bytes)
+    {
         value["copied"] = json!([copied(argument, Order::Row), copied(argument, Order::Column)]);
     }
     value

@@ -1,19 +1,19 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
-mod pace;
-mod path;
-mod probe;
+mod pacer;
+mod path_mtu;
+mod probes;
 mod receiver;
-mod ring;
+mod send_ring;
 mod sender;
 
-pub(crate) use receiver::{Data, Receiver};
-pub(crate) use ring::{Rest, Ring};
-pub(crate) use sender::{Riding, Run, Sender, run_bytes};
+pub(crate) use receiver::{DataPacket, Receiver};
+pub(crate) use send_ring::{LentPart, SendRing};
+pub(crate) use sender::{PacketRun, Piggyback, Sender, run_bytes};
 
-use crate::seal::Packets;
-use crate::tally::NOWHERE;
-use crate::wire::Kind;
+use crate::peer_counts::NOWHERE;
+use crate::seal::PacketCodec;
+use crate::wire::PacketKind;
 use crate::{Config, Counters, Micros, Piece, Rank};
 use alloc::vec::Vec;
 
@@ -22,9 +22,9 @@ pub(crate) const NEVER: Micros = Micros::MAX;
 
 /// What all peers of an endpoint use.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) config: Config,
-    pub(crate) packets: Packets,
+    pub(crate) packets: PacketCodec,
     pub(crate) me: Rank,
     pub(crate) counters: Counters,
     /// Early packets kept now, for all peers together.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) pieces: Vec<Piece>,
 }
 
-impl Shared {
+impl SharedState {
     /// Bytes of the datagram that a packet of a ring becomes.
     pub(crate) fn wire_bytes(&self, length: u16) -> usize {
         usize::from(length) + self.packets.trailer()
@@ -47,7 +47,7 @@ impl Shared {
 
     /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
     pub(crate) fn holds(&self, now: Micros) -> bool {
-        crate::delay::holds(now, self.config.queue_target)
+        crate::queueing_delay::holds(now, self.config.queue_target)
     }
 
     /// A deadline found late means that this rank was stopped.
@@ -72,9 +72,9 @@ pub(crate) struct Peer {
 }
 
 /// What to put on the wire next for one peer.
-pub(crate) enum Plan {
-    Data(Run),
-    Control(Kind),
+pub(crate) enum TransmitPlan {
+    Data(PacketRun),
+    Control(PacketKind),
     Nothing,
 }
 
@@ -95,27 +95,27 @@ impl Peer {
     }
 
     /// Acts on what is due at `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
+    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut SharedState) {
         self.receiver.handle_timeout(now, &shared.config);
         self.sender.handle_timeout(now, shared);
     }
 
     /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
-    pub(crate) fn plan(&mut self, now: Micros, shared: &Shared) -> Plan {
+    pub(crate) fn plan(&mut self, now: Micros, shared: &SharedState) -> TransmitPlan {
         let respond = self.receiver.must_respond(&shared.config);
-        if respond && !self.receiver.can_ride() {
-            return Plan::Control(self.receiver.response_kind());
+        if respond && !self.receiver.can_piggyback() {
+            return TransmitPlan::Control(self.receiver.response_kind());
         }
         if let Some(run) = self.sender.next_run(now, shared) {
-            return Plan::Data(run);
+            return TransmitPlan::Data(run);
         }
         if respond {
-            return Plan::Control(self.receiver.response_kind());
+            return TransmitPlan::Control(self.receiver.response_kind());
         }
         if self.sender.wants_probe(now, shared) {
-            Plan::Control(Kind::Probe)
+            TransmitPlan::Control(PacketKind::Probe)
         } else {
-            Plan::Nothing
+            TransmitPlan::Nothing
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What comes from one peer: order, duplicates, early packets, acks.
 
-use super::{NEVER, Shared};
+use super::{NEVER, SharedState};
 use crate::endpoint::{Delivery, Sink};
 use crate::seal::STALE;
-use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, Kind, RESENT, TWICE, echo_of};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, PacketKind, RESENT, TWICE, echo_of};
 use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,7 +13,7 @@ const EARLY_PER_NACK: u32 = 3;
 
 /// Packets that came before their turn, by sequence modulo window.
 #[derive(Debug)]
-struct Kept {
+struct ReorderBuffer {
     frames: Box<[Option<Box<[u8]>>]>,
     count: usize,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Receiver {
     echo: Option<u32>,
     /// It is to be answered at once.
     echo_now: bool,
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<ReorderBuffer>>,
     /// Highest counter of an encrypted packet taken; 0 if there was none.
     newest: u64,
 }
@@ -104,8 +104,8 @@ impl Receiver {
     pub(crate) fn on_data<S: Sink>(
         &mut self,
         now: Micros,
-        packet: Data<'_>,
-        shared: &mut Shared,
+        packet: DataPacket<'_>,
+        shared: &mut SharedState,
         sink: &mut S,
     ) {
         let each = shared.config.ack == AckMode::PerMessage;
@@ -123,10 +123,10 @@ impl Receiver {
             self.ack_now = true;
         } else if ahead == 0 {
             let overtaken = self.early;
-            if !self.offer(packet.from, packet.frame, shared, sink) {
+            if !self.deliver_expected(packet.from, packet.frame, shared, sink) {
                 return;
             }
-            self.learn(overtaken, packet.flags & RESENT != 0, &shared.config);
+            self.on_gap_filled(overtaken, packet.flags & RESENT != 0, &shared.config);
             self.fresh = true;
             self.unacked += 1;
             if self.ack_at == NEVER && !each {
@@ -136,7 +136,7 @@ impl Receiver {
             self.keep(now, packet.sequence, packet.frame, shared);
         }
         if self.kept.is_some() {
-            self.offer_kept(packet.from, shared, sink);
+            self.deliver_kept(packet.from, shared, sink);
         }
     }
 
@@ -147,7 +147,7 @@ impl Receiver {
         from: Rank,
         number: u32,
         at_once: bool,
-        shared: &mut Shared,
+        shared: &mut SharedState,
         sink: &mut S,
     ) {
         self.echo = Some(number);
@@ -155,16 +155,16 @@ impl Receiver {
         let held = self.ack_at != NEVER && self.kept.is_none() && !self.nack;
         self.echo_now |= at_once || !held;
         if self.kept.is_some() {
-            self.offer_kept(from, shared, sink);
+            self.deliver_kept(from, shared, sink);
         }
     }
 
     /// Offers the expected packet to the sink.
-    fn offer<S: Sink>(
+    fn deliver_expected<S: Sink>(
         &mut self,
         from: Rank,
         frame: &[u8],
-        shared: &mut Shared,
+        shared: &mut SharedState,
         sink: &mut S,
     ) -> bool {
         match sink.deliver(from, frame) {
@@ -199,7 +199,7 @@ impl Receiver {
     }
 
     /// The packet for which others were waiting has come.
-    fn learn(&mut self, overtaken: u32, resent: bool, config: &Config) {
+    fn on_gap_filled(&mut self, overtaken: u32, resent: bool, config: &Config) {
         if overtaken == 0 {
         } else if resent {
             self.patience -= self.patience.div_ceil(8);
@@ -209,7 +209,7 @@ impl Receiver {
         }
     }
 
-    fn keep(&mut self, now: Micros, sequence: u32, frame: &[u8], shared: &mut Shared) {
+    fn keep(&mut self, now: Micros, sequence: u32, frame: &[u8], shared: &mut SharedState) {
         let beyond = self.early.checked_sub(self.patience);
         if beyond.is_some_and(|beyond| beyond.is_multiple_of(EARLY_PER_NACK)) {
             self.nack = true;
@@ -223,9 +223,9 @@ impl Receiver {
         }
         let window = shared.config.window;
         let slot = self.slot(sequence, window);
-        let kept = self
-            .kept
-            .get_or_insert_with(|| Box::new(Kept { frames: vec![None; window].into(), count: 0 }));
+        let kept = self.kept.get_or_insert_with(|| {
+            Box::new(ReorderBuffer { frames: vec![None; window].into(), count: 0 })
+        });
         kept.frames[slot] = Some(frame.into());
         kept.count += 1;
         shared.kept += 1;
@@ -234,12 +234,12 @@ impl Receiver {
     }
 
     /// Delivers kept packets as far as they are in order and the sink takes them.
-    fn offer_kept<S: Sink>(&mut self, from: Rank, shared: &mut Shared, sink: &mut S) {
+    fn deliver_kept<S: Sink>(&mut self, from: Rank, shared: &mut SharedState, sink: &mut S) {
         let window = shared.config.window;
         while let Some(kept) = &mut self.kept {
             let slot = self.expected as usize & (window - 1);
             let Some(frame) = kept.frames[slot].take() else { break };
-            if !self.offer(from, &frame, shared, sink) {
+            if !self.deliver_expected(from, &frame, shared, sink) {
                 if let Some(kept) = &mut self.kept {
                     kept.frames[slot] = Some(frame);
                 }
@@ -273,7 +273,7 @@ impl Receiver {
     }
 
     /// The delayed ack, if one is held back, is due now.
-    pub(crate) fn hurry_ack(&mut self) {
+    pub(crate) fn send_delayed_ack(&mut self) {
         self.ack_now |= self.ack_at != NEVER;
     }
 
@@ -287,30 +287,30 @@ impl Receiver {
     }
 
     /// Whether the ack field of a data packet or probe says all there is to say.
-    pub(crate) fn can_ride(&self) -> bool {
+    pub(crate) fn can_piggyback(&self) -> bool {
         !self.nack && self.kept.is_none() && self.owed == 0
     }
 
-    pub(crate) fn response_kind(&self) -> Kind {
-        if self.nack { Kind::Nack } else { Kind::Ack }
+    pub(crate) fn response_kind(&self) -> PacketKind {
+        if self.nack { PacketKind::Nack } else { PacketKind::Ack }
     }
 
     /// A data packet with the ack field, but without selective acks, is leaving; the flags it carries
     /// besides.
-    pub(crate) fn ride(&mut self) -> u16 {
+    pub(crate) fn piggyback(&mut self) -> u16 {
         // The answer to a probe is believed to speak of all that has come: it needs the map.
         let echo = if self.kept.is_none() { self.echo.take() } else { None };
-        self.ride_probe() | echo.map_or(0, echo_of)
+        self.piggyback_on_probe() | echo.map_or(0, echo_of)
     }
 
     /// The same for a probe, which answers none.
-    pub(crate) fn ride_probe(&mut self) -> u16 {
+    pub(crate) fn piggyback_on_probe(&mut self) -> u16 {
         // Of what came early it does not speak: an ack or nack of its own is still to come.
-        if self.kept.is_some() { 0 } else { self.spoke() }
+        if self.kept.is_some() { 0 } else { self.mark_reported() }
     }
 
     /// All that has come was spoken of; the flags that say what is new about it.
-    fn spoke(&mut self) -> u16 {
+    fn mark_reported(&mut self) -> u16 {
         self.unacked = 0;
         self.ack_at = NEVER;
         self.postponed = false;
@@ -333,7 +333,7 @@ impl Receiver {
         let number = self.echo.take().unwrap_or(0);
         self.nack = false;
         self.full = false;
-        flags |= self.spoke();
+        flags |= self.mark_reported();
         (flags, number, self.write_map(body))
     }
 
@@ -357,7 +357,7 @@ impl Receiver {
 
 /// A data packet that passed the checks.
 #[derive(Clone, Copy)]
-pub(crate) struct Data<'a> {
+pub(crate) struct DataPacket<'a> {
     pub(crate) from: Rank,
     pub(crate) sequence: u32,
     pub(crate) flags: u16,

@@ -1,16 +1,16 @@
 //! What is sent to one peer: ring, timeouts, probes, refusals; `acks`: what its answers bring to light.
 
 mod acks;
-mod leave;
+mod transmission;
 
-use super::pace::Pace;
-use super::path::Path;
-use super::probe::Probe;
-use super::ring::{Rest, Ring, State};
-use super::{NEVER, Shared};
-use crate::congestion::Congestion;
-use crate::reorder::Reorder;
-use crate::rtt::Rtt;
+use super::pacer::Pacer;
+use super::path_mtu::PathMtu;
+use super::probes::ProbeState;
+use super::send_ring::{LentPart, PacketState, SendRing};
+use super::{NEVER, SharedState};
+use crate::congestion_window::CongestionWindow;
+use crate::reordering::ReorderingEstimate;
+use crate::retransmission_timeout::RetransmissionTimeout;
 use crate::wire::HEADER_BYTES;
 use crate::{Config, Micros};
 use alloc::boxed::Box;
@@ -27,7 +27,7 @@ pub(crate) fn run_bytes(config: &Config) -> usize {
 
 /// What holds sending back after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
+enum Backpressure {
     /// Nothing.
     No,
     /// The oldest packet was refused; nothing is sent until then.
@@ -38,7 +38,7 @@ enum Full {
 
 /// Consecutive packets to transmit: the first one's number and how many.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct PacketRun {
     first: u32,
     count: usize,
     /// They lie end to end in the ring: none but the last is shorter than a slot.
@@ -53,7 +53,7 @@ pub(crate) struct Run {
 
 /// What data packets carry for the other direction: the ack field, and flags of the first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Riding {
+pub(crate) struct Piggyback {
     pub(crate) ack: u32,
     pub(crate) flags: u16,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Riding {
 /// State of the pair's sending side.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    ring: Option<Box<Ring>>,
+    ring: Option<Box<SendRing>>,
     /// The oldest packet not acked; `oldest <= next <= tail`, and `tail - oldest <= window`.
     oldest: u32,
     /// The next packet to send for the first time.
@@ -80,21 +80,21 @@ pub(crate) struct Sender {
     transmission: u32,
     /// Latest transmission known to have arrived, of packets sent once.
     newest: u32,
-    congestion: Congestion,
-    rtt: Rtt,
+    congestion: CongestionWindow,
+    retransmission: RetransmissionTimeout,
     /// When the retransmission timeout expires.
     timeout: Micros,
-    full: Full,
+    full: Backpressure,
     /// Refusals in a row.
     refusals: u8,
     /// The timeout was postponed since the peer was last heard of.
     postponed: bool,
     /// Resends were made that no probe has followed yet.
     recovering: bool,
-    probe: Probe,
-    reorder: Reorder,
-    pace: Pace,
-    path: Path,
+    probe: ProbeState,
+    reorder: ReorderingEstimate,
+    pace: Pacer,
+    path: PathMtu,
     /// The peer asks to hold back.
     hold: bool,
 }
@@ -113,17 +113,17 @@ impl Sender {
             lent_slots: 0,
             transmission: 0,
             newest: u32::MAX,
-            congestion: Congestion::new(config.initial_window, most),
-            rtt: Rtt::default(),
+            congestion: CongestionWindow::new(config.initial_window, most),
+            retransmission: RetransmissionTimeout::default(),
             timeout: NEVER,
-            full: Full::No,
+            full: Backpressure::No,
             refusals: 0,
             postponed: false,
             recovering: false,
-            probe: Probe::new(),
-            reorder: Reorder::new(),
-            pace: Pace::new(),
-            path: Path::new(config),
+            probe: ProbeState::new(),
+            reorder: ReorderingEstimate::new(),
+            pace: Pacer::new(),
+            path: PathMtu::new(config),
             hold: false,
         }
     }
@@ -155,14 +155,14 @@ impl Sender {
 
     /// Smoothed round trip in microseconds, if measured.
     pub(crate) fn round_trip(&self) -> Option<Micros> {
-        self.rtt.smoothed()
+        self.retransmission.smoothed()
     }
 
     pub(crate) fn deadline(&self) -> Micros {
         let own = self.timeout.min(self.probe.later).min(self.pace.wake);
         match self.full {
-            Full::Waiting { until } => own.min(until),
-            Full::No | Full::Trying => own,
+            Backpressure::Waiting { until } => own.min(until),
+            Backpressure::No | Backpressure::Trying => own,
         }
     }
 
@@ -170,12 +170,12 @@ impl Sender {
         self.ring.is_some()
     }
 
-    pub(crate) fn give_ring(&mut self, ring: Box<Ring>) {
+    pub(crate) fn give_ring(&mut self, ring: Box<SendRing>) {
         self.ring = Some(ring);
     }
 
     /// Gives up the ring, if nothing is in it.
-    pub(crate) fn take_ring(&mut self) -> Option<Box<Ring>> {
+    pub(crate) fn take_ring(&mut self) -> Option<Box<SendRing>> {
         if self.flushed() { self.ring.take() } else { None }
     }
 
@@ -186,7 +186,7 @@ impl Sender {
         &mut self,
         config: &Config,
         most: usize,
-        write: impl FnOnce(&mut [u8]) -> (usize, Rest),
+        write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> usize {
         let Some(ring) = &mut self.ring else { return 0 };
         let index = ring.index(self.tail);
@@ -200,7 +200,7 @@ impl Sender {
         slot.head = u16::try_from(HEADER_BYTES + head).unwrap_or(u16::MAX);
         slot.place = rest.place;
         self.lent_slots += u32::from(slot.is_lent());
-        slot.state = State::Queued;
+        slot.state = PacketState::Queued;
         slot.resends = 0;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
@@ -213,18 +213,18 @@ impl Sender {
     }
 
     /// Bytes of the longest datagram to send to this peer.
-    pub(crate) fn path_limit(&self, config: &Config) -> usize {
-        self.path.limit(config)
+    pub(crate) fn max_datagram_to_peer(&self, config: &Config) -> usize {
+        self.path.datagram_limit(config)
     }
 
     /// The wire has told it.
-    pub(crate) fn tell_path(&mut self, datagram: usize, config: &Config) {
-        self.path.tell(datagram, config);
+    pub(crate) fn set_path_mtu(&mut self, datagram: usize, config: &Config) {
+        self.path.set(datagram, config);
     }
 
     /// Asks for an ack once the packets queued are sent, unless that was asked already.
     pub(crate) fn request_ack(&mut self) {
-        if !self.flushed() && !self.probe.outstanding() && self.full == Full::No {
+        if !self.flushed() && !self.probe.outstanding() && self.full == Backpressure::No {
             self.probe.due = true;
             self.probe.at_once = true;
         }
@@ -233,23 +233,27 @@ impl Sender {
     // ---- time -------------------------------------------------------------------------------
 
     /// Restarts the timeout, or stops it when nothing is unacked (RFC 6298, 5.2 and 5.3).
-    fn rearm(&mut self, now: Micros, shared: &Shared) {
+    fn rearm(&mut self, now: Micros, shared: &SharedState) {
         let runs = if shared.closed {
             self.in_flight > 0
         } else {
-            self.oldest != self.next && !matches!(self.full, Full::Waiting { .. })
+            self.oldest != self.next && !matches!(self.full, Backpressure::Waiting { .. })
         };
-        self.timeout = if runs { now.saturating_add(self.rtt.rto(&shared.config)) } else { NEVER };
+        self.timeout = if runs {
+            now.saturating_add(self.retransmission.timeout(&shared.config))
+        } else {
+            NEVER
+        };
     }
 
     /// The channel is open again.
-    pub(crate) fn resume(&mut self, now: Micros, shared: &Shared) {
+    pub(crate) fn resume(&mut self, now: Micros, shared: &SharedState) {
         self.probe.at_once = false;
         self.rearm(now, shared);
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
-        if let Full::Waiting { until } = self.full
+    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut SharedState) {
+        if let Backpressure::Waiting { until } = self.full
             && until <= now
         {
             self.try_oldest();
@@ -271,65 +275,64 @@ impl Sender {
             return;
         }
         shared.counters.timeouts += 1;
-        self.rtt.back_off();
+        self.retransmission.back_off();
         self.probe.due = true;
         self.rearm(now, shared);
     }
 
     /// The pause after a refusal is over.
     fn try_oldest(&mut self) {
-        self.full = Full::Trying;
+        self.full = Backpressure::Trying;
         let Some(ring) = &mut self.ring else { return };
         let slot = ring.slot(self.oldest);
         match slot.state {
-            State::Flight => {
-                slot.state = State::Lost;
+            PacketState::Flight => {
+                slot.state = PacketState::Lost;
                 self.in_flight -= 1;
                 self.lost += 1;
             }
             // The receiver keeps it: a probe makes it try again.
-            State::Arrived => self.probe.due = true,
-            State::Lost | State::Queued => {}
+            PacketState::Arrived => self.probe.due = true,
+            PacketState::Lost | PacketState::Queued => {}
         }
     }
 
     // ---- sending ----------------------------------------------------------------------------
 
     /// What may be sent now.
-    pub(crate) fn next_run(&mut self, now: Micros, shared: &Shared) -> Option<Run> {
+    pub(crate) fn next_run(&mut self, now: Micros, shared: &SharedState) -> Option<PacketRun> {
         let config = &shared.config;
         if shared.closed || (self.lost == 0 && self.next == self.tail) {
             return None;
         }
         let budget = match self.full {
-            Full::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
-            Full::Waiting { .. } => 0,
-            Full::Trying => 1,
+            Backpressure::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
+            Backpressure::Waiting { .. } => 0,
+            Backpressure::Trying => 1,
         };
         let budget = self.paced(now, budget);
         if budget == 0 {
             return None;
         }
         self.path.retry(now);
-        let carries = self.path.carries(config);
-        let trailer = shared.packets.trailer();
+        let (carries, trailer) = (self.path.whole_datagram(config), shared.packets.trailer());
         let ring = self.ring.as_mut()?;
-        if self.full == Full::Trying {
+        if self.full == Backpressure::Trying {
             let first = self.oldest;
             let slot = ring.slot(first);
             let fragment = usize::from(slot.length) + trailer > carries;
             let lent = slot.is_lent();
-            let run = Run { first, count: 1, in_place: true, lent, resent: true, fragment };
-            return (slot.state == State::Lost).then_some(run);
+            let run = PacketRun { first, count: 1, in_place: true, lent, resent: true, fragment };
+            return (slot.state == PacketState::Lost).then_some(run);
         }
         let (first, wanted, end) = if self.lost > 0 {
             let mut first = self.oldest;
-            while ring.slot(first).state != State::Lost {
+            while ring.slot(first).state != PacketState::Lost {
                 first = first.wrapping_add(1);
             }
-            (first, State::Lost, self.next)
+            (first, PacketState::Lost, self.next)
         } else {
-            (self.next, State::Queued, self.tail)
+            (self.next, PacketState::Queued, self.tail)
         };
         let (length, lent) = (ring.slot(first).length, ring.slot(first).is_lent());
         let in_place = usize::from(length) + trailer == config.max_datagram && !lent;
@@ -353,12 +356,13 @@ impl Sender {
             count += 1;
         }
         let in_place = in_place || count == 1;
-        let (resent, fragment) = (wanted == State::Lost, usize::from(length) + trailer > carries);
-        Some(Run { first, count, in_place, lent, resent, fragment })
+        let fragment = usize::from(length) + trailer > carries;
+        let resent = wanted == PacketState::Lost;
+        Some(PacketRun { first, count, in_place, lent, resent, fragment })
     }
 
     /// Packets that may be in flight now.
-    fn window(&self, now: Micros, shared: &Shared) -> u32 {
+    fn window(&self, now: Micros, shared: &SharedState) -> u32 {
         if self.hold || shared.holds(now) {
             self.congestion.held()
         } else {
@@ -371,7 +375,7 @@ impl Sender {
         if budget == 0 || !self.congestion.saturated() {
             return budget;
         }
-        let round_trip = self.rtt.smoothed().unwrap_or(0);
+        let round_trip = self.retransmission.smoothed().unwrap_or(0);
         let paced = self.pace.budget(now, self.congestion.window(), round_trip);
         // Only if the program has more than the window takes.
         let wanted = self.in_flight + self.lost + self.tail.wrapping_sub(self.next);
@@ -384,12 +388,12 @@ impl Sender {
     /// Starts the timeout if it is not running (RFC 6298, 5.1): something is about to leave.
     pub(crate) fn arm(&mut self, now: Micros, config: &Config) {
         if self.timeout == NEVER {
-            self.timeout = now.saturating_add(self.rtt.rto(config));
+            self.timeout = now.saturating_add(self.retransmission.timeout(config));
         }
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.
-    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &Shared) -> bool {
+    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &SharedState) -> bool {
         if shared.closed {
             return self.wants_answer(now);
         }
@@ -401,7 +405,7 @@ impl Sender {
             return false;
         }
         let all_resent = self.recovering && self.lost == 0;
-        if all_resent && !self.probe.outstanding() && self.full == Full::No {
+        if all_resent && !self.probe.outstanding() && self.full == Backpressure::No {
             self.recovering = false;
             self.probe.soon(now, self.reorder.margin());
         }
@@ -421,7 +425,7 @@ impl Sender {
     }
 
     /// A probe leaves now; its number and flags.
-    pub(crate) fn probe(&mut self, now: Micros, shared: &Shared) -> (u32, u16) {
+    pub(crate) fn probe(&mut self, now: Micros, shared: &SharedState) -> (u32, u16) {
         self.arm(now, &shared.config);
         self.probe.at_once |= shared.closed;
         self.probe.leave(now, self.transmission)

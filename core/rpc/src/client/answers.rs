@@ -1,14 +1,14 @@
 //! What a server or a metaserver answers, and whether that may come now.
 
-use super::{Back, Call, Client, ClientEvent, MOST_PINGS, Stream};
+use super::{Call, CallbackState, Client, ClientEvent, MOST_PINGS, Stream};
 use crate::ProtocolError;
 use crate::callback::CallbackHead;
-use crate::codec::{Cursor, Malformed};
-use crate::frame::{Header, Kind};
-use crate::held;
+use crate::codec::{Cursor, DecodeError};
+use crate::frame::{FrameKind, Header};
+use crate::held_array;
 use crate::message::{self, Failure, ResultHead, Value};
-use crate::meta::Placed;
-use crate::shared::Grant;
+use crate::placement::Placement;
+use crate::shared_memory::MemoryGrant;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,29 +21,29 @@ impl Client {
         body: &[u8],
     ) -> Result<Option<ClientEvent>, ProtocolError> {
         let Header { stream, kind, .. } = header;
-        let kind = kind.unwrap_or(Kind::Call);
+        let kind = kind.unwrap_or(FrameKind::Call);
         let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
         let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
         Ok(match kind {
-            Kind::Description => {
+            FrameKind::Description => {
                 if !matches!(self.streams.get(&stream), Some((Stream::Interface, _))) {
                     return Err(unasked);
                 }
                 let (hash, json) = description(body).map_err(malformed)?;
                 self.end(stream).then_some(ClientEvent::Description(stream, hash, json))
             }
-            Kind::Names => {
+            FrameKind::Names => {
                 if !matches!(self.streams.get(&stream), Some((Stream::List, _))) {
                     return Err(unasked);
                 }
                 let names = names(body).map_err(malformed)?;
                 self.end(stream).then_some(ClientEvent::Names(stream, names))
             }
-            Kind::Result => {
+            FrameKind::Result => {
                 let head = ResultHead::decode(body).map_err(malformed)?;
                 self.result(stream, head)?
             }
-            Kind::Error => {
+            FrameKind::Error => {
                 let failure = Failure::decode(body).map_err(malformed)?;
                 if stream == 0 {
                     return Ok(Some(ClientEvent::Ended(failure)));
@@ -53,22 +53,24 @@ impl Client {
                 }
                 self.end(stream).then_some(ClientEvent::Failed(stream, failure))
             }
-            Kind::Ping => {
+            FrameKind::Ping => {
                 // A server that asks without end is not answered without end.
                 if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
                     self.pings.push(*ping);
                 }
                 None
             }
-            Kind::Pong => Some(ClientEvent::Pong),
-            Kind::Grant => Some(self.granted(stream, Grant::decode(body).map_err(malformed)?)?),
-            Kind::Callback => {
+            FrameKind::Pong => Some(ClientEvent::Pong),
+            FrameKind::Grant => {
+                Some(self.granted(stream, MemoryGrant::decode(body).map_err(malformed)?)?)
+            }
+            FrameKind::Callback => {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
             }
-            Kind::Created => self.created(stream)?,
-            Kind::Voucher => self.voucher(stream, body)?,
-            Kind::Placed | Kind::Closed | Kind::State => {
+            FrameKind::Created => self.created(stream)?,
+            FrameKind::Voucher => self.voucher(stream, body)?,
+            FrameKind::Placed | FrameKind::Closed | FrameKind::State => {
                 return self.take_of_metaserver(stream, kind, body);
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
@@ -82,16 +84,17 @@ impl Client {
                 *there = true;
                 Ok(wanted.then_some(ClientEvent::Created(stream)))
             }
-            _ => Err(ProtocolError::Unasked { kind: Kind::Created as u8, stream }),
+            _ => Err(ProtocolError::Unasked { kind: FrameKind::Created as u8, stream }),
         }
     }
 
     fn voucher(&mut self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
-        let kind = Kind::Voucher as u8;
+        let kind = FrameKind::Voucher as u8;
         if !matches!(self.streams.get(&stream), Some((Stream::Vouch, _))) {
             return Err(ProtocolError::Unasked { kind, stream });
         }
-        let voucher = held::take_voucher(body).map_err(|why| ProtocolError::Body { kind, why })?;
+        let voucher =
+            held_array::take_voucher(body).map_err(|why| ProtocolError::Body { kind, why })?;
         Ok(self.end(stream).then_some(ClientEvent::Voucher(stream, voucher)))
     }
 
@@ -99,27 +102,27 @@ impl Client {
     fn take_of_metaserver(
         &mut self,
         stream: u32,
-        kind: Kind,
+        kind: FrameKind,
         body: &[u8],
     ) -> Result<Option<ClientEvent>, ProtocolError> {
         let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
         let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
         Ok(match kind {
-            Kind::Placed => match self.streams.get(&stream) {
+            FrameKind::Placed => match self.streams.get(&stream) {
                 Some((Stream::Place, wanted)) => {
-                    let placed = Placed::decode(body).map_err(malformed)?;
+                    let placed = Placement::decode(body).map_err(malformed)?;
                     wanted.then_some(ClientEvent::Placed(stream, placed))
                 }
                 _ => return Err(unasked),
             },
-            Kind::Closed => match self.streams.get(&stream) {
+            FrameKind::Closed => match self.streams.get(&stream) {
                 Some((Stream::Place, _)) => self.end(stream).then_some(ClientEvent::Closed(stream)),
                 _ => return Err(unasked),
             },
-            Kind::State => match self.streams.get(&stream) {
+            FrameKind::State => match self.streams.get(&stream) {
                 Some((Stream::Status, _)) => {
                     let json =
-                        core::str::from_utf8(body).map_err(|_| malformed(Malformed::Text))?;
+                        core::str::from_utf8(body).map_err(|_| malformed(DecodeError::Text))?;
                     self.end(stream).then(|| ClientEvent::State(stream, json.to_owned()))
                 }
                 _ => return Err(unasked),
@@ -129,10 +132,16 @@ impl Client {
     }
 
     /// A call that runs and has called no function, and whether anybody waits for it.
-    fn running(&mut self, stream: u32, kind: Kind) -> Result<(&mut Call, bool), ProtocolError> {
+    fn running(
+        &mut self,
+        stream: u32,
+        kind: FrameKind,
+    ) -> Result<(&mut Call, bool), ProtocolError> {
         match self.streams.get_mut(&stream) {
             Some((
-                Stream::Call(call @ Call { begun: false, back: Back::None, asked: None, .. }),
+                Stream::Call(
+                    call @ Call { begun: false, back: CallbackState::None, asked: None, .. },
+                ),
                 wanted,
             )) => Ok((call, *wanted)),
             _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
@@ -144,7 +153,7 @@ impl Client {
         stream: u32,
         head: ResultHead,
     ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, Kind::Result)?;
+        let (call, wanted) = self.running(stream, FrameKind::Result)?;
         call.begun = true;
         for (argument, value) in &head.values {
             if let Value::FileLength(bytes) = value {
@@ -162,23 +171,23 @@ impl Client {
         stream: u32,
         head: CallbackHead,
     ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, Kind::Callback)?;
+        let (call, wanted) = self.running(stream, FrameKind::Callback)?;
         if !call.runs {
-            return Err(ProtocolError::Unasked { kind: Kind::Callback as u8, stream });
+            return Err(ProtocolError::Unasked { kind: FrameKind::Callback as u8, stream });
         }
-        call.back = if wanted { Back::Asked } else { Back::Refused };
+        call.back = if wanted { CallbackState::Asked } else { CallbackState::Refused };
         Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }
 }
 
-fn description(body: &[u8]) -> Result<(u64, String), Malformed> {
+fn description(body: &[u8]) -> Result<(u64, String), DecodeError> {
     let mut cursor = Cursor::new(body);
     let hash = cursor.u64()?;
-    let json = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+    let json = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
     Ok((hash, json.to_owned()))
 }
 
-fn names(body: &[u8]) -> Result<Vec<String>, Malformed> {
+fn names(body: &[u8]) -> Result<Vec<String>, DecodeError> {
     let mut cursor = Cursor::new(body);
     let mut names = Vec::new();
     while !cursor.is_empty() {

@@ -2,22 +2,22 @@
 #![allow(dead_code)] // Each test uses a part of it.
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, GrantPart, Piece, ProtocolError, Server,
-    ServerEvent, Share, Size, Step,
+    ArraySize, CallHead, Client, ClientEvent, ClientHello, GrantedArray, ProtocolError, SendPiece,
+    Server, ServerEvent, SharedDirections, Step,
 };
 
-pub const BOTH: Share = Share { sent: true, returned: true };
+pub const BOTH: SharedDirections = SharedDirections { sent: true, returned: true };
 
-pub fn head(shared: Vec<(u16, Share)>) -> CallHead {
+pub fn head(shared: Vec<(u16, SharedDirections)>) -> CallHead {
     CallHead { routine: "f".into(), shared, ..CallHead::default() }
 }
 
-pub fn size(argument: u16, bytes: u64) -> Size {
-    Size { argument, bytes }
+pub fn size(argument: u16, bytes: u64) -> ArraySize {
+    ArraySize { argument, bytes }
 }
 
-pub fn part(argument: u16, share: Share, offset: u64, length: u64) -> GrantPart {
-    GrantPart { argument, share, offset, length }
+pub fn part(argument: u16, share: SharedDirections, offset: u64, length: u64) -> GrantedArray {
+    GrantedArray { argument, share, offset, length }
 }
 
 /// What is to be written, and the memories whose descriptors go with it, each with the place of its byte.
@@ -28,8 +28,8 @@ pub fn written(server: &mut Server) -> (Vec<u8>, Vec<(usize, u32)>) {
         let mut some: Vec<u8> = Vec::new();
         for piece in server.outbox().pieces() {
             match piece {
-                Piece::Bytes(piece) => some.extend_from_slice(piece),
-                Piece::Data(_, length) => some.extend(std::iter::repeat_n(7, length)),
+                SendPiece::Bytes(piece) => some.extend_from_slice(piece),
+                SendPiece::Data(_, length) => some.extend(std::iter::repeat_n(7, length)),
             }
         }
         server.outbox().wrote(some.len());
@@ -41,14 +41,14 @@ pub fn written(server: &mut Server) -> (Vec<u8>, Vec<(usize, u32)>) {
 /// Both ends of a connection behind their hellos.
 pub fn ends(gives: bool) -> (Client, Server) {
     let (mut client, mut server) = (Client::new(), Server::new(8));
-    let hello = ClientHello { maps: true, ..ClientHello::default() };
+    let hello = ClientHello { maps_memory: true, ..ClientHello::default() };
     assert!(events(&mut server, &hello.encode()).is_ok());
     server.offer(gives, None);
     assert!(server.welcome(&hello, "s", 1));
     let (bytes, _) = written(&mut server);
     let step = client.step(&bytes).expect("well-formed");
     assert!(
-        matches!(step, Step::Event(_, Some(ClientEvent::Hello(hello))) if hello.gives == gives)
+        matches!(step, Step::Event(_, Some(ClientEvent::Hello(hello))) if hello.shares_memory == gives)
     );
     (client, server)
 }

@@ -2,27 +2,27 @@
 
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;
-use super::queue::{UNPLANNED, Waiting};
-use super::running::Running;
+use super::queue::{UNPLANNED, WaitingJob};
+use super::running_jobs::RunningJobs;
 use super::{Batch, Discipline, Machine};
 use crate::{JobId, Placement};
 
 /// EASY: the first job that waits has a reservation, for when enough of those that run should have
 /// ended; any other may start, in order of arrival, that fits now and either should end by then or
 /// takes none of the nodes that the first needs then.
-pub(crate) type Easy = Batch<Overtaking>;
+pub(crate) type Easy = Batch<EasyBackfill>;
 
 /// Conservative backfilling: each job that waits has a reservation, the earliest that moves nobody
 /// before it. When a job ends early the others, in order of arrival, move forward one after the
 /// other, each as far as it can; nobody moves back.
-pub(crate) type Conservative = Batch<Planning>;
+pub(crate) type Conservative = Batch<ConservativeBackfill>;
 
 #[derive(Default)]
-pub(crate) struct Overtaking {
-    running: Running,
+pub(crate) struct EasyBackfill {
+    running: RunningJobs,
 }
 
-impl Overtaking {
+impl EasyBackfill {
     /// Who is next of the queue.
     fn find(&mut self, machine: &Machine<FreeNodes>, now: u64) -> Option<usize> {
         let pool = &machine.pool;
@@ -40,7 +40,7 @@ impl Overtaking {
         }
         self.running.prolong(now);
         let (shadow, spare) = reservation(&self.running.releases(machine), free, wanted);
-        let overtakes = |waiting: &Waiting| {
+        let overtakes = |waiting: &WaitingJob| {
             waiting.nodes <= free
                 && (waiting.nodes <= spare || now.saturating_add(waiting.estimate) <= shadow)
         };
@@ -64,13 +64,13 @@ fn reservation(releases: &[(u64, u32)], mut free: u32, wanted: u32) -> (u64, u32
     (shadow.unwrap_or(u64::MAX), free.saturating_sub(wanted))
 }
 
-impl Discipline for Overtaking {
+impl Discipline for EasyBackfill {
     type Pool = FreeNodes;
     const PLANS: bool = true;
 
     fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
         let index = self.find(machine, now)?;
-        let Waiting { job, nodes: wanted, estimate, .. } = machine.queue[index];
+        let WaitingJob { job, nodes: wanted, estimate, .. } = machine.queue[index];
         let nodes = machine.pool.take(job, wanted)?;
         machine.queue.remove(index);
         self.running.insert(job, wanted, now, Some(estimate));
@@ -91,44 +91,44 @@ fn count(nodes: usize) -> u32 {
 }
 
 #[derive(Default)]
-pub(crate) struct Planning {
-    running: Running,
+pub(crate) struct ConservativeBackfill {
+    running: RunningJobs,
     /// What is free beside those that run and the reservations of those that wait.
     profile: Profile,
-    stale: Stale,
+    validity: PlanValidity,
 }
 
 /// What has happened to the plan since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Stale {
+enum PlanValidity {
     /// Nothing, or only that jobs came.
     #[default]
-    No,
+    Current,
     /// Something became free: reservations may be earlier.
-    Roomier,
+    Improvable,
     /// Nodes went or a job overran its estimate: some reservation may not hold.
-    Wrong,
+    Invalid,
 }
 
-impl Planning {
-    fn mark(&mut self, stale: Stale) {
-        self.stale = self.stale.max(stale);
+impl ConservativeBackfill {
+    fn mark(&mut self, validity: PlanValidity) {
+        self.validity = self.validity.max(validity);
     }
 
     /// Brings the plan up to date.
     fn plan(&mut self, machine: &mut Machine<FreeNodes>, now: u64) {
         if self.running.prolong(now) {
-            self.mark(Stale::Wrong);
+            self.mark(PlanValidity::Invalid);
         }
         self.profile.forget_before(now);
-        match self.stale {
-            Stale::No => {}
-            Stale::Roomier => {
+        match self.validity {
+            PlanValidity::Current => {}
+            PlanValidity::Improvable => {
                 self.move_forward(machine, now);
             }
-            Stale::Wrong => self.begin_anew(machine, now),
+            PlanValidity::Invalid => self.begin_anew(machine, now),
         }
-        self.stale = Stale::No;
+        self.validity = PlanValidity::Current;
         let up = machine.pool.up();
         // Those without a reservation are the last, apart from those for which the machine is too
         // small, and from the important that came this instant.
@@ -181,14 +181,14 @@ impl Planning {
     }
 }
 
-fn reserve(profile: &mut Profile, waiting: &mut Waiting, now: u64) {
+fn reserve(profile: &mut Profile, waiting: &mut WaitingJob, now: u64) {
     if let Some(start) = profile.earliest(now, waiting.estimate, waiting.nodes) {
         waiting.start = start;
         profile.take(start, waiting.estimate, waiting.nodes);
     }
 }
 
-impl Discipline for Planning {
+impl Discipline for ConservativeBackfill {
     type Pool = FreeNodes;
     const PLANS: bool = true;
 
@@ -196,28 +196,28 @@ impl Discipline for Planning {
         let Some(waiting) = machine.queue.withdraw(job) else { return };
         if waiting.start != UNPLANNED {
             self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
-            self.mark(Stale::Roomier);
+            self.mark(PlanValidity::Improvable);
         }
     }
 
     fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
         self.plan(machine, now);
         let free = machine.pool.free();
-        let due = |waiting: &Waiting| waiting.start <= now && waiting.nodes <= free;
+        let due = |waiting: &WaitingJob| waiting.start <= now && waiting.nodes <= free;
         let index = machine.queue.position(due)?;
-        let Waiting { job, nodes: wanted, estimate, start, .. } = machine.queue[index];
+        let WaitingJob { job, nodes: wanted, estimate, start, .. } = machine.queue[index];
         let nodes = machine.pool.take(job, wanted)?;
         machine.queue.remove(index);
         self.running.insert(job, wanted, now, Some(estimate));
         if start < now {
-            self.mark(Stale::Wrong);
+            self.mark(PlanValidity::Invalid);
         }
         Some(Placement { job, nodes })
     }
 
     fn restored(&mut self, job: JobId, nodes: usize, estimate: Option<u64>, now: u64) {
         self.running.insert(job, count(nodes), now, estimate);
-        self.mark(Stale::Wrong);
+        self.mark(PlanValidity::Invalid);
     }
 
     fn ended(&mut self, job: JobId, freed: Option<u32>, now: u64) {
@@ -225,23 +225,23 @@ impl Discipline for Planning {
         match freed {
             Some(nodes) if now < end && end < u64::MAX => {
                 self.profile.give(now, end - now, nodes);
-                self.mark(Stale::Roomier);
+                self.mark(PlanValidity::Improvable);
             }
             Some(_) if now == end => {}
-            _ => self.mark(Stale::Wrong),
+            _ => self.mark(PlanValidity::Invalid),
         }
     }
 
     fn node_added(&mut self, free: bool) {
         if free {
             self.profile.grow(1);
-            self.mark(Stale::Roomier);
+            self.mark(PlanValidity::Improvable);
         } else {
-            self.mark(Stale::Wrong);
+            self.mark(PlanValidity::Invalid);
         }
     }
 
     fn node_removed(&mut self) {
-        self.mark(Stale::Wrong);
+        self.mark(PlanValidity::Invalid);
     }
 }

@@ -7,29 +7,29 @@
 //! each; docs/guide/scheduling.md shows by how much.
 
 mod backfill;
-mod first;
-pub(crate) mod placed;
+mod fcfs;
+pub(crate) mod placed_jobs;
 pub(crate) mod pool;
 mod profile;
 pub(crate) mod queue;
-mod running;
+mod running_jobs;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub(crate) use backfill::{Conservative, Easy};
-pub(crate) use first::{Fcfs, FcfsBuddy, FirstFit};
+pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
 use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
-use placed::Placed;
+use placed_jobs::PlacedJobs;
 use pool::Pool;
-use queue::{Queue, Waiting};
+use queue::{Queue, WaitingJob};
 
 /// The machine as a discipline sees it.
 #[derive(Default)]
 pub(crate) struct Machine<P> {
     pub(crate) pool: P,
-    pub(crate) placed: Placed,
+    pub(crate) placed: PlacedJobs,
     /// Jobs that wait, unless the discipline has queues of its own.
     pub(crate) queue: Queue,
 }
@@ -42,7 +42,7 @@ pub(crate) trait Discipline: Default {
     const PLANS: bool = false;
 
     /// A job comes.
-    fn push(&mut self, machine: &mut Machine<Self::Pool>, waiting: Waiting) {
+    fn push(&mut self, machine: &mut Machine<Self::Pool>, waiting: WaitingJob) {
         machine.queue.push(waiting);
     }
 
@@ -108,7 +108,7 @@ impl<D: Discipline> Policy for Batch<D> {
             return Err(ArriveError::NoEstimate(request.job));
         }
         self.waiting.insert(request.job);
-        self.discipline.push(&mut self.machine, Waiting::new(request, now));
+        self.discipline.push(&mut self.machine, WaitingJob::new(request, now));
         Ok(())
     }
 

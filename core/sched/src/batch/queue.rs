@@ -7,7 +7,7 @@ use crate::{ClusterTime, JobId, Request};
 
 /// A job that waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingJob {
     pub(crate) job: JobId,
     pub(crate) nodes: u32,
     /// Nanoseconds; 0 where the policy does not look at it.
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 /// Not planned yet, or not at all while so few nodes are up.
 pub(crate) const UNPLANNED: u64 = u64::MAX;
 
-impl Waiting {
+impl WaitingJob {
     pub(crate) fn new(request: &Request, now: ClusterTime) -> Self {
         let &Request { job, nodes, priority, estimate_ns, .. } = request;
         let estimate = estimate_ns.unwrap_or(0);
@@ -31,31 +31,31 @@ impl Waiting {
 
 /// First come, first served. Of those that came at one instant the more important is first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue(VecDeque<Waiting>);
+pub(crate) struct Queue(VecDeque<WaitingJob>);
 
 impl Queue {
-    pub(crate) fn push(&mut self, waiting: Waiting) {
-        let after = |other: &&Waiting| {
+    pub(crate) fn push(&mut self, waiting: WaitingJob) {
+        let after = |other: &&WaitingJob| {
             other.arrived == waiting.arrived && other.priority < waiting.priority
         };
         let place = self.0.len() - self.0.iter().rev().take_while(after).count();
         self.0.insert(place, waiting);
     }
 
-    pub(crate) fn withdraw(&mut self, job: JobId) -> Option<Waiting> {
+    pub(crate) fn withdraw(&mut self, job: JobId) -> Option<WaitingJob> {
         let index = self.0.iter().position(|waiting| waiting.job == job)?;
         self.0.remove(index)
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Waiting> + ExactSizeIterator {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &WaitingJob> + ExactSizeIterator {
         self.0.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiting> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut WaitingJob> {
         self.0.iter_mut()
     }
 
-    pub(crate) fn position(&self, matches: impl FnMut(&Waiting) -> bool) -> Option<usize> {
+    pub(crate) fn position(&self, matches: impl FnMut(&WaitingJob) -> bool) -> Option<usize> {
         self.0.iter().position(matches)
     }
 
@@ -65,9 +65,9 @@ impl Queue {
 }
 
 impl Index<usize> for Queue {
-    type Output = Waiting;
+    type Output = WaitingJob;
 
-    fn index(&self, index: usize) -> &Waiting {
+    fn index(&self, index: usize) -> &WaitingJob {
         &self.0[index]
     }
 }

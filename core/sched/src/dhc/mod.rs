@@ -33,7 +33,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
-use crate::buddy::{Block, Buddies};
+use crate::buddy::{Block, BuddyAllocator};
 use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
 use round::{Gang, Round};
 
@@ -44,7 +44,7 @@ pub(crate) struct Dhc {
     selective: bool,
     jobs_per_node: u32,
     /// Knows which nodes are up.
-    nodes: Buddies,
+    nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
     queue: VecDeque<(JobId, u32)>,
     /// Jobs by node number.
@@ -75,7 +75,7 @@ impl Dhc {
         Self {
             selective,
             jobs_per_node: jobs_per_node.max(1),
-            nodes: Buddies::default(),
+            nodes: BuddyAllocator::default(),
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             load: Vec::new(),

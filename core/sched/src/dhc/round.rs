@@ -73,13 +73,13 @@ impl<'a> Slot<'a> {
 
 /// What could run in a block that has nothing to do.
 #[derive(Clone, Debug, Default)]
-struct Choice<'a> {
+struct FillCandidate<'a> {
     /// Nodes kept busy.
     busy: u32,
     gangs: Vec<&'a Gang>,
 }
 
-impl<'a> Choice<'a> {
+impl<'a> FillCandidate<'a> {
     fn add(&mut self, other: Self) {
         self.busy += other.busy;
         self.gangs.extend(other.gangs);
@@ -87,7 +87,7 @@ impl<'a> Choice<'a> {
 }
 
 /// Choices that were made in a slot; those of one block do not depend on those of others.
-type Choices<'a> = BTreeMap<Block, Choice<'a>>;
+type FillCandidates<'a> = BTreeMap<Block, FillCandidate<'a>>;
 
 impl<'a> Round<'a> {
     /// One slot for each gang, from the top level down.
@@ -148,14 +148,14 @@ impl<'a> Round<'a> {
     }
 
     /// The gangs that keep most of a block busy, if all of it is theirs.
-    fn best(&self, block: Block, choices: &mut Choices<'a>) -> Choice<'a> {
+    fn best(&self, block: Block, choices: &mut FillCandidates<'a>) -> FillCandidate<'a> {
         if !self.populated.contains(&block) {
-            return Choice::default();
+            return FillCandidate::default();
         }
         if let Some(known) = choices.get(&block) {
             return known.clone();
         }
-        let mut below = Choice::default();
+        let mut below = FillCandidate::default();
         for half in block.halves().into_iter().flatten() {
             below.add(self.best(half, choices));
         }
@@ -166,11 +166,11 @@ impl<'a> Round<'a> {
     }
 
     /// The largest gang of the controller itself and what may run beside it.
-    fn own(&self, block: Block, choices: &mut Choices<'a>) -> Choice<'a> {
+    fn own(&self, block: Block, choices: &mut FillCandidates<'a>) -> FillCandidate<'a> {
         let gangs = self.gangs.get(&block).into_iter().flatten();
         let rank = |gang: &&&Gang| (gang.size, Reverse(self.turns[&gang.job]), Reverse(gang.job));
-        let Some(&gang) = gangs.max_by_key(rank) else { return Choice::default() };
-        let mut choice = Choice { busy: gang.size, gangs: Vec::from([gang]) };
+        let Some(&gang) = gangs.max_by_key(rank) else { return FillCandidate::default() };
+        let mut choice = FillCandidate { busy: gang.size, gangs: Vec::from([gang]) };
         let mut open: Vec<Block> = block.halves().into_iter().flatten().collect();
         while let Some(part) = open.pop() {
             if !gang.disables.any_of(part.range()) {
@@ -183,7 +183,7 @@ impl<'a> Round<'a> {
     }
 
     /// More nodes busy, of equals whose jobs had fewer slots.
-    fn rank(&self, choice: &Choice) -> (u32, Reverse<u32>) {
+    fn rank(&self, choice: &FillCandidate) -> (u32, Reverse<u32>) {
         let turns = choice.gangs.iter().map(|gang| self.turns[&gang.job]);
         (choice.busy, Reverse(turns.min().unwrap_or(u32::MAX)))
     }

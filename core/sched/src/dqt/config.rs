@@ -6,7 +6,7 @@ use core::str::FromStr;
 /// Task allocation policy: into which child's part a job goes (paper 0, §7.1.3). Among children that
 /// are equal it is always the leftmost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tap {
+pub enum AllocationPolicy {
     /// The child with the smallest maximum TQLB.
     Max,
     /// The child with the smallest minimum TQLB.
@@ -16,23 +16,28 @@ pub enum Tap {
     Apa,
     /// The child that holds the shortest queue of the partition size wanted.
     Ff,
-    /// [`Tap::Ff`], and [`Tap::Apa`] where that does not decide.
+    /// [`AllocationPolicy::Ff`], and [`AllocationPolicy::Apa`] where that does not decide.
     #[default]
     FfApa,
 }
 
 /// What each policy is called.
-const TAPS: [(&str, Tap); 5] = [
-    ("max", Tap::Max),
-    ("min", Tap::Min),
-    ("apa", Tap::Apa),
-    ("ff", Tap::Ff),
-    ("ff-apa", Tap::FfApa),
+const ALLOCATION_POLICIES: [(&str, AllocationPolicy); 5] = [
+    ("max", AllocationPolicy::Max),
+    ("min", AllocationPolicy::Min),
+    ("apa", AllocationPolicy::Apa),
+    ("ff", AllocationPolicy::Ff),
+    ("ff-apa", AllocationPolicy::FfApa),
 ];
 
-impl fmt::Display for Tap {
+impl fmt::Display for AllocationPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(TAPS.iter().find(|(_, tap)| tap == self).map_or("", |&(name, _)| name))
+        f.write_str(
+            ALLOCATION_POLICIES
+                .iter()
+                .find(|(_, allocation)| allocation == self)
+                .map_or("", |&(name, _)| name),
+        )
     }
 }
 
@@ -45,7 +50,7 @@ pub struct DqtConfig {
     /// A larger one wastes more of a partition on jobs that do not fill it.
     pub arity: u32,
     /// How a job's partition is chosen.
-    pub tap: Tap,
+    pub allocation: AllocationPolicy,
     /// Fair-DQT: a part of the tree that is through with its round waits for the others. Without it
     /// runs again, and its processors are not idle (paper 0, §7.1.1).
     pub fair: bool,
@@ -79,7 +84,7 @@ impl Default for DqtConfig {
     fn default() -> Self {
         Self {
             arity: 2,
-            tap: Tap::default(),
+            allocation: AllocationPolicy::default(),
             fair: false,
             migrate: false,
             shares: false,
@@ -97,7 +102,7 @@ impl fmt::Display for DqtConfig {
         if self.arity != 2 {
             write!(f, "{}", self.arity)?;
         }
-        write!(f, ":{}", self.tap)?;
+        write!(f, ":{}", self.allocation)?;
         let suffixes = [(self.migrate, "+migrate"), (self.shares, "+shares")];
         suffixes.iter().filter(|(on, _)| *on).try_for_each(|(_, suffix)| f.write_str(suffix))
     }
@@ -109,13 +114,13 @@ impl fmt::Display for DqtConfig {
 pub enum DqtNameError {
     /// It begins with neither `dqt` nor `fair-dqt`.
     #[error("the name of a queue tree begins with dqt or fair-dqt")]
-    Family,
+    PolicyFamily,
     /// What follows `dqt` is no number between 2 and [`DqtConfig::MAX_ARITY`].
     #[error("the arity of a queue tree is a number from 2 to {max}", max = DqtConfig::MAX_ARITY)]
     Arity,
     /// What follows the colon is no task allocation policy.
     #[error("task allocation policies are max, min, apa, ff and ff-apa")]
-    Tap,
+    AllocationPolicy,
     /// What follows a plus is not known, or was said before.
     #[error("after the policy may follow +migrate and +shares, each once")]
     Suffix,
@@ -133,17 +138,18 @@ impl FromStr for DqtConfig {
             }
             None => name,
         };
-        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::Family)?.split('+');
+        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::PolicyFamily)?.split('+');
         let head = parts.next().unwrap_or_default();
-        let (arity, tap) = head.split_once(':').map_or((head, None), |(a, tap)| (a, Some(tap)));
+        let (arity, allocation) =
+            head.split_once(':').map_or((head, None), |(a, allocation)| (a, Some(allocation)));
         if !arity.is_empty() {
             let digits = arity.bytes().all(|byte| byte.is_ascii_digit());
             let number = arity.parse().ok().filter(|n| (2..=Self::MAX_ARITY).contains(n));
             config.arity = number.filter(|_| digits).ok_or(DqtNameError::Arity)?;
         }
-        if let Some(tap) = tap {
-            let known = TAPS.iter().find(|(name, _)| *name == tap);
-            config.tap = known.ok_or(DqtNameError::Tap)?.1;
+        if let Some(allocation) = allocation {
+            let known = ALLOCATION_POLICIES.iter().find(|(name, _)| *name == allocation);
+            config.allocation = known.ok_or(DqtNameError::AllocationPolicy)?.1;
         }
         for suffix in parts {
             let flag = match suffix {

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::config::Tap;
+use super::config::AllocationPolicy;
 use super::shape::Shape;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,8 +147,14 @@ impl Loads {
 
     /// The partition that gets a job (the way of the message add_task): of that height, with so
     /// many leaves that take jobs, and with no leaf that would have more than `limit` jobs.
-    pub(super) fn choose(&self, tap: Tap, height: u8, wanted: u32, limit: u32) -> Option<u32> {
-        self.descend(0, self.shape.height, 0, &Goal { tap, height, wanted, limit })
+    pub(super) fn choose(
+        &self,
+        allocation: AllocationPolicy,
+        height: u8,
+        wanted: u32,
+        limit: u32,
+    ) -> Option<u32> {
+        self.descend(0, self.shape.height, 0, &Goal { allocation, height, wanted, limit })
     }
 
     fn descend(&self, node: u32, height: u8, above: u32, goal: &Goal) -> Option<u32> {
@@ -195,12 +201,12 @@ impl Loads {
             let per_leaf = |load: &Load, other: &Load| load.amount * u64::from(other.up);
             per_leaf(a, b).cmp(&per_leaf(b, a))
         };
-        let order = match goal.tap {
-            Tap::Max => a.most.cmp(&b.most),
-            Tap::Min => a.least.cmp(&b.least),
-            Tap::Apa => amounts(),
-            Tap::Ff => shortest(one).cmp(&shortest(two)),
-            Tap::FfApa => shortest(one).cmp(&shortest(two)).then_with(amounts),
+        let order = match goal.allocation {
+            AllocationPolicy::Max => a.most.cmp(&b.most),
+            AllocationPolicy::Min => a.least.cmp(&b.least),
+            AllocationPolicy::Apa => amounts(),
+            AllocationPolicy::Ff => shortest(one).cmp(&shortest(two)),
+            AllocationPolicy::FfApa => shortest(one).cmp(&shortest(two)).then_with(amounts),
         };
         order.then(one.cmp(&two))
     }
@@ -219,7 +225,7 @@ impl Loads {
     /// least busy, if that has fewer than `limit` jobs.
     pub(super) fn least_busy(&self, height: u8, wanted: u32, limit: u32) -> Option<u32> {
         let mut best = None;
-        let mut goal = Goal { tap: Tap::Min, height, wanted, limit };
+        let mut goal = Goal { allocation: AllocationPolicy::Min, height, wanted, limit };
         while let Some(found) = self.descend(0, self.shape.height, 0, &goal) {
             goal.limit = self.above(found) + self.nodes[found as usize].most;
             best = Some(found);
@@ -229,7 +235,7 @@ impl Loads {
 }
 
 struct Goal {
-    tap: Tap,
+    allocation: AllocationPolicy,
     height: u8,
     wanted: u32,
     limit: u32,

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use crate::{
     ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
 };
-pub use config::{DqtConfig, DqtNameError, Tap};
+pub use config::{AllocationPolicy, DqtConfig, DqtNameError};
 pub use front::DqtState;
 use front::Front;
 use load::Loads;
@@ -30,7 +30,7 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 ///
 /// * *Partitions* are the subtrees of a tree over the nodes by number; with arity 2 those of the
 ///   buddy system. A job gets the smallest partition that has enough nodes which take jobs, chosen
-///   among those of that size by the task allocation policy ([`Tap`]), and in it the first nodes.
+///   among those of that size by the task allocation policy ([`AllocationPolicy`]), and in it the first nodes.
 ///   What it leaves of the partition is idle in its turns: [`Dqt::fragmentation`].
 /// * *Placement* is immediate, because partitions are shared in time. Only a limit of jobs per node
 ///   makes jobs wait, first come, first served: the first that finds no room holds up those behind
@@ -231,7 +231,7 @@ impl Policy for Dqt {
         let Request { job, nodes: wanted, .. } = request;
         let height = self.loads.height_for(wanted)?;
         let limit = self.config.max_jobs_per_node.max(1);
-        let partition = self.loads.choose(self.config.tap, height, wanted, limit)?;
+        let partition = self.loads.choose(self.config.allocation, height, wanted, limit)?;
         self.waiting.remove(&came);
         self.came.remove(&job);
         let nodes = self.nodes_in(partition, wanted);

@@ -2,11 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, NodeId, Placement, Policy, Request, Tap};
+use kumi_sched::{
+    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, NodeId, Placement, Policy, Request,
+};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);
-const TAPS: [Tap; 5] = [Tap::Max, Tap::Min, Tap::Apa, Tap::Ff, Tap::FfApa];
+const ALLOCATION_POLICIES: [AllocationPolicy; 5] = [
+    AllocationPolicy::Max,
+    AllocationPolicy::Min,
+    AllocationPolicy::Apa,
+    AllocationPolicy::Ff,
+    AllocationPolicy::FfApa,
+];
 
 /// The tree as the paper defines its values: jobs by partition (first leaf and size), leaves up.
 struct Naive {
@@ -57,7 +65,13 @@ impl Naive {
     }
 
     /// The partition, by the policy's values with ties to the left; another if that has no room.
-    fn descend(&self, tap: Tap, part: Part, above: u64, goal: (u32, u32, u64)) -> Option<Part> {
+    fn descend(
+        &self,
+        allocation: AllocationPolicy,
+        part: Part,
+        above: u64,
+        goal: (u32, u32, u64),
+    ) -> Option<Part> {
         let (size, wanted, limit) = goal;
         if part.1 == size {
             let fits = self.up(part) >= u64::from(wanted) && above + self.most(part) < limit;
@@ -66,18 +80,23 @@ impl Naive {
         let mut children = self.children(part);
         children.retain(|&child| self.up(child) > 0);
         let per_node = |child| (self.amount(child) * 1_000_000) / self.up(child);
-        children.sort_by_key(|&child| match tap {
-            Tap::Max => (self.most(child), 0),
-            Tap::Min => (self.least(child), 0),
-            Tap::Apa => (per_node(child), 0),
-            Tap::Ff => (self.shortest(child, size), 0),
-            Tap::FfApa => (self.shortest(child, size), per_node(child)),
+        children.sort_by_key(|&child| match allocation {
+            AllocationPolicy::Max => (self.most(child), 0),
+            AllocationPolicy::Min => (self.least(child), 0),
+            AllocationPolicy::Apa => (per_node(child), 0),
+            AllocationPolicy::Ff => (self.shortest(child, size), 0),
+            AllocationPolicy::FfApa => (self.shortest(child, size), per_node(child)),
         });
         let above = above + self.jobs(part);
-        children.into_iter().find_map(|child| self.descend(tap, child, above, goal))
+        children.into_iter().find_map(|child| self.descend(allocation, child, above, goal))
     }
 
-    fn place(&self, tap: Tap, wanted: u32, limit: u64) -> Option<(Part, Vec<NodeId>)> {
+    fn place(
+        &self,
+        allocation: AllocationPolicy,
+        wanted: u32,
+        limit: u64,
+    ) -> Option<(Part, Vec<NodeId>)> {
         let parts =
             |size: u32| (0..self.leaves).step_by(size as usize).map(move |first| (first, size));
         let mut size = 1;
@@ -87,7 +106,7 @@ impl Naive {
                 return None;
             }
         }
-        let part = self.descend(tap, (0, self.leaves), 0, (size, wanted, limit))?;
+        let part = self.descend(allocation, (0, self.leaves), 0, (size, wanted, limit))?;
         let leaves =
             (part.0..part.0 + part.1).filter(|&leaf| self.up.get(leaf as usize) == Some(&true));
         Some((part, leaves.take(wanted as usize).map(NodeId).collect()))
@@ -122,10 +141,11 @@ impl Pair {
         loop {
             let up = self.naive.up((0, self.naive.leaves));
             let first = self.queue.iter().position(|&(_, wanted)| u64::from(wanted) <= up);
-            let &DqtConfig { tap, max_jobs_per_node, .. } = self.policy.config();
+            let &DqtConfig { allocation, max_jobs_per_node, .. } = self.policy.config();
             let expected = first.and_then(|index| {
                 let (job, wanted) = self.queue[index];
-                let (part, nodes) = self.naive.place(tap, wanted, u64::from(max_jobs_per_node))?;
+                let (part, nodes) =
+                    self.naive.place(allocation, wanted, u64::from(max_jobs_per_node))?;
                 Some((index, part, Placement { job, nodes }))
             });
             let placement = self.policy.next_placement(NOW);
@@ -170,12 +190,12 @@ proptest! {
 
     #[test]
     fn partitions_are_those_of_the_definitions(
-        arity in 2..5u32, nodes in 1..34u32, tap in 0..5usize,
+        arity in 2..5u32, nodes in 1..34u32, allocation in 0..5usize,
         limit in prop_oneof![Just(u32::MAX), 1..4u32],
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let config =
-            DqtConfig { arity, tap: TAPS[tap], max_jobs_per_node: limit, ..DqtConfig::default() };
+            DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_node: limit, ..DqtConfig::default() };
         let mut policy = Dqt::new(config);
         (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
         let mut leaves = 1;

@@ -133,8 +133,8 @@ fn figure_7_4_b_the_fair_front_waits() {
 #[test]
 fn policies_differ_where_they_should() {
     // Left: one leaf is busy, the other idle. Right: both leaves have one job.
-    let place = |tap: &str, spans: &[std::ops::Range<u32>]| {
-        let mut policy = tree(&format!("dqt:{tap}"), 4);
+    let place = |allocation: &str, spans: &[std::ops::Range<u32>]| {
+        let mut policy = tree(&format!("dqt:{allocation}"), 4);
         for (job, span) in spans.iter().enumerate() {
             at(&mut policy, job as u64, span.clone());
         }
@@ -142,11 +142,11 @@ fn policies_differ_where_they_should() {
         policy.next_placement(NOW).unwrap().nodes[0].0
     };
     let spans = [0..1, 0..1, 2..3, 3..4];
-    let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|tap| place(tap, &spans));
+    let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|allocation| place(allocation, &spans));
     assert_eq!(chosen, [2, 1, 1, 1, 1]);
     // A whole-half job on the left hides from FF that its leaves are busier.
     let spans = [0..2, 0..2, 2..3];
-    let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|tap| place(tap, &spans));
+    let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|allocation| place(allocation, &spans));
     assert_eq!(chosen, [3, 3, 3, 0, 3]);
 }
 

@@ -1,22 +1,23 @@
-//! Waiting for any of several calls.
+//! Wait for any one of several calls.
 
 use std::time::Duration;
 
-use super::{Bell, Call, CallError, CallWatch};
+use super::{Call, CallError, CallWatch, WakeEvent};
 
-/// After how long the program is asked whether it was interrupted.
+/// Time between two questions to the program whether it was interrupted.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Waits until one of the calls is over; its index. `None`: there are none.
+/// Waits until one of the calls is over and returns its index. `None`: the list is empty.
 ///
 /// # Errors
-/// [`CallError::Interrupted`], when `interrupted` says so, which is asked from time to time; or the process has too many files open.
+/// [`CallError::Interrupted`] when `interrupted` returns true; the wait asks it from time to time. Also when
+/// the process has too many open files.
 pub fn wait_any(
     calls: &[&Call<'_>],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<usize>, CallError> {
     let watches: Vec<CallWatch> = calls.iter().map(|call| call.watch()).collect();
-    let mut bell = None;
+    let mut wake_event = None;
     while !calls.is_empty() {
         if let Some(index) = calls.iter().position(|call| call.is_over()) {
             return Ok(Some(index));
@@ -26,20 +27,20 @@ pub fn wait_any(
         }
         let mut served = false;
         for call in calls {
-            // One that cannot be answered is over, and its wait says why.
+            // A call that cannot be answered counts as over; its `wait` returns the reason.
             served |= call.serve_now().unwrap_or(true);
         }
-        // What has come meanwhile is looked at before anything is waited for.
+        // Look at what has arrived before waiting for more.
         if served {
             continue;
         }
-        let bell = match &mut bell {
-            Some(bell) => bell,
-            none => none.insert(Bell::new().map_err(|error| {
+        let wake_event = match &mut wake_event {
+            Some(wake_event) => wake_event,
+            none => none.insert(WakeEvent::new().map_err(|error| {
                 CallError::Server(format!("several calls cannot be waited for: {error}"))
             })?),
         };
-        bell.wait(&watches, STEP)?;
+        wake_event.wait(&watches, STEP)?;
     }
     Ok(None)
 }

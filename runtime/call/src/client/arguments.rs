@@ -1,31 +1,33 @@
-//! Arguments of a call: checked against the description before anything is sent.
+//! Arguments of a call, checked against the routine's description before anything is sent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_idl::{
+    Argument, ArgumentForm, Element, Interface, Mode, Order, Param, Plan, Scalar, Type,
+};
 
-use super::files::{CallFiles, Files};
-use super::{AtServers, CallError, Callback};
+use super::files::{CallFiles, FileArgument};
+use super::{CallError, Callback, RemoteArray};
 use crate::held::Gaps;
-use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
-use crate::values::Given;
-use kumi_rpc::{Held, Keep, Share};
+use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
+use crate::values::GivenValues;
+use kumi_rpc::{HeldArrays, HeldResult, SharedDirections};
 
-/// Bytes from which on an array goes through memory.
+/// Smallest array in bytes that goes through shared memory.
 const SHARED: usize = 64 << 10;
-/// Bytes of all those arrays, in both directions, that are worth the turn in which a call is granted memory.
+/// Smallest total of such arrays, in both directions, that is worth the round trip for a memory grant.
 const WORTH: usize = 256 << 10;
 
-/// What is known of an array: its elements, and its shape if it has one.
+/// Element type and, if known, shape of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     /// Type of the elements.
     pub element: Element,
-    /// Elements along each dimension; `None`: so many elements as the routine wants, in its order.
+    /// Elements along each dimension. `None`: as many elements as the routine wants, in its order.
     pub dims: Option<Vec<u64>>,
-    /// How it lies in memory; of no matter without dimensions.
+    /// Order of the elements in memory; ignored without dimensions.
     pub order: Order,
 }
 
@@ -33,70 +35,70 @@ pub struct Shape {
 #[derive(Debug, Clone)]
 pub struct Array<'a> {
     pub(super) shape: Shape,
-    pub(super) lent: Lent,
+    pub(super) lent: LentBytes,
     borrowed: PhantomData<&'a [u8]>,
 }
 
-/// An array into which a result is written, and that is sent if the routine wants that.
+/// An array that receives a result. It is also sent if the routine reads it.
 #[derive(Debug)]
 pub struct ArrayMut<'a> {
     pub(super) shape: Shape,
-    pub(super) lent: LentMut,
+    pub(super) lent: LentBytesMut,
     borrowed: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Array<'a> {
-    /// Numbers in the routine's order, as many as it wants.
+    /// Numbers in the routine's order, as many as the routine wants.
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a [T]) -> Array<'a> {
         let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
-    /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
+    /// Numbers of this shape. The shape must match the routine's; a different order is converted by a copy.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a [T], dims: &[u64], order: Order) -> Array<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
-    /// Numbers of this shape, as the bytes that they have in memory.
+    /// Numbers of this shape, given as their bytes in memory.
     #[must_use]
     pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
-        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+        Array { shape, lent: LentBytes::slice(bytes), borrowed: PhantomData }
     }
 
-    /// Memory that is lent as [`Lent::new`] says.
+    /// Memory that is lent under the rules of [`LentBytes::new`].
     #[must_use]
-    pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
+    pub fn lent(lent: LentBytes, shape: Shape) -> Array<'a> {
         Array { shape, lent, borrowed: PhantomData }
     }
 }
 
 impl<'a> ArrayMut<'a> {
-    /// Numbers in the routine's order, as many as it wants.
+    /// Numbers in the routine's order, as many as the routine wants.
     #[must_use]
     pub fn flat<T: Number>(numbers: &'a mut [T]) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
-        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
     }
 
-    /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
+    /// Numbers of this shape. The shape must match the routine's; a different order is converted by a copy.
     #[must_use]
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
     }
 
-    /// Numbers of this shape, as the bytes that they have in memory.
+    /// Numbers of this shape, given as their bytes in memory.
     #[must_use]
     pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
-        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
+        ArrayMut { shape, lent: LentBytesMut::slice(bytes), borrowed: PhantomData }
     }
 
-    /// Memory that is lent as [`LentMut::new`] says.
+    /// Memory that is lent under the rules of [`LentBytesMut::new`].
     #[must_use]
-    pub fn lent(lent: LentMut, shape: Shape) -> ArrayMut<'a> {
+    pub fn lent(lent: LentBytesMut, shape: Shape) -> ArrayMut<'a> {
         ArrayMut { shape, lent, borrowed: PhantomData }
     }
 }
@@ -112,16 +114,16 @@ pub enum Arg<'a> {
     Text(Cow<'a, str>),
     /// An array that is sent.
     In(Array<'a>),
-    /// An array that comes back, and is sent too if the routine wants that.
+    /// An array that receives a result, and is also sent if the routine reads it.
     Out(ArrayMut<'a>),
-    /// An array that is sent, and another into which it comes back.
+    /// An array that is sent, and another that receives the result.
     InOut(Array<'a>, ArrayMut<'a>),
     /// A file.
-    File(Files),
+    File(FileArgument),
     /// A function that the routine may call.
     Callback(Callback<'a>),
-    /// An array of which servers have parts, or that is to stay at the server.
-    AtServers(Box<AtServers<'a>>),
+    /// An array of which servers hold parts, or whose result stays at the server.
+    AtServers(Box<RemoteArray<'a>>),
 }
 
 macro_rules! scalars {
@@ -136,8 +138,8 @@ macro_rules! scalars {
 
 scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
 
-impl From<Files> for Arg<'_> {
-    fn from(files: Files) -> Self {
+impl From<FileArgument> for Arg<'_> {
+    fn from(files: FileArgument) -> Self {
         Arg::File(files)
     }
 }
@@ -178,32 +180,34 @@ impl<'a, T: Number> From<&'a mut Vec<T>> for Arg<'a> {
     }
 }
 
-/// A call that fits its description.
+/// The arguments of a call after all checks.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedCall {
     pub plan: Plan,
-    pub given: Given,
+    pub given: GivenValues,
     pub files: CallFiles,
-    /// In ascending order; of an array of which servers have parts the pieces between them.
-    pub sends: Vec<(u16, Lent)>,
-    pub held: Held,
-    pub targets: Vec<(u16, LentMut)>,
-    /// Results that come packed or in another order: the memory into which they come, and that of the caller.
-    unpacks: Vec<Unpack>,
-    /// What is sent packed or in another order.
+    /// In ascending order. Of a remote array: the pieces between the parts that servers hold.
+    pub sends: Vec<(u16, LentBytes)>,
+    pub held: HeldArrays,
+    pub targets: Vec<(u16, LentBytesMut)>,
+    /// Results that arrive packed or in another order: the buffer that receives them, and the caller's
+    /// memory.
+    unpacks: Vec<PackedResult>,
+    /// Packed copies of arrays that are sent.
     _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Unpack {
+struct PackedResult {
     parameter: usize,
-    // A vector: its bytes may be pointed to while it is moved.
+    // A vector, because the memory it points to stays in place when the value moves.
     packed: Vec<u8>,
-    array: LentMut,
+    array: LentBytesMut,
     order: Order,
 }
 
-/// Parameters for which a caller gives something: all but work arrays and scalars and texts that only come back.
+/// Whether the caller passes a value for this parameter. Work arrays, and scalars and texts that are only
+/// returned, take none.
 #[must_use]
 pub fn is_given(param: &Param) -> bool {
     match param.mode {
@@ -213,20 +217,20 @@ pub fn is_given(param: &Param) -> bool {
     }
 }
 
-/// Arguments by what they are, each with its parameter.
-struct Sorted<'a> {
-    given: Given,
-    arrays: Vec<(usize, AtServers<'a>)>,
+/// Arguments sorted by kind, each with its parameter.
+struct SortedArguments<'a> {
+    given: GivenValues,
+    arrays: Vec<(usize, RemoteArray<'a>)>,
     functions: Vec<(u16, Callback<'a>)>,
-    files: Vec<(u16, Files)>,
+    files: Vec<(u16, FileArgument)>,
 }
 
-impl<'a> Sorted<'a> {
+impl<'a> SortedArguments<'a> {
     fn take(&mut self, index: usize, param: &Param, arg: Arg<'a>) -> Result<(), String> {
         let is_array = param.is_array();
         let is_function = matches!(param.ty, Type::Callback(_));
         let is_file = param.ty == Type::File;
-        // A description has 256 parameters at most.
+        // A description has at most 256 parameters.
         let number = index as u16;
         match arg {
             Arg::Default if !is_array && !is_function && !is_file => {}
@@ -248,13 +252,15 @@ impl<'a> Sorted<'a> {
                 self.given.texts[index] = Some(text.into_owned());
             }
             Arg::In(array) if is_array && param.mode == Mode::In => {
-                self.arrays.push((index, AtServers { from: Some(array), ..AtServers::default() }));
+                self.arrays
+                    .push((index, RemoteArray { from: Some(array), ..RemoteArray::default() }));
             }
             Arg::Out(array) if is_array && param.mode != Mode::In => {
-                self.arrays.push((index, AtServers { to: Some(array), ..AtServers::default() }));
+                self.arrays
+                    .push((index, RemoteArray { to: Some(array), ..RemoteArray::default() }));
             }
             Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
-                let both = AtServers { from: Some(from), to: Some(to), ..AtServers::default() };
+                let both = RemoteArray { from: Some(from), to: Some(to), ..RemoteArray::default() };
                 self.arrays.push((index, both));
             }
             Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
@@ -266,7 +272,8 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Checks arguments of a routine that is no method, in the order of the parameters for which something is given.
+/// Checks the arguments of a routine that is not a method. They are in the order of the parameters that take
+/// one.
 ///
 /// # Errors
 /// [`CallError::Argument`], with the parameter's name.
@@ -274,7 +281,7 @@ pub(crate) fn check<'a>(
     interface: &Interface,
     args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
+) -> Result<(CheckedCall, Vec<(u16, Callback<'a>)>), CallError> {
     if !interface.class.is_empty() {
         let class = &interface.class;
         let text = match interface.is_constructor() {
@@ -286,7 +293,7 @@ pub(crate) fn check<'a>(
     check_any(interface, args, most)
 }
 
-/// [`check`], of methods too.
+/// [`check`], for methods too.
 ///
 /// # Errors
 /// [`CallError::Argument`], with the parameter's name.
@@ -294,11 +301,11 @@ pub(super) fn check_any<'a>(
     interface: &Interface,
     args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
+) -> Result<(CheckedCall, Vec<(u16, Callback<'a>)>), CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
     let expected = expected(interface, args.len()).map_err(wrong)?;
-    let mut sorted = Sorted {
-        given: Given::nothing(interface),
+    let mut sorted = SortedArguments {
+        given: GivenValues::nothing(interface),
         arrays: Vec::new(),
         functions: Vec::new(),
         files: Vec::new(),
@@ -306,17 +313,17 @@ pub(super) fn check_any<'a>(
     for (index, arg) in expected.into_iter().zip(args) {
         sorted.take(index, &interface.params[index], arg).map_err(wrong)?;
     }
-    let Sorted { mut given, arrays, functions, files } = sorted;
+    let SortedArguments { mut given, arrays, functions, files } = sorted;
     let files = open(files, &mut given)?;
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
     let plan = crate::values::plan(interface, &given, most)
         .map_err(|failure| CallError::of(failure, &interface.name))?;
-    let mut checked = Checked {
+    let mut checked = CheckedCall {
         plan,
         given,
         files,
         sends: Vec::new(),
-        held: Held::default(),
+        held: HeldArrays::default(),
         targets: Vec::new(),
         unpacks: Vec::new(),
         _packed: Vec::new(),
@@ -329,7 +336,7 @@ pub(super) fn check_any<'a>(
 }
 
 /// Opens the files of a call.
-fn open(files: Vec<(u16, Files)>, given: &mut Given) -> Result<CallFiles, CallError> {
+fn open(files: Vec<(u16, FileArgument)>, given: &mut GivenValues) -> Result<CallFiles, CallError> {
     let mut opened = CallFiles::default();
     for (parameter, file) in files {
         if let Some(path) = &file.from {
@@ -342,7 +349,7 @@ fn open(files: Vec<(u16, Files)>, given: &mut Given) -> Result<CallFiles, CallEr
     Ok(opened)
 }
 
-/// The parameters for which something is given, if so many things are.
+/// The parameters that take an argument, if the number of arguments is right.
 fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
     let expected: Vec<usize> =
         (0..interface.params.len()).filter(|index| is_given(&interface.params[*index])).collect();
@@ -355,7 +362,7 @@ fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
     Err(format!("takes {count} arguments ({names}), {given} were given"))
 }
 
-/// What a parameter wants.
+/// Describes in words what a parameter takes.
 fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
@@ -381,9 +388,9 @@ fn wanted(param: &Param) -> String {
     }
 }
 
-impl Checked {
-    fn array(&mut self, index: usize, array: AtServers<'_>) -> Result<(), String> {
-        let AtServers { from, parts, to, keep } = array;
+impl CheckedCall {
+    fn array(&mut self, index: usize, array: RemoteArray<'_>) -> Result<(), String> {
+        let RemoteArray { from, parts, to, keep } = array;
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
         let source = match (from, &to) {
@@ -406,14 +413,14 @@ impl Checked {
                 Some((shape, lent)) => travels(argument, &shape, lent, &mut self._packed)?,
             };
             for (offset, length) in gaps.pieces() {
-                // In memory, so of a size that it can have.
+                // The array is in memory, so its size fits `usize`.
                 let piece =
                     lent.map(|lent| (number, lent.part(*offset as usize, *length as usize)));
                 self.sends.extend(piece);
             }
         }
         if let Some(keep) = keep {
-            self.held.keep.push((number, Keep { sent: to.is_some(), ..keep }));
+            self.held.keep.push((number, HeldResult { sent: to.is_some(), ..keep }));
         }
         if let Some(array) = to {
             let order = fits(argument, &array.shape, array.lent.length())?;
@@ -422,9 +429,9 @@ impl Checked {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
                         let mut packed = vec![0; argument.returned as usize];
-                        let target = LentMut::slice(&mut packed);
+                        let target = LentBytesMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
-                        self.unpacks.push(Unpack {
+                        self.unpacks.push(PackedResult {
                             parameter: index,
                             packed,
                             array: array.lent,
@@ -439,18 +446,19 @@ impl Checked {
         Ok(())
     }
 
-    /// Where results go. Those of another attempt must not be used any more.
-    pub fn targets(&self) -> Vec<(u16, LentMut)> {
-        let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
+    /// Buffers that receive results. Those of an earlier attempt must no longer be in use.
+    pub fn targets(&self) -> Vec<(u16, LentBytesMut)> {
+        let again =
+            |(number, target): &(u16, LentBytesMut)| (*number, target.part(0, target.length()));
         self.targets.iter().map(again).collect()
     }
 
-    /// The arrays that are worth a memory, if the server grants it: not those of which servers have parts, or that stay.
-    pub fn shares(&self) -> Vec<(u16, Share)> {
+    /// The arrays that are worth sharing, if the server grants memory. Remote arrays are never among them.
+    pub fn shares(&self) -> Vec<(u16, SharedDirections)> {
         if !self.held.is_empty() {
             return Vec::new();
         }
-        let mut shares: BTreeMap<u16, Share> = BTreeMap::new();
+        let mut shares: BTreeMap<u16, SharedDirections> = BTreeMap::new();
         let mut bytes = 0_usize;
         for (argument, lent) in self.sends.iter().filter(|(_, lent)| lent.length() >= SHARED) {
             shares.entry(*argument).or_default().sent = true;
@@ -466,13 +474,13 @@ impl Checked {
         shares.into_iter().collect()
     }
 
-    /// Whether something is sent from where a result is written.
+    /// Whether a result is written over memory that is also sent.
     pub fn overwrites(&self) -> bool {
-        let is_written = |lent: &Lent| self.targets.iter().any(|(_, to)| to.overlaps(lent));
+        let is_written = |lent: &LentBytes| self.targets.iter().any(|(_, to)| to.overlaps(lent));
         self.sends.iter().any(|(_, lent)| is_written(lent))
     }
 
-    /// Puts results that came packed to their places.
+    /// Copies packed results to their places.
     pub fn unpack(&mut self) {
         for unpack in &mut self.unpacks {
             let argument = &self.plan.arguments[unpack.parameter];
@@ -482,39 +490,39 @@ impl Checked {
     }
 }
 
-/// What travels of a caller's array, in one piece: where it lies, or packed.
+/// What travels of a caller's array, in one piece: its memory, or a packed copy.
 fn travels(
     argument: &Argument,
     shape: &Shape,
-    lent: Lent,
+    lent: LentBytes,
     packed: &mut Vec<Vec<u8>>,
-) -> Result<Option<Lent>, String> {
+) -> Result<Option<LentBytes>, String> {
     let order = fits(argument, shape, lent.length())?;
     if argument.sent == 0 {
         return Ok(None);
     }
     Ok(Some(match (argument.section.single(), order) {
-        // In memory, so of a size that it can have.
+        // The array is in memory, so its size fits `usize`.
         (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
         (_, order) => {
             let mut bytes = vec![0; argument.sent as usize];
             let order = order.unwrap_or(own_order(argument));
             argument.gather(lent.bytes(), order, &mut bytes).map_err(|e| e.to_string())?;
-            let lent = Lent::slice(&bytes);
+            let lent = LentBytes::slice(&bytes);
             packed.push(bytes);
             lent
         }
     }))
 }
 
-/// Whether an array has what a parameter of this mode wants.
-fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
+/// Whether a remote array has what a parameter of this mode wants.
+fn fits_mode(array: &RemoteArray<'_>, mode: Mode) -> bool {
     let sent = array.from.is_some() || !array.parts.is_empty();
     let back = array.to.is_some() || array.keep.is_some();
     match mode {
         Mode::In => !back,
         Mode::Out => back && !sent,
-        // Whether there is anything to be sent the plan says.
+        // The plan says whether there is anything to send.
         Mode::InOut => back,
         Mode::Work => false,
     }
@@ -522,14 +530,14 @@ fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
 
 fn own_order(argument: &Argument) -> Order {
     match argument.form {
-        Form::Array(_, order) => order,
+        ArgumentForm::Array(_, order) => order,
         _ => Order::Row,
     }
 }
 
-/// Checks an array; the order in which it lies if that is not the routine's.
+/// Checks an array. Returns its order if that is not the routine's.
 fn fits(argument: &Argument, shape: &Shape, bytes: usize) -> Result<Option<Order>, String> {
-    let Form::Array(element, order) = argument.form else {
+    let ArgumentForm::Array(element, order) = argument.form else {
         return Err("is no array".to_owned());
     };
     if shape.element != element {

@@ -1,4 +1,4 @@
-//! What the environment says of connections.
+//! Connection options from environment variables.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::{CallError, Options};
 
 impl Options {
-    /// With the token of `KUMI_CALL_TOKEN`, the authorities of `KUMI_CALL_CA` and the bytes of `KUMI_CALL_FILE_BYTES`
-    /// ([`Options::file_bytes`]), where they are set.
+    /// Options with the token of `KUMI_CALL_TOKEN`, the authorities of `KUMI_CALL_CA` and the limit of
+    /// `KUMI_CALL_FILE_BYTES` ([`Options::file_bytes`]), where these are set.
     ///
     /// # Errors
-    /// [`CallError::Environment`]: one of them says what cannot be.
+    /// [`CallError::Environment`]: a variable has an impossible value.
     pub fn from_env() -> Result<Options, CallError> {
         Options::of(|name| std::env::var_os(name))
     }
@@ -21,7 +21,7 @@ impl Options {
         let mut options =
             Options { ca: set("KUMI_CALL_CA").map(PathBuf::from), ..Options::default() };
         if let Some(token) = set("KUMI_CALL_TOKEN") {
-            // What it is instead is told to nobody.
+            // The message does not repeat the value: it may be a secret.
             let text = "is no text in UTF-8".to_owned();
             options.token = token.into_string().map_err(|_| wrong("KUMI_CALL_TOKEN", text))?;
         }

@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Errors of calls.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use thiserror::Error;
 
 use super::Outcome;
 
-/// Why a call, or the connection, failed.
+/// Why a call or a connection failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The server cannot be reached.
     #[error("the server at {address} cannot be reached: {source}")]
     Connect {
-        /// Where it was looked for.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A variable of the environment says what cannot be; nothing is connected.
+    /// An environment variable has an impossible value. The client connected to nothing.
     #[error("{name} {text}: correct it, or unset it")]
     Environment {
         /// The variable.
@@ -27,16 +27,16 @@ pub enum CallError {
         /// What is wrong with it.
         text: String,
     },
-    /// An address that is none.
+    /// The text is not an address.
     #[error("{0} is no address of a server: give HOST:PORT or unix:PATH")]
     Address(String),
-    /// The connection was lost. A call that was under way may have run.
+    /// The connection was lost. A call in progress may have run.
     #[error("the connection to the server was lost: {0}")]
     Lost(String),
     /// The server has no such routine.
     #[error("{0}")]
     RoutineNotFound(String),
-    /// Arguments that do not fit the routine's description; nothing was sent.
+    /// The arguments do not fit the routine's description. Nothing was sent.
     #[error("`{routine}`: {text}")]
     Argument {
         /// The routine.
@@ -44,19 +44,19 @@ pub enum CallError {
         /// What does not fit.
         text: String,
     },
-    /// A priority of a call to a server; nothing was sent.
+    /// A call to a server was given a priority. Nothing was sent.
     #[error(
         "a priority is for calls through a metaserver, and `{0}` is a server: leave it away, or give the address of a \
          metaserver"
     )]
     NoPriority(String),
-    /// More memory than a call may have.
+    /// The call needs more memory than the server allows.
     #[error("{0}")]
     TooLarge(String),
-    /// As many calls wait as may; try again later.
+    /// The server's queue of calls is full. Try again later.
     #[error("{0}")]
     Busy(String),
-    /// The routine crashed, or ended its process.
+    /// The routine crashed or ended its process.
     #[error("{text}")]
     Crashed {
         /// The signal, or −1 − the exit code.
@@ -64,54 +64,54 @@ pub enum CallError {
         /// What happened.
         text: String,
     },
-    /// The call took too long.
+    /// The call took longer than its time limit.
     #[error("{0}")]
     TimedOut(String),
     /// The call was cancelled.
     #[error("{0}")]
     Cancelled(String),
-    /// The routine's library or symbol is not there.
+    /// The server cannot load the routine's library or symbol.
     #[error("{0}")]
     NotRunnable(String),
-    /// The server does not take this client.
+    /// The server refuses this client.
     #[error("{0}")]
     NotPermitted(String),
-    /// The routine has run and says by its status that it failed. Its results are in place.
+    /// The routine ran and reports failure by its status parameter. Its results are in place.
     #[error("`{routine}` failed: {parameter} is {value}")]
     Status {
         /// The routine.
         routine: String,
-        /// The parameter with the status.
+        /// The status parameter.
         parameter: String,
         /// Its value, not 0.
         value: i64,
-        /// The scalars and texts that it gave all the same.
+        /// The scalars and texts that the routine returned.
         outcome: Box<Outcome>,
     },
-    /// A function of this program that the routine called has failed; the routine was ended.
+    /// A function of this program that the routine called has failed. The server ended the routine.
     #[error("{0}")]
     Callback(String),
-    /// A file of this program that cannot be read or written, or one that the server's disk does not take.
+    /// This program cannot read or write a file, or the server's disk does not take it.
     #[error("{0}")]
     File(String),
-    /// No array of that name is held, or not yet.
+    /// The server holds no array of that name, or not yet.
     #[error("{text}")]
     NotHeld {
         /// What the server says.
         text: String,
-        /// The call that makes it is under way.
+        /// The call that makes the array is still running.
         yet: bool,
     },
-    /// The server could not fetch an array from the one that holds it.
+    /// The server could not fetch an array from the server that holds it.
     #[error("{0}")]
     NoSource(String),
     /// The server has no room to hold more arrays.
     #[error("{0}")]
     HeldFull(String),
-    /// Something else that the server says.
+    /// Any other error that the server reports.
     #[error("{0}")]
     Server(String),
-    /// The routine has run and ended with an exception, which this says.
+    /// The routine ran and ended with an exception.
     #[error("`{routine}` raised {text}")]
     Raised {
         /// The routine.
@@ -119,15 +119,15 @@ pub enum CallError {
         /// The exception's kind and message.
         text: String,
     },
-    /// The object of the call is no more: it has ended, or a call of it was stopped, or its process has crashed.
+    /// The object no longer exists: it has ended, one of its calls was stopped, or its process crashed.
     #[error("{0}")]
     ObjectLost(String),
-    /// A metaserver has no server for the call, or its servers are gone.
+    /// The metaserver has no server for the call, or its servers are gone.
     #[error("{text}")]
     NoServer {
         /// What happened.
         text: String,
-        /// Whether the routine has certainly not begun to run.
+        /// True if the routine has certainly not begun to run.
         has_not_run: bool,
     },
     /// All attempts failed.
@@ -135,29 +135,30 @@ pub enum CallError {
     Attempts {
         /// The routine.
         routine: String,
-        /// Each server, and what happened there.
+        /// Each server with the error there.
         tried: Vec<String>,
-        /// What the last said.
+        /// The last error.
         last: Box<CallError>,
-        /// Whether the routine has certainly not begun to run on any of them.
+        /// True if the routine has certainly not begun to run on any server.
         has_not_run: bool,
     },
-    /// Of several metaservers this one does not lead; nothing was sent.
+    /// This is one of several metaservers, and not the leader. Nothing was sent.
     #[error("{}", not_leading(leader))]
     NotLeading {
-        /// The address of the one that does; empty: none does, as far as is known.
+        /// The address of the leader; empty if no leader is known.
         leader: String,
     },
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
-    /// The token was good once.
+    /// The token has expired.
     #[error("{0}")]
     Expired(String),
-    /// The connection cannot be secured, or the other side is not who it should be. Nothing was sent.
+    /// The connection cannot be secured, or the server's certificate does not prove its identity. Nothing was
+    /// sent.
     #[error("no secure connection to {address}: {text}")]
     Tls {
-        /// Where.
+        /// The address.
         address: String,
         /// What is wrong, and what to do.
         text: String,
@@ -174,7 +175,7 @@ fn not_leading(leader: &str) -> String {
 }
 
 impl CallError {
-    /// What a server's answer means.
+    /// The error for a server's answer.
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {

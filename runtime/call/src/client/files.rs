@@ -8,49 +8,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::CallError;
 
-/// A file of the client: what is sent, and what the result is written to.
+/// A file argument: the file that is sent, and the file that receives the result.
 #[derive(Debug, Clone, Default)]
-pub struct Files {
+pub struct FileArgument {
     /// The file that is sent.
     pub from: Option<PathBuf>,
-    /// Where the result goes. It is there when the call has ended well; until then what was there stays.
+    /// The file that receives the result. It is replaced when the call has succeeded, and unchanged
+    /// otherwise.
     pub to: Option<PathBuf>,
 }
 
-impl Files {
+impl FileArgument {
     /// A file that is sent.
     #[must_use]
-    pub fn from(path: impl Into<PathBuf>) -> Files {
-        Files { from: Some(path.into()), to: None }
+    pub fn from(path: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: Some(path.into()), to: None }
     }
 
-    /// A file that is written.
+    /// A file that receives the result.
     #[must_use]
-    pub fn to(path: impl Into<PathBuf>) -> Files {
-        Files { from: None, to: Some(path.into()) }
+    pub fn to(path: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: None, to: Some(path.into()) }
     }
 
-    /// A file that is sent, and another, or the same, that is written.
+    /// A file that is sent, and another or the same that receives the result.
     #[must_use]
-    pub fn both(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Files {
-        Files { from: Some(from.into()), to: Some(to.into()) }
+    pub fn both(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> FileArgument {
+        FileArgument { from: Some(from.into()), to: Some(to.into()) }
     }
 }
 
 /// The files of a call.
 #[derive(Debug, Default)]
 pub struct CallFiles {
-    /// Those that are sent: parameter, file, bytes.
+    /// Files that are sent: parameter, file, bytes.
     pub sent: Vec<(u16, File, u64)>,
-    /// Those that come back.
-    back: Vec<Back>,
+    /// Files that come back.
+    back: Vec<ReceivedFile>,
 }
 
 #[derive(Debug)]
-struct Back {
+struct ReceivedFile {
     parameter: u16,
     file: Arc<File>,
-    /// Where it is written, beside where it belongs.
+    /// Temporary file beside the destination.
     temporary: PathBuf,
     target: PathBuf,
 }
@@ -59,7 +60,7 @@ fn failed(path: &Path, error: &io::Error) -> CallError {
     CallError::File(format!("{}: {error}", path.display()))
 }
 
-/// What gets the name: of a link what it leads to, so that the link stays.
+/// The file to replace. A symbolic link stays: its target is replaced.
 fn destination(path: &Path) -> Result<PathBuf, CallError> {
     let refused = |why: &str| Err(CallError::File(format!("{} {why}", path.display())));
     match path.symlink_metadata() {
@@ -70,13 +71,13 @@ fn destination(path: &Path) -> Result<PathBuf, CallError> {
             Ok(target) => destination(&target),
             Err(error) => refused(&format!("is a link that leads nowhere: {error}")),
         },
-        // A device or a folder is not to be replaced by what comes back.
+        // A result must not replace a device or a folder.
         Ok(_) => refused("is no file; give the name of one, or one that is free"),
     }
 }
 
 impl CallFiles {
-    /// Opens a file to be sent: its bytes.
+    /// Opens a file to send and returns its length.
     pub fn send(&mut self, parameter: u16, path: &Path) -> Result<u64, CallError> {
         let file = File::open(path).map_err(|error| failed(path, &error))?;
         let about = file.metadata().map_err(|error| failed(path, &error))?;
@@ -87,10 +88,10 @@ impl CallFiles {
         Ok(about.len())
     }
 
-    /// Makes a file for a result.
+    /// Creates the temporary file for a result.
     ///
     /// # Errors
-    /// [`CallError::File`]: it cannot be made, or the name is that of something else than a file.
+    /// [`CallError::File`]: the file cannot be created, or the name belongs to something that is not a file.
     pub fn receive(&mut self, parameter: u16, path: &Path) -> Result<(), CallError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let target = destination(path)?;
@@ -100,25 +101,25 @@ impl CallFiles {
         let temporary = target.with_file_name(name);
         let made = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = Arc::new(made.map_err(|error| failed(&temporary, &error))?);
-        self.back.push(Back { parameter, file, temporary, target });
+        self.back.push(ReceivedFile { parameter, file, temporary, target });
         Ok(())
     }
 
-    /// The files that come back, to be written; without what another attempt has left in them.
+    /// The files that receive results, emptied of what an earlier attempt wrote.
     pub fn targets(&self) -> Result<Vec<(u16, Arc<File>)>, CallError> {
-        let target = |back: &Back| {
+        let target = |back: &ReceivedFile| {
             back.file.set_len(0).map_err(|error| failed(&back.temporary, &error))?;
             Ok((back.parameter, Arc::clone(&back.file)))
         };
         self.back.iter().map(target).collect()
     }
 
-    /// How many come back.
+    /// Number of files that come back.
     pub fn count(&self) -> usize {
         self.back.len()
     }
 
-    /// All has come: the files get their names.
+    /// Renames the complete files to their destinations.
     pub fn finish(&mut self) -> Result<(), CallError> {
         for back in &self.back {
             std::fs::rename(&back.temporary, &back.target)
@@ -132,7 +133,7 @@ impl CallFiles {
 impl Drop for CallFiles {
     fn drop(&mut self) {
         for back in &self.back {
-            // One that is not there any more needs no removal.
+            // A file that is gone already needs no removal.
             let _gone = std::fs::remove_file(&back.temporary);
         }
     }

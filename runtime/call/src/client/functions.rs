@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use kumi_idl::{Form, Interface, Plan, Scalar, Type};
+use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
-use super::link::Called;
+use super::link::CallbackInvocation;
 use super::{Answer, Call, CallError};
 use crate::lent::{Number, numbers_of, numbers_of_mut};
 use crate::values;
 
-/// What a function of the program is.
+/// The body of a callback.
 type Body<'a> = dyn FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a;
 
-/// A function that a routine may call while it runs. It runs in the thread that waits for the call.
+/// A function that a routine may call while it runs. The thread that waits for the call runs it.
 pub struct Callback<'a>(Box<Body<'a>>);
 
 impl fmt::Debug for Callback<'_> {
@@ -23,7 +23,8 @@ impl fmt::Debug for Callback<'_> {
 }
 
 impl<'a> Callback<'a> {
-    /// A function. When it fails the routine is ended, and its call fails with that sentence.
+    /// Wraps a function. If it returns an error, the server ends the routine and the call fails with that
+    /// text.
     pub fn new(
         body: impl FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a,
     ) -> Callback<'a> {
@@ -31,21 +32,21 @@ impl<'a> Callback<'a> {
     }
 }
 
-/// What a function is called with, and where it puts what it gives.
+/// The arguments of a callback, and the place for its results.
 #[derive(Debug)]
 pub struct CallbackArgs<'c> {
-    called: &'c mut Called,
+    called: &'c mut CallbackInvocation,
     values: Vec<Option<Value>>,
 }
 
 impl CallbackArgs<'_> {
-    /// What the function takes and gives.
+    /// The declaration of the function.
     #[must_use]
     pub fn declared(&self) -> &Interface {
         &self.called.function.declared
     }
 
-    /// The plan of this call.
+    /// The plan of this call of the function.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.called.plan
@@ -56,35 +57,35 @@ impl CallbackArgs<'_> {
         found.ok_or_else(|| format!("`{}` has no parameter `{name}`", self.declared().name))
     }
 
-    /// A scalar that was sent.
+    /// A scalar argument.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The function has no such argument.
     pub fn scalar(&self, name: &str) -> Result<Scalar, String> {
         let scalar = self.called.given.scalars[self.index(name)?];
         scalar.ok_or_else(|| format!("`{name}` is no scalar that is sent"))
     }
 
-    /// An integer that was sent.
+    /// An integer argument.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The function has no such argument.
     pub fn integer(&self, name: &str) -> Result<i64, String> {
         self.scalar(name)?.integer().ok_or_else(|| format!("`{name}` is no integer"))
     }
 
-    /// A real number that was sent.
+    /// A real argument.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The function has no such argument.
     pub fn real(&self, name: &str) -> Result<f64, String> {
         self.scalar(name)?.real().ok_or_else(|| format!("`{name}` is no real number"))
     }
 
-    /// A text that was sent.
+    /// A text argument.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The function has no such argument.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         let text = self.called.given.texts[self.index(name)?].as_deref();
         text.ok_or_else(|| format!("`{name}` is no text that is sent"))
@@ -93,56 +94,56 @@ impl CallbackArgs<'_> {
     fn array_index<T: Number>(&self, name: &str) -> Result<usize, String> {
         let index = self.index(name)?;
         match self.called.plan.arguments[index].form {
-            Form::Array(element, _) if element == T::ELEMENT => Ok(index),
+            ArgumentForm::Array(element, _) if element == T::ELEMENT => Ok(index),
             _ => Err(format!("`{name}` is no array of {}", T::ELEMENT)),
         }
     }
 
-    /// An array, in the order that the description says. What was not sent of it is 0.
+    /// An array in the order of the description. Elements that were not sent are 0.
     ///
     /// # Errors
-    /// There is none of this name and type.
+    /// The function has no array of this name and type.
     pub fn array<T: Number>(&self, name: &str) -> Result<&[T], String> {
         let index = self.array_index::<T>(name)?;
         numbers_of(self.bytes(index)).ok_or_else(|| format!("`{name}` is no array"))
     }
 
-    /// An array, to be written.
+    /// A writable array.
     ///
     /// # Errors
-    /// There is none of this name and type.
+    /// The function has no array of this name and type.
     pub fn array_mut<T: Number>(&mut self, name: &str) -> Result<&mut [T], String> {
         let index = self.array_index::<T>(name)?;
         numbers_of_mut(self.bytes_mut(index)).ok_or_else(|| format!("`{name}` is no array"))
     }
 
-    /// The bytes of an array, by parameter.
+    /// The bytes of an array, by parameter index.
     #[must_use]
     pub fn bytes(&self, parameter: usize) -> &[u8] {
         self.called.arrays[parameter].bytes()
     }
 
-    /// The bytes of an array, by parameter, to be written.
+    /// The writable bytes of an array, by parameter index.
     pub fn bytes_mut(&mut self, parameter: usize) -> &mut [u8] {
         self.called.arrays[parameter].bytes_mut()
     }
 
-    /// Scalar that was sent, by parameter.
+    /// A scalar argument, by parameter index.
     #[must_use]
     pub fn scalar_at(&self, parameter: usize) -> Option<Scalar> {
         self.called.given.scalars.get(parameter).copied().flatten()
     }
 
-    /// Text that was sent, by parameter.
+    /// A text argument, by parameter index.
     #[must_use]
     pub fn text_at(&self, parameter: usize) -> Option<&str> {
         self.called.given.texts.get(parameter)?.as_deref()
     }
 
-    /// Gives a scalar.
+    /// Sets a scalar result.
     ///
     /// # Errors
-    /// None of this name comes back, or its type cannot hold it.
+    /// The function returns no scalar of this name, or its type cannot hold the value.
     pub fn set(&mut self, name: &str, scalar: Scalar) -> Result<(), String> {
         let index = self.index(name)?;
         let param = &self.declared().params[index];
@@ -155,10 +156,10 @@ impl CallbackArgs<'_> {
         Ok(())
     }
 
-    /// Gives a text.
+    /// Sets a text result.
     ///
     /// # Errors
-    /// None of this name comes back.
+    /// The function returns no text of this name.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), String> {
         let index = self.index(name)?;
         let param = &self.declared().params[index];
@@ -169,7 +170,7 @@ impl CallbackArgs<'_> {
         Ok(())
     }
 
-    /// What comes back: what was given, what was sent of the rest.
+    /// The results: values that were set, and the sent values of the others.
     fn results(self) -> Result<Vec<(u16, Value)>, String> {
         let given = &self.called.given;
         let params = &self.called.function.declared.params;
@@ -190,8 +191,8 @@ impl CallbackArgs<'_> {
     }
 }
 
-/// Calls the function of a call.
-fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, String> {
+/// Runs the body on one call of the function.
+fn run(called: &mut CallbackInvocation, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, String> {
     called.ready()?;
     let values = called.plan.arguments.iter().map(|_| None).collect();
     let mut args = CallbackArgs { called, values };
@@ -199,14 +200,14 @@ fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, St
     args.results()
 }
 
-/// How a function ended that a routine has called: its values, or why it failed.
-type Returned = Result<Vec<(u16, Value)>, String>;
+/// Result of a callback: its values, or why it failed.
+type CallbackOutcome = Result<Vec<(u16, Value)>, String>;
 
-/// Calls the one of these functions that a routine calls.
+/// Runs the function that the routine called.
 pub(super) fn answer(
     functions: &mut [(u16, Callback<'_>)],
-    called: Result<Box<Called>, String>,
-) -> (Option<Box<Called>>, Returned) {
+    called: Result<Box<CallbackInvocation>, String>,
+) -> (Option<Box<CallbackInvocation>>, CallbackOutcome) {
     let mut called = match called {
         Ok(called) => called,
         Err(why) => return (None, Err(why)),
@@ -221,8 +222,8 @@ pub(super) fn answer(
 }
 
 impl Call<'_> {
-    /// Calls the function that the routine calls, and says how it ended.
-    fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
+    /// Runs the function that the routine called, and sends its result to the server.
+    fn serve(&self, called: Result<Box<CallbackInvocation>, String>) -> Result<(), CallError> {
         let mut functions =
             self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (called, ended) = answer(&mut functions, called);
@@ -230,7 +231,7 @@ impl Call<'_> {
         self.ticket.link.return_from(self.ticket.stream, called, ended, self.deadline)
     }
 
-    /// Waits for what comes next; functions that the routine calls are called meanwhile.
+    /// Waits for the next answer, and runs functions that the routine calls meanwhile.
     pub(super) fn next(
         &mut self,
         deadline: Option<std::time::Instant>,
@@ -244,7 +245,7 @@ impl Call<'_> {
         }
     }
 
-    /// Calls the function that the routine waits for; whether there was one.
+    /// Runs the function that the routine waits for. Returns whether there was one.
     pub(super) fn serve_now(&self) -> Result<bool, CallError> {
         let Some(called) = self.ticket.called() else { return Ok(false) };
         self.serve(called).map(|()| true)

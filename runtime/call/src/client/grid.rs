@@ -1,4 +1,4 @@
-//! Calls through a metaserver: it says which server, and the call goes there directly.
+//! Client of a metaserver: the metaserver names a server for each call, and the call goes there directly.
 //!
 //! ```no_run
 //! use kumi_call::{Grid, Options};
@@ -9,9 +9,9 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
-pub(crate) mod apart;
 mod objects;
-mod waiting;
+pub(crate) mod placement;
+mod placement_queue;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Over, Placed};
+use kumi_rpc::{AttemptReport, Placement};
 
 use super::arguments::{self, Arg};
-use super::asking::ASK;
-use super::errand::{Control, Errand};
-use super::{CallError, Client, Known, Options, Outcome};
-pub use waiting::{GridCall, GridCanceller};
+use super::queries::ASK;
+use super::routed_call::{Control, RoutedCall};
+use super::{CallError, Client, KnownRoutine, Options, Outcome};
+pub use placement_queue::{GridCall, GridCanceller};
 
-/// How long a metaserver that does not answer is looked for.
+/// How long a call waits for a metaserver that does not answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one may take to be connected to when there may be another.
+/// Time limit for connecting to one of several metaservers.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How soon one is looked for again, for calls that run.
+/// Pause before the next attempt to reach a metaserver for running calls.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Reports that wait for a metaserver; more are left out.
+/// Most reports that wait for a metaserver; further ones are dropped.
 const MOST_REPORTS: usize = 10_000;
 /// A connection to a metaserver, and to the servers that it names. Threads may share it; their calls run at
 /// the same time.
@@ -43,21 +43,21 @@ pub struct Grid {
     priority: u8,
 }
 
-/// What all calls share.
+/// State that all calls share.
 #[derive(Debug)]
 pub struct Inner {
     addresses: Vec<String>,
     options: Options,
-    /// The connection, and which of the addresses is tried next.
+    /// The connection, and the index of the address to try next.
     meta: Mutex<(Option<Client>, usize)>,
     servers: Mutex<HashMap<String, Client>>,
-    /// Random: who this is.
+    /// Random identity of this client.
     key: u64,
     calls: AtomicU64,
-    /// What could not be told yet.
-    reports: Mutex<Vec<Over>>,
-    waiting: Mutex<waiting::Waiting>,
-    /// A thread looks for a metaserver.
+    /// Reports that could not be sent yet.
+    reports: Mutex<Vec<AttemptReport>>,
+    waiting: Mutex<placement_queue::PlacementQueue>,
+    /// Whether a thread looks for a metaserver.
     looking: AtomicBool,
 }
 
@@ -65,18 +65,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number that nobody guesses.
+/// A random number that nobody can guess.
 fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// Connects to a metaserver, or to the one that it says leads.
+/// Connects to a metaserver, or to the leader that it names.
 fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
     match Client::connect(address, options) {
         Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
             let scheme = address.find("://").map_or("", |at| &address[..at + 3]);
             let bare = leader.split_once("://").map_or(leader.as_str(), |(_, bare)| bare);
-            // What was to be secured stays so.
+            // A secured connection never falls back to an open one.
             Client::connect(&format!("{scheme}{bare}"), options)
         }
         other => other,
@@ -84,10 +84,11 @@ fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
 }
 
 impl Grid {
-    /// Connects to the first of these metaservers that answers: `HOST:PORT` or `unix:PATH`, separated by commas.
+    /// Connects to the first metaserver that answers. Addresses are `HOST:PORT`, `tls://HOST:PORT` or
+    /// `unix:PATH`, separated by commas.
     ///
     /// # Errors
-    /// [`CallError`]: none can be reached, or takes this client; or it is no metaserver.
+    /// [`CallError`]: no address can be reached, none accepts this client, or it is not a metaserver.
     pub fn connect(addresses: &str, options: &Options) -> Result<Grid, CallError> {
         let addresses: Vec<String> = addresses
             .split(',')
@@ -107,15 +108,15 @@ impl Grid {
             looking: AtomicBool::new(false),
         };
         match inner.connect_once() {
-            // Another is about to.
+            // Another thread is about to.
             Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
             other => other?,
         };
         Ok(Grid { inner: Arc::new(inner), priority: 0 })
     }
 
-    /// The same connections, for calls of this priority: 0 (that of [`Grid::connect`]) to 9. It orders the calls of a user;
-    /// the metaserver lowers it to what it allows the user.
+    /// The same connections with this priority for calls, 0 (as [`Grid::connect`] gives) to 9. The priority
+    /// orders the calls of one user. The metaserver lowers it to the user's maximum.
     #[must_use]
     pub fn with_priority(&self, priority: u8) -> Grid {
         Grid { inner: Arc::clone(&self.inner), priority }
@@ -135,11 +136,11 @@ impl Grid {
         self.inner.ask(|meta, until| meta.names_until(part, until))
     }
 
-    /// A routine's description; asked for once.
+    /// The description of a routine. The client asks for it once.
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         self.inner.ask(|meta, until| meta.interface_until(name, until))
     }
 
@@ -152,16 +153,16 @@ impl Grid {
         serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
     }
 
-    /// [`super::Client::call`], on the server that the metaserver chooses. Functions are called in this thread; once one was,
-    /// the call runs on no other server, unless its routine is declared to be idempotent.
+    /// [`super::Client::call`] on the server that the metaserver chooses. This thread runs the callbacks.
+    /// After a callback has run, the call moves to no other server, unless its routine is idempotent.
     ///
     /// # Errors
-    /// [`CallError`]; [`CallError::Attempts`] if it failed on several.
+    /// [`CallError`]; [`CallError::Attempts`] if the call failed on several servers.
     pub fn call(&self, routine: &str, args: Vec<Arg<'_>>) -> Result<Outcome, CallError> {
         self.call_within(routine, args, None)
     }
 
-    /// [`Grid::call`], in at most so much time, waiting included.
+    /// [`Grid::call`] with a time limit that includes waiting.
     ///
     /// # Errors
     /// [`CallError`].
@@ -171,29 +172,29 @@ impl Grid {
         args: Vec<Arg<'_>>,
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
-        self.errand(routine, args, time)?.run(&Control::default(), &|| false)
+        self.routed_call(routine, args, time)?.run(&Control::default(), &|| false)
     }
 
-    /// Begins a call. The arrays of its arguments and results are lent until the call's end or that of the
-    /// handle: they are sent when a server has been found. Functions are called by the thread that waits.
+    /// Begins a call. The arrays of its arguments and results are lent until the call or its handle ends,
+    /// because they are sent when a server is found. The thread that waits for the call runs its callbacks.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_async(
         &self,
         routine: &str,
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<GridCall, CallError> {
-        self.inner.wait_for_place(self.errand(routine, args, time)?)
+        self.inner.wait_for_place(self.routed_call(routine, args, time)?)
     }
 
-    fn errand<'a>(
+    fn routed_call<'a>(
         &self,
         routine: &str,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
-    ) -> Result<Errand<'a>, CallError> {
+    ) -> Result<RoutedCall<'a>, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
         let (checked, functions) = arguments::check(&known.interface, args, most)?;
@@ -201,16 +202,16 @@ impl Grid {
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
         let placing = self.placing(&known, bytes, checked.plan.operations.unwrap_or(f64::NAN));
-        let mut errand = Errand::new(Arc::clone(&self.inner), known, placing);
-        errand.checked = Some(checked);
-        errand.functions = functions;
-        errand.deadline = time.and_then(|time| Instant::now().checked_add(time));
-        Ok(errand)
+        let mut routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
+        routed_call.checked = Some(checked);
+        routed_call.functions = functions;
+        routed_call.deadline = time.and_then(|time| Instant::now().checked_add(time));
+        Ok(routed_call)
     }
 }
 
 impl Inner {
-    /// The connection to the metaserver, made anew if it was lost, within so much time.
+    /// The connection to the metaserver, renewed within this time if it was lost.
     pub fn metaserver(&self, left: Option<Duration>) -> Result<Client, CallError> {
         let until = Instant::now() + left.map_or(PATIENCE, |left| left.min(PATIENCE));
         let mut pause = Duration::from_millis(20);
@@ -227,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// Whether it is of no use to try again.
+    /// Whether another attempt to connect would be useless.
     fn is_final(error: &CallError) -> bool {
         matches!(error, CallError::NotPermitted(_) | CallError::Expired(_) | CallError::Address(_))
     }
@@ -260,23 +261,23 @@ impl Inner {
         Err(last)
     }
 
-    /// Reports what could not be reported before.
+    /// Sends the reports that could not be sent before.
     fn catch_up(&self, client: &Client) {
         for over in std::mem::take(&mut *locked(&self.reports)) {
-            // If it is lost again the metaserver finds out from the server.
+            // If this connection is lost too, the metaserver learns it from the server.
             let _lost = client.link.over(0, &over);
         }
     }
 
-    /// How an attempt went, which no metaserver could be told.
-    pub fn report_later(inner: &Arc<Inner>, over: Over) {
+    /// Keeps a report that no metaserver could receive.
+    pub fn report_later(inner: &Arc<Inner>, over: AttemptReport) {
         let mut reports = locked(&inner.reports);
         if reports.len() >= MOST_REPORTS {
             return;
         }
         reports.push(over);
         if reports.len() == 1 {
-            // Whoever waits for the call's result need not wait for a metaserver.
+            // The caller gets its result without waiting for a metaserver.
             let inner = Arc::clone(inner);
             std::thread::spawn(move || {
                 if let Ok(meta) = inner.metaserver(None) {
@@ -286,14 +287,14 @@ impl Inner {
         }
     }
 
-    /// The connection to the metaserver, if there is one; else one is looked for meanwhile.
+    /// The connection to the metaserver if there is one. Otherwise a thread begins to look for one.
     pub fn at_hand(inner: &Arc<Inner>) -> Option<Client> {
-        // Who holds it connects.
+        // The thread that holds the lock is connecting.
         let meta = inner.meta.try_lock().ok()?.0.clone();
         if meta.is_none() && !inner.looking.swap(true, Ordering::AcqRel) {
             let inner = Arc::clone(inner);
             std::thread::spawn(move || {
-                // Who needs it looks again, but not at once: some refuse.
+                // The next attempt waits: some metaservers refuse at once.
                 if inner.metaserver(None).is_err() {
                     std::thread::sleep(AGAIN);
                 }
@@ -303,7 +304,7 @@ impl Inner {
         meta
     }
 
-    /// A connection to a metaserver is of no use any more, for whoever has asked on it.
+    /// Drops a broken connection to a metaserver, for all calls that asked on it.
     pub fn lost(&self, client: &Client) {
         client.link.end("another metaserver is asked");
         let mut meta = locked(&self.meta);
@@ -313,7 +314,7 @@ impl Inner {
         }
     }
 
-    /// Asks the metaserver, and the next one if the connection is lost or nothing comes of it.
+    /// Asks the metaserver, or the next one if the connection is lost or the question fails.
     fn ask<T>(
         &self,
         ask: impl Fn(&Client, Option<Instant>) -> Result<T, CallError>,
@@ -334,21 +335,21 @@ impl Inner {
         }
     }
 
-    /// A connection to a server, which others may have made.
-    pub fn server(&self, placed: &Placed) -> Result<Client, CallError> {
+    /// A connection to a server. Calls share connections.
+    pub fn server(&self, placed: &Placement) -> Result<Client, CallError> {
         let address = placed.address.as_str();
         if let Some(client) = locked(&self.servers).get(address) {
             return Ok(client.clone());
         }
-        // Without the lock: one that does not answer is no other's business.
+        // Without the lock: a server that does not answer must not block the others.
         let client = self.connect_server(placed)?;
         let mut servers = locked(&self.servers);
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
-    /// A connection to a server is of no use any more, if this error says so.
+    /// Drops a connection to a server if this error says that it is broken.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
-        // One that was opened with a pass which is not good any more is opened anew with the next.
+        // A connection that was opened with an expired pass is opened again with the next pass.
         let of_no_use = matches!(error, CallError::Lost(_) | CallError::NoServer { .. });
         if !of_no_use && !client.link.is_broken() {
             return;

@@ -1,25 +1,26 @@
-//! A connection as its client drives it.
+//! Connection of a client to a server or metaserver, shared by threads.
 //!
-//! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
-//! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
+//! The connection has no thread of its own. One of the threads that wait for answers reads for all, and hands
+//! over when it has its answer. The thread that begins a call writes its arguments in chunks, so that frames
+//! of other calls go between.
 
-mod alive;
-mod ask;
-mod bells;
-mod called;
+mod callbacks;
+mod events;
 mod files;
-mod granted;
-mod heart;
+mod heartbeat;
 mod held;
+mod liveness;
 mod meta;
-mod taking;
-mod writing;
+mod queries;
+mod shared_memory;
+mod wake_events;
+mod writer;
 
-pub use bells::Reader;
-pub use called::{Called, Functions};
+pub use callbacks::{CallbackInvocation, Functions};
 pub use files::FileParts;
-pub use granted::Granted;
 pub use meta::goes_on;
+pub use shared_memory::GrantedMemory;
+pub use wake_events::Reader;
 
 use std::collections::HashMap;
 use std::io;
@@ -27,66 +28,67 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Place, Placed, ResultHead, ServerHello,
-    Size, Step, chunk_header, chunks,
+    ArrayPosition, ArraySize, CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placement,
+    ResultHead, ServerHello, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
 use super::CallError;
-use super::bell::Bells;
-use super::inbox::Inbox;
-use super::ticket::Ticket;
+use super::answer_handle::AnswerHandle;
+use super::read_buffer::ReadBuffer;
+use super::wake_event::WakeEvents;
 use super::wire::Wire;
-use crate::lent::{Lent, LentMut};
+use crate::lent::{LentBytes, LentBytesMut};
 use crate::native::{Source, Target};
 
-/// Most pieces that are written at once.
+/// Most pieces in one write.
 const PIECES: usize = 60;
 
-/// What came for a stream.
+/// An answer to a stream.
 #[derive(Debug)]
 pub enum Answer {
     Hello(ServerHello),
     Description(u64, String),
     Names(Vec<String>),
-    /// With when its head came, and the memory from which arrays are to be taken.
-    Done(ResultHead, Instant, Option<Arc<Granted>>),
-    /// A file of the result could not be written, or is too long, for this reason. In the second case it may still be coming.
+    /// With the arrival time of its head, and the shared memory that holds its arrays.
+    Done(ResultHead, Instant, Option<Arc<GrantedMemory>>),
+    /// A result file could not be written or is too long, for this reason. A file that is too long may still
+    /// be arriving.
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
-    Called(Result<Box<Called>, String>),
-    Placed(Placed),
+    Called(Result<Box<CallbackInvocation>, String>),
+    Placed(Placement),
     Closed,
     State(String),
-    /// An object is there; its end, if that comes, is an error.
+    /// An object exists. Its end arrives as an error.
     Created,
     Voucher(String),
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    targets: Vec<(u16, LentMut)>,
+struct PendingStream {
+    targets: Vec<(u16, LentBytesMut)>,
     head: Option<(ResultHead, Instant)>,
-    /// Its answer is told by [`Link::next_ready`].
+    /// [`Link::next_ready`] reports its answer.
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
-    files: files::Coming,
-    /// What a function is called with, and where it comes to.
-    coming: Option<Box<Called>>,
-    called_targets: Vec<(u16, LentMut)>,
-    /// The memory that it is granted, once that is known.
-    granted: Option<Arc<Granted>>,
+    files: files::IncomingFiles,
+    /// The arguments of a callback while they arrive.
+    coming: Option<Box<CallbackInvocation>>,
+    called_targets: Vec<(u16, LentBytesMut)>,
+    /// The memory grant, once the server has answered.
+    granted: Option<Arc<GrantedMemory>>,
 }
 
-impl Pending {
-    /// Whether nothing more comes for it.
+impl PendingStream {
+    /// Whether nothing more will arrive for it.
     fn is_over(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
     }
 
-    /// Where the bytes of an array go; those of a file that are here are written.
-    fn target(&mut self, place: Place, here: &[u8]) -> Option<(&mut LentMut, usize)> {
+    /// The destination of bytes of an array. Bytes of a file are written here.
+    fn target(&mut self, place: ArrayPosition, here: &[u8]) -> Option<(&mut LentBytesMut, usize)> {
         let targets = if self.coming.is_some() {
             &mut self.called_targets
         } else {
@@ -98,40 +100,40 @@ impl Pending {
     }
 }
 
-/// What is sent of a call, and where its results go.
-pub struct Parts<'a> {
-    pub placed: Option<&'a Placed>,
+/// What a call sends, and the buffers for its results.
+pub struct CallParts<'a> {
+    pub placed: Option<&'a Placement>,
     pub head: &'a CallHead,
-    pub sends: &'a [(u16, Lent)],
-    pub targets: Vec<(u16, LentMut)>,
+    pub sends: &'a [(u16, LentBytes)],
+    pub targets: Vec<(u16, LentBytesMut)>,
     pub functions: Functions,
     pub files: FileParts<'a>,
 }
 
-/// What must come before anything can be done.
-enum Hunger {
+/// What the connection must read next.
+enum NextRead {
     /// Bytes of any kind.
     Any,
-    /// Bytes of an array, which are read by looking again.
+    /// Bytes of an array, read straight to their destination.
     Array,
 }
 
 #[derive(Debug, Default)]
 struct State {
     rpc: Client,
-    pending: HashMap<u32, Pending>,
-    inbox: Inbox,
+    pending: HashMap<u32, PendingStream>,
+    read_buffer: ReadBuffer,
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
-    ready: meta::Ready,
-    heart: heart::Heart,
+    ready: meta::ReadyStreams,
+    heartbeat: heartbeat::Heartbeat,
     broken: Option<String>,
-    /// Short frames that are sent as soon as nobody else writes.
+    /// Short frames to send as soon as nobody else writes.
     soon: Vec<u8>,
-    /// Of threads that wait for several calls.
-    bells: Bells,
-    memories: granted::Memories,
+    /// Wake events of threads that wait for several calls.
+    wake_events: WakeEvents,
+    memories: shared_memory::MappedMemories,
 }
 
 /// The connection.
@@ -141,20 +143,20 @@ pub struct Link {
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
-    /// The process that connected: one that is forked from it has no part in the connection.
+    /// The process that connected. A forked process has no part in the connection.
     process: u32,
 }
 
-/// The stream by which the hello is waited for; the client gives no stream this number.
+/// The stream of the hello; the client gives no other stream this number.
 pub(super) const HELLO: u32 = 0;
-/// How long is waited for another thread before the program is asked whether it was interrupted.
+/// How long to wait for another thread before asking the program whether it was interrupted.
 const STEP: Duration = Duration::from_millis(100);
 
 impl Link {
-    /// A connection over a socket that waits.
+    /// A connection over a blocking socket.
     pub fn new(wire: Wire) -> Link {
         let mut state = State::default();
-        state.pending.insert(HELLO, Pending::default());
+        state.pending.insert(HELLO, PendingStream::default());
         Link {
             wire,
             state: Mutex::new(state),
@@ -164,7 +166,7 @@ impl Link {
         }
     }
 
-    /// Whether this process is the one that connected.
+    /// Whether this is the process that connected.
     pub(super) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -178,14 +180,14 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked has left the state as it was between two steps.
+        // A panic leaves the state between two complete steps.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says who this is; the answer is waited for as that of any stream.
+    /// Sends the hello and waits for its answer.
     pub fn hello(&self, bytes: &[u8], deadline: Option<Instant>) -> Result<ServerHello, CallError> {
         self.put(&[Source::Bytes(bytes)], deadline, &|| false)?;
-        let mut ticket = Ticket::of(self, HELLO);
+        let mut ticket = AnswerHandle::of(self, HELLO);
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Hello(hello)) => Ok(hello),
             Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
@@ -193,21 +195,24 @@ impl Link {
         }
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: Pending) {
+    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: PendingStream) {
         state.pending.insert(stream, pending);
     }
 
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
-        parts: Parts<'_>,
+        parts: CallParts<'_>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Ticket<L>, CallError> {
-        let Parts { placed, head, sends, targets, functions, files } = parts;
-        let results: Vec<Size> = targets
+    ) -> Result<AnswerHandle<L>, CallError> {
+        let CallParts { placed, head, sends, targets, functions, files } = parts;
+        let results: Vec<ArraySize> = targets
             .iter()
-            .map(|(argument, target)| Size { argument: *argument, bytes: target.length() as u64 })
+            .map(|(argument, target)| ArraySize {
+                argument: *argument,
+                bytes: target.length() as u64,
+            })
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
@@ -218,11 +223,12 @@ impl Link {
         })?;
         state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
-        let pending = Pending { targets, functions, files: coming, ..Pending::default() };
+        let pending =
+            PendingStream { targets, functions, files: coming, ..PendingStream::default() };
         link.begin(state, stream, pending);
-        // From here on the ticket takes the targets back, however this ends.
-        let ticket = Ticket::of(link, stream);
-        let is_asked = |send: &&(u16, Lent)| granted::is_asked(head, send.0);
+        // From here on the handle takes the result buffers back, however this ends.
+        let ticket = AnswerHandle::of(link, stream);
+        let is_asked = |send: &&(u16, LentBytes)| shared_memory::is_asked(head, send.0);
         let (asked, chunks): (Vec<_>, Vec<_>) = sends.iter().partition(is_asked);
         let sent = ticket.link.send(stream, &out, &chunks, deadline, interrupted);
         let sent =
@@ -233,26 +239,27 @@ impl Link {
         };
         match sent {
             Err(error @ (CallError::Interrupted | CallError::File(_))) => Err(error),
-            // The server has answered, and then closed the connection.
+            // The server has answered and then closed the connection.
             Err(error) if !ticket.link.has_answer(stream) => Err(error),
             _ => Ok(ticket),
         }
     }
 
-    /// Writes a call's head and its arrays, as long as nothing has been answered.
+    /// Writes a call's head and arrays, until the server has answered.
     fn send(
         &self,
         stream: u32,
         head: &[u8],
-        sends: &[(u16, Lent)],
+        sends: &[(u16, LentBytes)],
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let mut headers: Vec<[u8; HEADER]> = Vec::new();
-        let mut data: Vec<(&Lent, usize, usize)> = Vec::new();
+        let mut data: Vec<(&LentBytes, usize, usize)> = Vec::new();
         let mut head = Some(head);
         let mut bytes = 0;
-        let mut flush = |headers: &mut Vec<[u8; HEADER]>, data: &mut Vec<(&Lent, usize, usize)>| {
+        let mut flush = |headers: &mut Vec<[u8; HEADER]>,
+                         data: &mut Vec<(&LentBytes, usize, usize)>| {
             let chunks =
                 headers.iter().zip(data.iter()).flat_map(|(header, (lent, from, length))| {
                     [Source::Bytes(header), Source::Lent(lent, *from, *length)]
@@ -264,15 +271,15 @@ impl Link {
             data.clear();
             result
         };
-        // An array may come in several pieces.
+        // An array may have several pieces.
         let pieces = sends.iter().flat_map(|(argument, lent)| {
-            let size = Size { argument: *argument, bytes: lent.length() as u64 };
+            let size = ArraySize { argument: *argument, bytes: lent.length() as u64 };
             let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
             chunks.into_iter().map(move |chunk| (lent, chunk))
         });
         for (lent, (argument, offset, length)) in pieces {
             headers.push(chunk_header(stream, argument, length));
-            // Inside of an array that is in memory.
+            // The range lies inside an array in memory.
             data.push((lent, offset as usize, length as usize));
             bytes += length as usize;
             if bytes >= CHUNK || 2 * headers.len() + 1 >= PIECES {
@@ -289,19 +296,19 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is of no use any more.
+    /// Marks the connection as lost.
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        state.bells.ring();
+        state.wake_events.ring();
         drop(state);
-        // Whoever waits in a read wakes up.
+        // Wakes a thread that reads.
         self.wire.shut();
         self.turn.notify_all();
         CallError::Lost(why)
     }
 
-    /// Whether a stream has its answer, as far as can be seen without waiting.
+    /// Whether a stream has its answer. Reads what has arrived, without waiting.
     pub(super) fn answered(&self, stream: u32) -> bool {
         if !self.is_ours() {
             return true;
@@ -311,30 +318,30 @@ impl Link {
             state.look_around(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
-        state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
+        state.broken.is_some() || state.pending.get(&stream).is_none_or(PendingStream::is_over)
     }
 
-    /// Whether something for a stream has been taken in, if only a function that is to be called.
-    pub(super) fn has_word(&self, stream: u32) -> bool {
+    /// Whether anything has arrived for a stream: its answer, or a callback.
+    pub(super) fn has_news(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(|pending| pending.answer.is_some())
     }
 
-    /// Whether a stream's answer has been taken in.
+    /// Whether a stream's answer has arrived.
     fn has_answer(&self, stream: u32) -> bool {
-        self.lock().pending.get(&stream).is_some_and(Pending::is_over)
+        self.lock().pending.get(&stream).is_some_and(PendingStream::is_over)
     }
 
-    /// Forgets a stream; whether the server is still to be asked to end it.
+    /// Forgets a stream. Returns whether the server must still be asked to end it.
     pub(super) fn forget(&self, stream: u32) -> bool {
         let mut state = self.lock();
-        // One that was told a place, and has not taken that in, is no less open.
-        let open = |it: Pending| it.answer.as_ref().is_none_or(meta::goes_on);
+        // A stream with an unread placement is still open.
+        let open = |it: PendingStream| it.answer.as_ref().is_none_or(meta::goes_on);
         let open = state.pending.remove(&stream).is_some_and(open);
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
     }
 
-    /// Answers pings that have come, for which the lock is given up; `None`: it was.
+    /// Answers pings that have arrived. It gives up the lock to do so; `None`: it did.
     fn answer_pings<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -342,12 +349,12 @@ impl Link {
         let before = state.soon.len();
         state.give_back();
         let State { rpc, soon, .. } = &mut *state;
-        rpc.pongs(soon);
+        rpc.answer_pings(soon);
         if soon.len() == before {
             return Some(state);
         }
         drop(state);
-        // A server that does not take them in is lost, which is seen in the state.
+        // A server that does not read the answers is lost; the state then says so.
         let _lost = self.flush();
         None
     }
@@ -369,7 +376,7 @@ impl Link {
         self.wait_until(take, deadline, interrupted)
     }
 
-    /// Waits until there is something to take. The caller reads for all if nobody does.
+    /// Waits until `take` returns something. This thread reads for all if no other does.
     fn wait_until<T>(
         &self,
         take: impl Fn(&mut State) -> Option<T>,
@@ -380,7 +387,7 @@ impl Link {
         let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -407,7 +414,7 @@ impl Link {
                     if asked.elapsed() < STEP {
                         state
                     } else {
-                        // Without the lock: what the program does then may come here again.
+                        // Without the lock: the program's code may call this connection.
                         drop(state);
                         if interrupted() {
                             return Err(CallError::Interrupted);
@@ -420,7 +427,7 @@ impl Link {
         }
     }
 
-    /// Waits for the thread that reads, for a step at most.
+    /// Waits for the reading thread, one interval at most.
     fn follow<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -439,33 +446,34 @@ impl Link {
     fn drive<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        hunger: &Hunger,
+        hunger: &NextRead,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<MutexGuard<'a, State>, CallError> {
         state.driving = true;
-        let mut inbox = std::mem::take(&mut state.inbox);
+        let mut read_buffer = std::mem::take(&mut state.read_buffer);
         drop(state);
         let got = match hunger {
-            Hunger::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
-            Hunger::Any if deadline.is_some() => match self.wire.ready(PollFlags::POLLIN, deadline)
-            {
-                Ok(true) => inbox.fill(&self.wire, false).map(Some),
-                Ok(false) => Ok(None),
-                Err(error) => Err(error),
-            },
-            Hunger::Any => inbox.fill(&self.wire, true).map(Some),
+            NextRead::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
+            NextRead::Any if deadline.is_some() => {
+                match self.wire.ready(PollFlags::POLLIN, deadline) {
+                    Ok(true) => read_buffer.fill(&self.wire, false).map(Some),
+                    Ok(false) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            NextRead::Any => read_buffer.fill(&self.wire, true).map(Some),
         };
         let mut state = self.lock();
         state.driving = false;
-        state.inbox = inbox;
+        state.read_buffer = read_buffer;
         match got {
             Ok(Some(0)) => state.lose("the server closed it"),
             Ok(_) => {}
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {
                     self.hand_over(&state);
-                    // Without the lock and as nobody who reads: what the program does then may come here again.
+                    // Without the lock and not as the reader: the program's code may call this connection.
                     drop(state);
                     return if interrupted() {
                         Err(CallError::Interrupted)
@@ -487,19 +495,19 @@ impl Link {
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
-        self.bells.ring();
+        self.wake_events.ring();
     }
 
-    /// Takes in what has come, without waiting; whether there may be more.
+    /// Processes what has arrived, without waiting. Returns whether there may be more.
     fn look_around(&mut self, wire: &Wire) -> bool {
-        if matches!(self.digest(wire), Hunger::Any) && self.broken.is_none() {
-            match self.inbox.fill(wire, false) {
+        if matches!(self.process_input(wire), NextRead::Any) && self.broken.is_none() {
+            match self.read_buffer.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
-                    self.digest(wire);
-                    // What was read of the socket and is not taken in wakes nobody who waits for the socket.
+                    self.process_input(wire);
+                    // Bytes in the buffer wake no thread that polls the socket.
                     if wire.has_input() {
-                        self.bells.ring();
+                        self.wake_events.ring();
                     }
                     return true;
                 }
@@ -510,36 +518,36 @@ impl State {
         false
     }
 
-    /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
-    /// their places.
-    fn digest(&mut self, wire: &Wire) -> Hunger {
-        let hunger = self.digest_all(wire);
-        if wire.descriptors() > self.rpc.granting() {
+    /// Processes the buffered input and returns what to read next. Bytes of arrays are read straight to their
+    /// destination.
+    fn process_input(&mut self, wire: &Wire) -> NextRead {
+        let hunger = self.process_all_input(wire);
+        if wire.descriptors() > self.rpc.pending_grants() {
             self.lose("the server sent descriptors that nobody had asked for");
         }
         hunger
     }
 
-    fn digest_all(&mut self, wire: &Wire) -> Hunger {
+    fn process_all_input(&mut self, wire: &Wire) -> NextRead {
         loop {
             if self.broken.is_some() {
-                return Hunger::Any;
+                return NextRead::Any;
             }
-            let input = &self.inbox.buffer[self.inbox.begin..self.inbox.end];
+            let input = &self.read_buffer.buffer[self.read_buffer.begin..self.read_buffer.end];
             match self.rpc.step(input) {
                 Ok(Step::More(needed)) => {
-                    self.inbox.needed = needed;
-                    return Hunger::Any;
+                    self.read_buffer.needed = needed;
+                    return NextRead::Any;
                 }
                 Ok(Step::Event(consumed, event)) => {
-                    self.inbox.begin += consumed;
+                    self.read_buffer.begin += consumed;
                     match event {
                         Some(ClientEvent::Granted(stream, grant)) => {
                             self.granted(wire, stream, grant);
                         }
                         Some(event) => {
                             self.take(event);
-                            self.bells.ring();
+                            self.wake_events.ring();
                         }
                         None => {}
                     }
@@ -556,21 +564,21 @@ impl State {
                             target.write(offset, &input[..here]);
                         }
                         self.rpc.placed(here);
-                        self.inbox.begin += here;
+                        self.read_buffer.begin += here;
                         continue;
                     }
-                    let Some((target, offset)) = target else { return Hunger::Any };
+                    let Some((target, offset)) = target else { return NextRead::Any };
                     let target = Target::Lent(target, offset, length);
-                    let inbox = &mut self.inbox;
-                    (inbox.begin, inbox.end) = (0, 0);
-                    match wire.read(target, &mut inbox.buffer, false) {
+                    let read_buffer = &mut self.read_buffer;
+                    (read_buffer.begin, read_buffer.end) = (0, 0);
+                    match wire.read(target, &mut read_buffer.buffer, false) {
                         Ok(0) => self.lose("the server closed it"),
                         Ok(count) => {
                             self.rpc.placed(count.min(length));
-                            self.inbox.end = count.saturating_sub(length);
+                            self.read_buffer.end = count.saturating_sub(length);
                         }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                            return Hunger::Array;
+                            return NextRead::Array;
                         }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => self.lose(&error.to_string()),

@@ -1,4 +1,4 @@
-//! Clients.
+//! Clients of servers and metaservers.
 //!
 //! ```no_run
 //! use kumi_call::{Client, Options};
@@ -9,25 +9,25 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod answer_handle;
 mod any;
 mod arguments;
-mod asking;
-mod bell;
+mod completion;
 mod environment;
-mod errand;
 mod error;
 mod files;
 mod functions;
 mod grid;
-mod held;
-mod inbox;
 mod link;
-mod meeting;
-mod nearer;
+mod local_shortcut;
 mod object;
 mod placed;
+mod queries;
+mod read_buffer;
 mod remote;
-mod ticket;
+mod remote_array;
+mod routed_call;
+mod wake_event;
 mod wire;
 
 use std::collections::HashMap;
@@ -36,59 +36,60 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
+use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
-    Vouchers,
+    CallHead, ClientHello, Failure, Placement, ResultHead, Role, ServerHello, VERSIONS, Value,
+    VoucherSupport,
 };
 
+pub use answer_handle::Canceller;
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
-pub use bell::{Bell, Bells, CallWatch};
 pub use error::CallError;
-pub use files::Files;
+pub use files::FileArgument;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::{Grid, GridCall, GridCanceller};
-pub use held::AtServers;
 pub use object::Object;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
-pub use ticket::Canceller;
+pub use remote_array::RemoteArray;
+pub use wake_event::{CallWatch, WakeEvent, WakeEvents};
 
 use crate::callback::Function;
 use crate::lent::Number;
 use crate::values;
-use arguments::Checked;
+use answer_handle::AnswerHandle;
+use arguments::CheckedCall;
 pub(crate) use arguments::check;
-pub(crate) use errand::over;
-pub(crate) use grid::apart::{Asked, Heard, Said};
-use link::{Answer, FileParts, Functions, Link, Parts};
-use ticket::Ticket;
+pub(crate) use grid::placement::{PlacementAnswer, PlacementEvent, PlacementHandle};
+use link::{Answer, CallParts, FileParts, Functions, Link};
+pub(crate) use routed_call::over;
 use wire::Wire;
 
 /// How a client connects.
 #[derive(Clone)]
 pub struct Options {
-    /// Who it is; empty: nobody in particular.
+    /// The token that identifies the client; empty: anonymous.
     pub token: String,
     /// Its name in the server's logs.
     pub program: String,
     /// Its site, for metaservers; empty: the network of its address.
     pub site: String,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect_time: Duration,
-    /// Most bytes with which a routine may call a function of this program.
+    /// Most bytes that a routine may pass to a function of this program.
     pub callback_bytes: u64,
-    /// Most bytes of a file that comes back: the call of a longer one ends as soon as its length is known.
+    /// Most bytes of a file that comes back. A call with a longer one ends as soon as its length is known.
     pub file_bytes: u64,
-    /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
-    /// that the system trusts.
+    /// For `tls://`: a PEM file with the certificates of the only trusted authorities. `None`: the
+    /// authorities that the system trusts.
     pub ca: Option<PathBuf>,
-    /// Whether a server on this machine may give the memory of calls, so that arrays are copied there and back once.
+    /// Whether a server on this machine may share the memory of calls, so that arrays are copied only once
+    /// each way.
     pub share_memory: bool,
 }
 
 impl fmt::Debug for Options {
-    /// Without the token.
+    /// Without the token: it is a secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Options")
             .field("program", &self.program)
@@ -115,10 +116,10 @@ impl Default for Options {
     }
 }
 
-/// A routine as a client knows it.
+/// A routine with what the client knows of it.
 #[derive(Debug)]
-pub struct Known {
-    /// Its description.
+pub struct KnownRoutine {
+    /// The description.
     pub interface: Interface,
     functions: Arc<Vec<Function>>,
     hash: u64,
@@ -131,10 +132,10 @@ pub struct Client {
     server: ServerHello,
     callback_bytes: u64,
     file_bytes: u64,
-    known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
+    known: Arc<Mutex<HashMap<String, Arc<KnownRoutine>>>>,
 }
 
-/// What came of a call beside its arrays.
+/// The result of a call besides its arrays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Scalars and texts that came back: parameter and value, in ascending order.
@@ -143,14 +144,14 @@ pub struct Outcome {
     pub waited: Duration,
     /// How long the routine ran.
     pub ran: Duration,
-    /// How long the arguments took to arrive, with the way of the first byte there and back.
+    /// Time for sending the arguments, including one round trip of the first byte.
     pub sending: Duration,
-    /// How long the results took behind their first byte.
+    /// Time for receiving the results after their first byte.
     pub receiving: Duration,
 }
 
 impl Outcome {
-    /// The scalar that came back in a parameter.
+    /// The scalar that a parameter returned.
     #[must_use]
     pub fn scalar(&self, parameter: usize) -> Option<Scalar> {
         let (_, value) = self.values.iter().find(|(other, _)| *other == parameter)?;
@@ -158,25 +159,26 @@ impl Outcome {
     }
 }
 
-/// How a call goes to a server.
+/// Route of a call to its server.
 #[derive(Debug, Clone, Copy, Default)]
-struct Way<'a> {
-    /// How long it may take.
+struct CallRoute<'a> {
+    /// Time limit.
     time: Option<Duration>,
-    /// Where a metaserver has placed it.
-    placed: Option<&'a Placed>,
-    /// The object on which it runs.
-    object: Option<&'a Arc<Ticket<Arc<Link>>>>,
+    /// The metaserver's placement, if one chose the server.
+    placed: Option<&'a Placement>,
+    /// The object on which the call runs.
+    object: Option<&'a Arc<AnswerHandle<Arc<Link>>>>,
 }
 
-/// How much longer than a call may take its answer is waited for.
+/// The client waits this much longer than the call's time limit for the answer.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Connects to a server at `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
-    /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
+    /// [`CallError`]: the server cannot be reached, refuses this client, or shares no protocol version with
+    /// it.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
         let deadline = Instant::now().checked_add(options.connect_time);
         let wire = Wire::open(address, options, deadline)?;
@@ -187,13 +189,14 @@ impl Client {
             token: options.token.clone(),
             program: options.program.clone(),
             site: options.site.clone(),
-            maps,
+            maps_memory: maps,
         };
         let link = Link::new(wire);
         let server = link.hello(&hello.encode(), deadline)?;
-        // Where somebody is between, that is meant.
+        // If a proxy or tunnel is in use, the client keeps using it.
         let local = server.local.filter(|local| port == Some(local.port));
-        let nearer = local.and_then(|local| nearer::connect(&local.secret, &hello, deadline));
+        let nearer =
+            local.and_then(|local| local_shortcut::connect(&local.secret, &hello, deadline));
         let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),
@@ -210,37 +213,37 @@ impl Client {
         &self.server.name
     }
 
-    /// Whether large arrays go through memory that the server gives, since it is on this machine.
+    /// Whether large arrays go through shared memory because the server is on this machine.
     #[must_use]
     pub fn shares_memory(&self) -> bool {
-        self.server.gives
+        self.server.shares_memory
     }
 
-    /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
+    /// Whether this is a metaserver. A metaserver runs nothing: [`Grid`] calls through it.
     #[must_use]
     pub fn is_metaserver(&self) -> bool {
         self.server.role == Role::Metaserver
     }
 
-    /// What a call on the server may have at most.
+    /// Limits of a call on this server.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits { bytes: self.server.bytes }
     }
 
-    /// Calls a routine and waits. The arguments are those of the parameters in their order, without work arrays
-    /// and without scalars and texts that only come back, which are in the outcome.
+    /// Calls a routine and waits. Arguments follow the order of the parameters. Work arrays take no argument,
+    /// and neither do scalars and texts that only come back: these are in the outcome.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call(&self, routine: &str, args: Vec<Arg<'_>>) -> Result<Outcome, CallError> {
         self.call_within(routine, args, None)
     }
 
-    /// [`Client::call`], in at most so much time.
+    /// [`Client::call`] with a time limit.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_within(
         &self,
         routine: &str,
@@ -252,11 +255,12 @@ impl Client {
         call.wait(&|| false)
     }
 
-    /// Begins a call; when this returns its arguments are sent, and may change. Arrays for results are lent until the
-    /// call's end or that of the handle; hence what is borrowed here is borrowed for ever, or lent as [`crate::LentMut`].
+    /// Begins a call. When this returns, the arguments are sent and may change. Result arrays are lent until
+    /// the call or its handle ends. Hence arguments are borrowed for `'static`, or lent as
+    /// [`crate::LentBytesMut`].
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_async(
         &self,
         routine: &str,
@@ -266,11 +270,11 @@ impl Client {
         self.begin(routine, args, time, &|| false)
     }
 
-    /// [`Client::call_async`]; when a signal comes while it sends, `interrupted` is asked.
+    /// [`Client::call_async`]. When a signal arrives while it sends, `interrupted` is asked.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent. After [`CallError::Interrupted`] the connection is
-    /// lost, if a part of the arguments was sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit. [`CallError::Interrupted`] after a part of
+    /// the arguments was sent also loses the connection.
     pub fn begin(
         &self,
         routine: &str,
@@ -283,28 +287,28 @@ impl Client {
 
     fn start<'a>(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<KnownRoutine>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = Way { time, ..Way::default() };
+        let way = CallRoute { time, ..CallRoute::default() };
         self.send(known, checked, functions, way, interrupted).map_err(|(error, _)| error)
     }
 
-    /// Sends a call whose arguments are checked. They are given back if that fails.
+    /// Sends a call with checked arguments. If that fails, the arguments are given back.
     #[allow(clippy::result_large_err)] // What is given back is what was given.
     fn send<'a>(
         &self,
-        known: &Arc<Known>,
-        checked: Checked,
+        known: &Arc<KnownRoutine>,
+        checked: CheckedCall,
         functions: Vec<(u16, Callback<'a>)>,
-        way: Way<'_>,
+        way: CallRoute<'_>,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Call<'a>, (CallError, Checked)> {
-        let Way { time, placed, object } = way;
-        if checked.held.is_vouched() && self.vouchers() == Vouchers::Unknown {
+    ) -> Result<Call<'a>, (CallError, CheckedCall)> {
+        let CallRoute { time, placed, object } = way;
+        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
             return Err((CallError::NoSource(text), checked));
@@ -317,17 +321,17 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
             held: checked.held.clone(),
-            shared: if self.server.gives { checked.shares() } else { Vec::new() },
+            shared: if self.server.shares_memory { checked.shares() } else { Vec::new() },
             object: object.map_or(0, |object| object.stream),
         };
         let begun = Instant::now();
-        // One that is too far away to be told is none.
+        // A deadline too far away for the wire counts as none.
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
         let back = match checked.files.targets() {
             Ok(back) => back,
             Err(error) => return Err((error, checked)),
         };
-        let parts = Parts {
+        let parts = CallParts {
             placed,
             head: &head,
             sends: &checked.sends,
@@ -353,23 +357,23 @@ impl Client {
     }
 }
 
-/// A call that is under way. When it is dropped before its end it is cancelled.
+/// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct Call<'a> {
-    // First, so that it takes the targets back before the memory for packed results goes.
-    ticket: Ticket<Arc<Link>>,
-    checked: Checked,
+    // First, so that it takes the result buffers back before their memory is freed.
+    ticket: AnswerHandle<Arc<Link>>,
+    checked: CheckedCall,
     functions: Mutex<Vec<(u16, Callback<'a>)>>,
-    known: Arc<Known>,
+    known: Arc<KnownRoutine>,
     client: Client,
     begun: Instant,
     deadline: Option<Instant>,
     /// It lives as long as calls on it.
-    _object: Option<Arc<Ticket<Arc<Link>>>>,
+    _object: Option<Arc<AnswerHandle<Arc<Link>>>>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
 
-impl std::ops::Deref for Known {
+impl std::ops::Deref for KnownRoutine {
     type Target = Interface;
 
     fn deref(&self) -> &Interface {
@@ -378,10 +382,10 @@ impl std::ops::Deref for Known {
 }
 
 impl Call<'_> {
-    /// Waits for its end; `interrupted` is asked when a signal has come, or from time to time.
+    /// Waits for the end of the call. `interrupted` is asked when a signal arrives, and from time to time.
     ///
     /// # Errors
-    /// [`CallError`]; also when its end was waited for before.
+    /// [`CallError`]; also if the end was waited for before.
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
         let answer = self.next(self.deadline, interrupted)?;
         self.end(answer)
@@ -394,7 +398,7 @@ impl Call<'_> {
                 if let Some(granted) = granted {
                     granted.get(&self.checked.targets());
                     drop(granted);
-                    // If it cannot be told the connection is lost, and with it what was granted.
+                    // If this cannot be sent, the connection is lost, and the grant with it.
                     let _lost = self.ticket.link.give_back();
                 }
                 let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
@@ -410,8 +414,8 @@ impl Call<'_> {
                 outcome
             }
             Ok(Answer::Unwritten(why)) => {
-                // What still comes of a file that is too long is skipped; the server need not send it. That the connection is
-                // lost the next call will say.
+                // The client skips the rest of a file that is too long, and asks the server not to send it.
+                // If the connection is lost, the next call reports that.
                 let _lost = self.ticket.link.cancel(self.ticket.stream);
                 Err(CallError::File(why))
             }
@@ -425,7 +429,7 @@ impl Call<'_> {
         }
     }
 
-    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
+    /// Waits at most this long. `None`: the call is not over, and may be waited for again.
     ///
     /// # Errors
     /// [`CallError`].
@@ -445,13 +449,13 @@ impl Call<'_> {
         }
     }
 
-    /// Whether its end has come; does not wait.
+    /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ticket.is_answered()
     }
 
-    /// Asks the server to end it; its end is waited for as ever.
+    /// Asks the server to end the call. The caller still waits for it.
     ///
     /// # Errors
     /// The connection is lost.
@@ -459,19 +463,19 @@ impl Call<'_> {
         self.canceller().cancel()
     }
 
-    /// What ends it while another thread waits for it.
+    /// A handle that cancels the call while another thread waits for it.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
     }
 
-    /// For waits for several calls: [`Bell::wait`].
+    /// A handle for waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
         CallWatch::of_stream(&self.ticket.link, self.ticket.stream)
     }
 
-    /// The plan by which it was sent.
+    /// The plan by which the call was sent.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.checked.plan
@@ -480,14 +484,14 @@ impl Call<'_> {
     fn outcome(&self, head: ResultHead, at: Instant) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
         let values = head.values.into_iter();
-        // Files are in place, and were expected.
+        // The files were checked before: they are in place.
         let values = values.filter(|(_, value)| !matches!(value, Value::FileLength(_)));
         let values: Vec<(usize, Value)> =
             values.map(|(index, value)| (usize::from(index), value)).collect();
         let fits = values.iter().all(|(index, value)| {
             let form = self.checked.plan.arguments.get(*index).map(|argument| argument.form);
-            matches!((form, value), (Some(Form::Text { .. }), Value::Text(_)))
-                || matches!(form, Some(Form::Scalar(_))) && !matches!(value, Value::Text(_))
+            matches!((form, value), (Some(ArgumentForm::Text { .. }), Value::Text(_)))
+                || matches!(form, Some(ArgumentForm::Scalar(_))) && !matches!(value, Value::Text(_))
         });
         if !fits {
             return Err(CallError::Server("the result does not fit the description".to_owned()));

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::Limits;
-use kumi_rpc::Placed;
+use kumi_rpc::Placement;
 
+use super::answer_handle::AnswerHandle;
 use super::link::{Answer, Link};
-use super::ticket::Ticket;
-use super::{Arg, Call, CallError, Client, GRACE, Known, Outcome, Way, arguments};
+use super::{Arg, Call, CallError, CallRoute, Client, GRACE, KnownRoutine, Outcome, arguments};
 
-/// An object of a class: a process of the server that keeps the class' state from call to call. Its calls run one after the
-/// other. It ends when this and all calls on it are dropped, with [`Object::end`], and with the connection; also when one of
-/// its calls crashes, is cancelled or takes too long while it runs.
+/// An object of a class: a process of the server that keeps the state of the class between calls.
+///
+/// - Its calls run one after the other.
+/// - It ends when this value and all its calls are dropped, by [`Object::end`], and with the connection.
+/// - It also ends when one of its calls crashes, is cancelled or takes too long while it runs.
 ///
 /// ```no_run
 /// use kumi_call::{Client, Options};
@@ -26,21 +28,22 @@ use super::{Arg, Call, CallError, Client, GRACE, Known, Outcome, Way, arguments}
 /// ```
 #[derive(Debug, Clone)]
 pub struct Object {
-    ticket: Arc<Ticket<Arc<Link>>>,
+    ticket: Arc<AnswerHandle<Arc<Link>>>,
     client: Client,
     class: String,
 }
 
 impl Client {
-    /// Makes an object of a class and waits until it is there.
+    /// Makes an object of a class and waits until it exists.
     ///
     /// # Errors
-    /// [`CallError`]: there is no such class, or it cannot be run; or the server has as many objects as it may have.
+    /// [`CallError`]: the class does not exist or cannot be run, or the server has as many objects as it may
+    /// have.
     pub fn object(&self, class: &str) -> Result<Object, CallError> {
         self.object_within(class, None, &|| false)
     }
 
-    /// [`Client::object`], in at most so much time; when a signal comes while it waits, `interrupted` is asked.
+    /// [`Client::object`] with a time limit. When a signal arrives during the wait, `interrupted` is asked.
     ///
     /// # Errors
     /// [`CallError`].
@@ -54,16 +57,16 @@ impl Client {
         self.create(class, None, deadline, interrupted)
     }
 
-    /// Makes an object that was placed here by a metaserver, or by none.
+    /// Makes an object. `placed`: the metaserver's placement, if one chose this server.
     pub(super) fn create(
         &self,
         class: &str,
-        placed: Option<&Placed>,
+        placed: Option<&Placement>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
         let stream = self.link.create(class, placed, deadline, interrupted)?;
-        let mut ticket = Ticket::of(Arc::clone(&self.link), stream);
+        let mut ticket = AnswerHandle::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}
             Ok(_) => {
@@ -77,45 +80,45 @@ impl Client {
 }
 
 impl Object {
-    /// Its class.
+    /// The name of its class.
     #[must_use]
     pub fn class(&self) -> &str {
         &self.class
     }
 
-    /// The name of the server where it is.
+    /// The name of its server.
     #[must_use]
     pub fn server(&self) -> &str {
         self.client.server()
     }
 
-    /// What a call on it may have at most.
+    /// Limits of a call on it.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.client.limits()
     }
 
-    /// The name by which the server knows a method.
+    /// The server's name of a method.
     #[must_use]
     pub fn routine(&self, method: &str) -> String {
         format!("{}.{method}", self.class)
     }
 
-    /// A method's description; asked for once for each connection.
+    /// The description of a method. The client asks for it once per connection.
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, method: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, method: &str) -> Result<Arc<KnownRoutine>, CallError> {
         self.client.interface(&self.routine(method))
     }
 
-    /// Whether it is no more, as far as can be seen without waiting.
+    /// Whether the object is known to have ended. Does not wait.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.ticket.is_answered()
     }
 
-    /// Ends it, and what it runs. Does nothing after its end.
+    /// Ends the object and the call that it runs. Does nothing after its end.
     ///
     /// # Errors
     /// The connection is lost, and the object with it.
@@ -123,18 +126,18 @@ impl Object {
         self.ticket.link.cancel(self.ticket.stream)
     }
 
-    /// Calls a method and waits; otherwise as [`Client::call`].
+    /// Calls a method and waits, as [`Client::call`] does.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call(&self, method: &str, args: Vec<Arg<'_>>) -> Result<Outcome, CallError> {
         self.call_within(method, args, None)
     }
 
-    /// [`Object::call`], in at most so much time: if that is over while it runs, the object ends.
+    /// [`Object::call`] with a time limit. If the limit passes while the method runs, the object ends.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_within(
         &self,
         method: &str,
@@ -144,10 +147,10 @@ impl Object {
         self.start(method, args, time, &|| false)?.wait(&|| false)
     }
 
-    /// Begins a call; otherwise as [`Client::call_async`].
+    /// Begins a call, as [`Client::call_async`] does.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_async(
         &self,
         method: &str,
@@ -157,7 +160,7 @@ impl Object {
         self.begin(method, args, time, &|| false)
     }
 
-    /// [`Object::call_async`]; when a signal comes while it sends, `interrupted` is asked.
+    /// [`Object::call_async`]. When a signal arrives while it sends, `interrupted` is asked.
     ///
     /// # Errors
     /// As [`Client::begin`].
@@ -185,7 +188,7 @@ impl Object {
         }
         let client = &self.client;
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let way = Way { time, object: Some(&self.ticket), ..Way::default() };
+        let way = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
         client.send(&known, checked, functions, way, interrupted).map_err(|(error, _)| error)
     }
 }

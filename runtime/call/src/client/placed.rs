@@ -1,30 +1,31 @@
-//! A call at the server that a metaserver has named.
+//! Calls at a server that a metaserver has chosen.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::Placed;
+use kumi_rpc::Placement;
 
-use super::{Arg, Call, CallError, Client, Known, Way, arguments};
+use super::{Arg, Call, CallError, CallRoute, Client, KnownRoutine, arguments};
 
 impl Client {
-    /// Begins a call that was placed here; otherwise as [`Client::call_async`].
+    /// Begins a call with this placement, otherwise like [`Client::call_async`].
     pub(crate) fn begin_placed(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<KnownRoutine>,
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
-        placed: &Placed,
+        placed: &Placement,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = Way { time, placed: Some(placed), ..Way::default() };
+        let way = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
         let begun = self.send(known, checked, functions, way, &|| false);
         begun.map_err(|(error, _)| error)
     }
 }
 
 impl Call<'_> {
-    /// Leaves it: its end comes at once, nothing is written to its arrays any more, and the server is asked to end it.
+    /// Gives up the call: it ends at once, nothing more is written to its arrays, and the server is asked to
+    /// end it.
     pub(crate) fn give_up(&self) {
         self.ticket.link.give_up(self.ticket.stream);
     }

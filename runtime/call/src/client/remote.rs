@@ -1,4 +1,4 @@
-//! A server or a metaserver, whichever answers.
+//! A connection to a server or to a metaserver, whichever answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use kumi_idl::Limits;
 
 #[cfg(doc)]
-use super::Bell;
+use super::WakeEvent;
 use super::grid::GridCanceller;
 use super::{
-    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, Known, Object, Options,
-    Outcome,
+    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, KnownRoutine, Object,
+    Options, Outcome,
 };
 
-/// Something that calls go to.
+/// The target of calls.
 #[derive(Debug, Clone)]
 pub enum Remote {
     /// A server, which runs them.
     Server(Client),
-    /// A metaserver, which says where they run.
+    /// A metaserver, which chooses the servers that run them.
     Grid(Grid),
 }
 
-/// A call that is under way there. When it is dropped before its end it is cancelled.
+/// A call in progress. Dropping it cancels the call.
 #[derive(Debug)]
 pub enum RemoteCall {
     /// On a server.
@@ -31,7 +31,7 @@ pub enum RemoteCall {
     Grid(GridCall),
 }
 
-/// Ends a call from wherever; it may outlive the call.
+/// Cancels a call from any thread. It may outlive the call.
 #[derive(Debug, Clone)]
 pub enum RemoteCanceller {
     /// On a server.
@@ -41,10 +41,11 @@ pub enum RemoteCanceller {
 }
 
 impl Remote {
-    /// Connects to the first of these addresses, separated by commas, that answers, and notices what it is.
+    /// Connects to the first address of a comma-separated list that answers, and finds out whether it is a
+    /// server or a metaserver.
     ///
     /// # Errors
-    /// [`CallError`]: none can be reached, or takes this client.
+    /// [`CallError`]: no address can be reached, or none accepts this client.
     pub fn connect(addresses: &str, options: &Options) -> Result<Remote, CallError> {
         let mut last = CallError::Address(addresses.to_owned());
         for address in addresses.split(',').map(str::trim).filter(|address| !address.is_empty()) {
@@ -65,7 +66,7 @@ impl Remote {
     /// [`Grid::with_priority`].
     ///
     /// # Errors
-    /// [`CallError::NoPriority`]: it is a server, which has none but that of every call, 0.
+    /// [`CallError::NoPriority`]: a server has no priorities.
     pub fn with_priority(&self, priority: u8) -> Result<Remote, CallError> {
         match self {
             Remote::Server(client) if priority == 0 => Ok(Remote::Server(client.clone())),
@@ -83,7 +84,7 @@ impl Remote {
         }
     }
 
-    /// Whether the connection to a server is lost; one to a metaserver is made anew when it is.
+    /// Whether the connection to a server is lost. A connection to a metaserver is renewed instead.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         match self {
@@ -92,7 +93,7 @@ impl Remote {
         }
     }
 
-    /// What a call may have at most, as far as that is known before there is a server for it.
+    /// Limits of a call, as far as they are known before a server is chosen.
     #[must_use]
     pub fn limits(&self) -> Limits {
         match self {
@@ -116,7 +117,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+    pub fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         match self {
             Remote::Server(client) => client.interface(name),
             Remote::Grid(grid) => grid.interface(name),
@@ -139,10 +140,10 @@ impl Remote {
         }
     }
 
-    /// Calls a routine and waits, in at most so much time.
+    /// Calls a routine and waits, at most for the given time.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn call_within(
         &self,
         routine: &str,
@@ -155,10 +156,10 @@ impl Remote {
         }
     }
 
-    /// [`Client::begin`], and [`Grid::call_async`], in which the arguments are lent until the end.
+    /// [`Client::begin`], or [`Grid::call_async`], which borrows the arguments until the call ends.
     ///
     /// # Errors
-    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    /// [`CallError`]. Nothing is sent if the arguments do not fit.
     pub fn begin(
         &self,
         routine: &str,
@@ -177,7 +178,7 @@ impl Remote {
 }
 
 impl RemoteCall {
-    /// Waits for its end; `interrupted` is asked from time to time.
+    /// Waits for the end of the call. `interrupted` is asked from time to time.
     ///
     /// # Errors
     /// [`CallError`].
@@ -188,7 +189,7 @@ impl RemoteCall {
         }
     }
 
-    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
+    /// Waits at most this long. `None`: the call is not over, and may be waited for again.
     ///
     /// # Errors
     /// [`CallError`].
@@ -203,7 +204,7 @@ impl RemoteCall {
         }
     }
 
-    /// For waits for several calls: [`Bell::wait`].
+    /// A handle for waits for several calls: [`WakeEvent::wait`].
     #[must_use]
     pub fn watch(&self) -> CallWatch {
         match self {
@@ -212,7 +213,7 @@ impl RemoteCall {
         }
     }
 
-    /// Whether its end has come; does not wait.
+    /// Whether the call is over. Does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match self {
@@ -221,7 +222,7 @@ impl RemoteCall {
         }
     }
 
-    /// Bytes of its arguments, and of its arrays that come back.
+    /// Bytes of the arguments, and of the arrays that come back.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         match self {
@@ -230,7 +231,7 @@ impl RemoteCall {
         }
     }
 
-    /// What ends it while another thread waits for it.
+    /// A handle that cancels the call while another thread waits for it.
     #[must_use]
     pub fn canceller(&self) -> RemoteCanceller {
         match self {
@@ -241,7 +242,7 @@ impl RemoteCall {
 }
 
 impl RemoteCanceller {
-    /// Asks for the end of the call, which is waited for as ever. Does nothing after its end.
+    /// Asks for the end of the call. The caller still waits for it. Does nothing after the end.
     ///
     /// # Errors
     /// The connection is lost.

@@ -1,4 +1,4 @@
-//! What a connection's bytes go over: a socket, or TLS on one.
+//! Byte transport of a client's connection: a socket, or TLS over a socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,27 +14,27 @@ use nix::unistd::geteuid;
 
 use super::{CallError, Options};
 use crate::native::{self, Source, Target};
-use crate::tls::{self, Secured};
+use crate::tls::{self, TlsSession};
 
-/// A socket that waits, and what is spoken on it.
+/// A blocking socket, with TLS if it is encrypted.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
-    /// Held only while nothing is waited for: who reads and who writes take turns.
-    secured: Option<Mutex<Secured>>,
+    /// Held only for operations that do not block; reader and writer take turns.
+    secured: Option<Mutex<TlsSession>>,
     /// The process that connected.
     process: u32,
-    /// Its port, if it is a TCP connection to this machine.
+    /// The server's port, if this is a TCP connection within this machine.
     here: Option<u16>,
-    /// Descriptors that have come, if any may come.
+    /// File descriptors that have arrived. `None`: the transport passes none.
     passed: Option<Mutex<VecDeque<OwnedFd>>>,
 }
 
-/// The time that is left, as `poll` wants it.
+/// The remaining time as `poll` takes it.
 fn left(deadline: Option<Instant>) -> PollTimeout {
     let Some(deadline) = deadline else { return PollTimeout::NONE };
     let left = deadline.saturating_duration_since(Instant::now());
-    // Rounded up, so that it does not end a little too early again and again.
+    // Rounded up, so that `poll` does not return slightly too early again and again.
     let left = left.as_millis().saturating_add(u128::from(left.subsec_nanos() > 0));
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
@@ -59,12 +59,12 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<TcpStream, CallError
 }
 
 impl Wire {
-    fn new(socket: OwnedFd, secured: Option<Secured>) -> Wire {
+    fn new(socket: OwnedFd, secured: Option<TlsSession>) -> Wire {
         let (secured, process) = (secured.map(Mutex::new), std::process::id());
         Wire { socket, secured, process, here: None, passed: None }
     }
 
-    /// Over a Unix socket, through which memory may come.
+    /// A Unix socket, over which the server may pass memory.
     fn unix(socket: UnixStream, passes: bool) -> Wire {
         let passed = passes.then(Mutex::default);
         let mut wire = Wire::new(socket.into(), None);
@@ -107,11 +107,11 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Connects to the server on this machine that is found by this. It is given what this process says to the other
-    /// server only if it is nobody else's: of this process's user, or of the system's.
+    /// Connects to the local server with this socket name. The server must run as this process's user or as
+    /// root, since it receives what this process sends.
     ///
     /// # Errors
-    /// There is none, or it is somebody else's.
+    /// The socket does not exist, or belongs to another user.
     pub fn nearby(secret: &[u8; 16]) -> io::Result<Wire> {
         let socket = crate::nearby::connect(secret)?;
         let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
@@ -121,17 +121,17 @@ impl Wire {
         Ok(Wire::unix(socket, true))
     }
 
-    /// Whether nothing is encrypted.
+    /// Whether the transport is unencrypted.
     pub fn is_plain(&self) -> bool {
         self.secured.is_none()
     }
 
-    /// Its port, if it is a TCP connection to this machine.
+    /// The server's port, if this is a TCP connection within this machine.
     pub fn here(&self) -> Option<u16> {
         self.here
     }
 
-    /// How many descriptors have come that nobody has taken.
+    /// Number of file descriptors that have arrived and were not taken.
     pub fn descriptors(&self) -> usize {
         self.passed.as_ref().map_or(0, |passed| Wire::queue(passed).len())
     }
@@ -145,19 +145,19 @@ impl Wire {
         passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(secured: &Mutex<Secured>) -> MutexGuard<'_, Secured> {
-        // Who panicked has left a session that fails, at worst.
+    fn lock(secured: &Mutex<TlsSession>) -> MutexGuard<'_, TlsSession> {
+        // After a panic the session fails, at worst.
         secured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Agrees with the server on how to encrypt; it is who it should be when this is done.
+    /// Finishes the TLS handshake. Afterwards the server's identity is proved.
     fn agree(&self, deadline: Option<Instant>) -> io::Result<()> {
         let Some(secured) = &self.secured else { return Ok(()) };
         let mut secured = Wire::lock(secured);
         loop {
             match secured.agree(self.as_fd()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // What is said first is short: only the answer is ever waited for.
+                    // The first message is short, so only the answer is waited for.
                     let mut polled = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
                     match poll(&mut polled, left(deadline)) {
                         Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
@@ -170,7 +170,7 @@ impl Wire {
         }
     }
 
-    /// Writes as much of the pieces as can be without waiting; the number of bytes.
+    /// Writes as much as the socket takes without waiting. Returns the number of bytes.
     pub fn write<'a>(&self, pieces: impl Iterator<Item = Source<'a>>) -> io::Result<usize> {
         match &self.secured {
             None => native::write(self.as_fd(), pieces),
@@ -178,7 +178,7 @@ impl Wire {
         }
     }
 
-    /// Writes what was taken and is not on its way yet; `WouldBlock`: not all of it.
+    /// Sends buffered bytes. `WouldBlock`: some are left.
     pub fn flush(&self) -> io::Result<()> {
         let Some(secured) = &self.secured else { return Ok(()) };
         match Wire::lock(secured).flush(self.as_fd())? {
@@ -187,8 +187,8 @@ impl Wire {
         }
     }
 
-    /// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end. With
-    /// `wait` it waits for the first.
+    /// Reads into `target`, and what is beyond it into `rest`. Returns the number of bytes, 0 at the end.
+    /// With `wait`, waits for the first byte.
     pub fn read(&self, target: Target<'_>, rest: &mut [u8], wait: bool) -> io::Result<usize> {
         let Some(secured) = &self.secured else {
             let Some(passed) = &self.passed else {
@@ -205,7 +205,8 @@ impl Wire {
             let mut secured = Wire::lock(secured);
             let read = secured.read(self.as_fd(), target, rest);
             if secured.wants_write() {
-                // New keys are acknowledged; what the socket does not take now goes before whatever is written next.
+                // TLS acknowledges new keys. What the socket does not take now goes out before the next
+                // write.
                 secured.flush(self.as_fd())?;
             }
             drop(secured);
@@ -218,7 +219,7 @@ impl Wire {
         }
     }
 
-    /// Waits until it can be read or written; false: the time is over.
+    /// Waits until the socket is ready; false: the time is over.
     pub fn ready(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
         if flags.contains(PollFlags::POLLIN) && self.has_input() {
             return Ok(true);
@@ -226,17 +227,17 @@ impl Wire {
         Ok(poll(&mut [PollFd::new(self.as_fd(), flags)], left(deadline))? > 0)
     }
 
-    /// Whether there is something to read though nothing more may come.
+    /// Whether decrypted input is waiting although the socket may have none.
     pub fn has_input(&self) -> bool {
         self.secured.as_ref().is_some_and(|secured| Wire::lock(secured).has_input())
     }
 
-    /// Ends it; whoever waits in a read wakes up.
+    /// Shuts the connection down, which wakes a thread that reads.
     pub fn shut(&self) {
         if let Some(secured) = &self.secured {
             Wire::lock(secured).close(self.as_fd());
         }
-        // One that has ended already is shut.
+        // An error means that it is shut already.
         let _shut = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
     }
 }
@@ -249,7 +250,7 @@ impl AsFd for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // A fork of the process says nothing, since the connection is not its own.
+        // A forked process sends nothing, since the connection belongs to its parent.
         if let Some(secured) = &mut self.secured
             && self.process == std::process::id()
         {

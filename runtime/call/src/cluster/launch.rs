@@ -1,4 +1,4 @@
-//! The command `kumi run` that follows a job, and the wait for its rank 0.
+//! Start of a job with `kumi run`, and the wait for its rank 0.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,34 +14,34 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::door::{kumi, own};
-use super::link::{Key, Link, random};
+use super::job_listener::{kumi, own};
+use super::rank_connection::{Key, RankConnection, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
 
-/// Connections at once that have not shown that they are rank 0.
+/// Most connections at a time that have not proved to be rank 0.
 const STRANGERS: usize = 16;
-/// Bytes of a line that is passed on at a time.
+/// Bytes of a line passed on at once.
 const MOST_LINE: u64 = 16 << 10;
-/// How often is looked whether somebody has come.
+/// How often to check for a new connection.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a job has to end by itself, when it is asked to.
+/// How long a job may take to end by itself.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// What is known of the command.
+/// State of the command.
 #[derive(Debug, Default)]
 struct State {
-    /// How it has ended.
+    /// Its exit status.
     ended: Option<ExitStatus>,
-    /// The last that it has said for itself.
+    /// Its last message.
     said: String,
-    /// The connection to rank 0, which is shut when the command has ended.
+    /// The connection to rank 0, shut down when the command has ended.
     stream: Option<TcpStream>,
 }
 
-/// A job that runs, or is about to.
+/// A job that is starting or running.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedJob {
     pid: Pid,
     state: Arc<Mutex<State>>,
 }
@@ -50,39 +50,39 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Launched {
-    /// Has a job started, and waits for its rank 0 at this port.
+impl LaunchedJob {
+    /// Starts a job and waits for its rank 0 on this port.
     ///
     /// # Errors
-    /// A sentence that says what to do.
+    /// A message that says what to do.
     pub fn start(
         jobs: &Jobs,
         listener: &TcpListener,
         name: &str,
         ranks: u64,
-    ) -> Result<(Launched, Link), String> {
+    ) -> Result<(LaunchedJob, RankConnection), String> {
         let failed = |error: io::Error| error.to_string();
         let address = listener.local_addr().map_err(failed)?;
         let key = random().map_err(failed)?;
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = kumi(jobs);
-        // Ranks that take no notice of signals end too.
+        // Ranks that ignore signals end too.
         command.args(["run", "--kill", "-n", &ranks.to_string(), "--name", name, "--"]);
         command.arg(program);
         command.env(VARIABLE, format!("{address} {}", blake3::Hash::from_bytes(key)));
         command.stderr(Stdio::piped());
-        // Who kills this process and its group leaves the command the time to end the job.
+        // If this process and its group are killed, the command still has the time to end the job.
         command.process_group(0);
         end_with_parent(&mut command, Signal::SIGTERM);
         let child = command.spawn().map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
-        let launched = Launched::attended(child)?;
+        let launched = LaunchedJob::attended(child)?;
         let link = launched.wait(listener, &key)?;
         lock(&launched.state).stream = Some(link.stream().map_err(failed)?);
         Ok((launched, link))
     }
 
-    /// Follows the command to its end, on a thread.
-    pub(super) fn attended(mut child: Child) -> Result<Launched, String> {
+    /// Follows the command to its end, in a thread.
+    pub(super) fn attended(mut child: Child) -> Result<LaunchedJob, String> {
         let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
         let pid = Pid::from_raw(pid);
         let state = Arc::<Mutex<State>>::default();
@@ -91,32 +91,32 @@ impl Launched {
             if let Some(stderr) = stderr {
                 pass_on(stderr, &of);
             }
-            // It is waited for first, so that its number is nobody else's as long as no end is known.
+            // The end is waited for first, so that the process number is not reused before the end is known.
             let _ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let mut state = lock(&of);
             state.ended = Some(child.wait().unwrap_or(ExitStatus::from_raw(1 << 8)));
             if let Some(stream) = &state.stream {
-                // It may be shut already.
+                // It may be shut down already.
                 let _shut = stream.shutdown(Shutdown::Both);
             }
         });
-        Ok(Launched { pid, state })
+        Ok(LaunchedJob { pid, state })
     }
 
     /// Waits for rank 0, or for the end of the job.
-    fn wait(&self, listener: &TcpListener, key: &Key) -> Result<Link, String> {
+    fn wait(&self, listener: &TcpListener, key: &Key) -> Result<RankConnection, String> {
         let (known, come) = sync_channel(1);
         let mut strangers = VecDeque::new();
         loop {
-            // Nobody has come, or has gone already.
+            // No connection waits, or it is gone already.
             if let Ok((stream, _)) = listener.accept()
-                && let Ok(stranger) = Stranger::greet(stream, *key, known.clone())
+                && let Ok(stranger) = PendingConnection::greet(stream, *key, known.clone())
             {
-                strangers.retain(Stranger::is_there);
+                strangers.retain(PendingConnection::is_there);
                 if strangers.len() >= STRANGERS
                     && let Some(oldest) = strangers.pop_front()
                 {
-                    oldest.show_out();
+                    oldest.evict();
                 }
                 strangers.push_back(stranger);
             }
@@ -143,20 +143,20 @@ impl Launched {
         }
     }
 
-    /// Why it has ended, when the connection to rank 0 has: as the protocol's details of crashes, and a sentence.
+    /// Why the job ended after its connection closed: the protocol's crash detail, and a message.
     pub fn verdict(&self) -> (i64, String) {
         self.give_time(LEAVE);
         let code = lock(&self.state).ended.and_then(|status| status.code()).unwrap_or(1);
-        // `kumi run` tells of signals as shells do.
+        // `kumi run` reports signals as shells do.
         let detail = if code > 128 { code - 128 } else { -1 - code };
         (i64::from(detail), self.said())
     }
 
-    /// Ends the job, unless it has ended.
+    /// Kills the job unless it has ended.
     pub fn kill(&self) {
         let state = lock(&self.state);
         if state.ended.is_none() {
-            // Not waited for yet, so it is still there.
+            // Not reaped yet, so the process number is still valid.
             let _sent = kill(self.pid, Signal::SIGTERM);
         }
     }
@@ -169,8 +169,8 @@ impl Launched {
     }
 }
 
-impl Drop for Launched {
-    /// Ends the job, unless it does so by itself.
+impl Drop for LaunchedJob {
+    /// Ends the job unless it ends by itself in time.
     fn drop(&mut self) {
         if let Some(stream) = &lock(&self.state).stream {
             // Rank 0 may have closed it.
@@ -183,18 +183,18 @@ impl Drop for Launched {
     }
 }
 
-/// What the command and the ranks say goes where our own errors go; the command's last word is kept.
+/// Passes the output of command and ranks on to standard error, and keeps the command's last message.
 fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // Ranks may write lines without an end.
+        // Ranks may write lines of any length.
         match (&mut reader).take(MOST_LINE).read_until(b'\n', &mut line) {
             Ok(1..) => {}
             Ok(0) | Err(_) => return,
         }
-        // Nobody may read it.
+        // Standard error may be closed.
         let _written = io::stderr().write_all(&line);
         if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
             said.clone_into(&mut lock(state).said);
@@ -202,23 +202,28 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
     }
 }
 
-/// Who has come and not shown yet that it is rank 0.
-struct Stranger {
+/// A connection that has not proved to be rank 0.
+struct PendingConnection {
     stream: TcpStream,
-    /// Whether it has shown that it is, or has gone.
+    /// Whether the proof has succeeded or failed.
     done: Arc<AtomicBool>,
 }
 
-impl Stranger {
-    /// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds, and less if many come.
-    fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>) -> io::Result<Stranger> {
+impl PendingConnection {
+    /// Checks in a thread whether a connection is from rank 0. A connection has some seconds, or less if many
+    /// come.
+    fn greet(
+        stream: TcpStream,
+        key: Key,
+        known: SyncSender<RankConnection>,
+    ) -> io::Result<PendingConnection> {
         let done = Arc::new(AtomicBool::new(false));
-        let stranger = Stranger { stream: stream.try_clone()?, done: Arc::clone(&done) };
+        let stranger = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
         std::thread::spawn(move || {
-            let accepted = Link::accept(stream, &key);
+            let accepted = RankConnection::accept(stream, &key);
             done.store(true, Ordering::SeqCst);
             if let Ok(link) = accepted {
-                // A second rank 0 is none of this job.
+                // A second rank 0 does not belong to this job.
                 let _second = known.try_send(link);
             }
         });
@@ -229,9 +234,10 @@ impl Stranger {
         !self.done.load(Ordering::SeqCst)
     }
 
-    /// A newcomer is listened to instead: rank 0 says who it is at once, and tries again if it could not.
-    fn show_out(&self) {
-        // It may have gone just now.
+    /// Evicts this connection for a newer one. Rank 0 identifies itself at once, and tries again if it was
+    /// evicted.
+    fn evict(&self) {
+        // It may be closed already.
         let _shut = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -252,8 +258,10 @@ mod tests {
             silent.push(TcpStream::connect(&address).expect("a connection"));
         }
         let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();
-        let job = Launched::attended(child.expect("sleep")).expect("a job");
-        let rank = std::thread::spawn(move || Link::connect(&address, &key).expect("it is let in"));
+        let job = LaunchedJob::attended(child.expect("sleep")).expect("a job");
+        let rank = std::thread::spawn(move || {
+            RankConnection::connect(&address, &key).expect("it is let in")
+        });
         let mut link = job.wait(&listener, &key).expect("rank 0");
         link.send(b"first").expect("sent");
         let (other, first) = rank.join().expect("rank 0");
@@ -262,7 +270,7 @@ mod tests {
             link.stream().and_then(|it| it.peer_addr()).ok(),
             other.stream().and_then(|it| it.local_addr()).ok()
         );
-        // Those who came first were shown out.
+        // The first connections were evicted.
         let mut first = &silent[0];
         assert_eq!(first.read(&mut [0]).expect("the end"), 0);
         job.kill();

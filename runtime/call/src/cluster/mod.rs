@@ -1,14 +1,15 @@
 //! Routines that are parallel jobs of a cluster.
 //!
-//! The slot of such a routine is a proxy: it has `kumi run` start the same executable as the ranks of a job, rank 0 of which comes
-//! back over TCP ([`link`]). There they speak as server and slot do, with the arguments copied instead of shared. The connection is the
-//! job's life: rank 0 ends when it is gone, and with rank 0 its job.
+//! The slot of such a routine is a proxy. It starts the same executable as the ranks of a job, by `kumi run`.
+//! Rank 0 connects back over TCP ([`rank_connection`]). Over the connection they speak the slot protocol,
+//! with copies of the arguments instead of shared memory. When the connection closes, rank 0 ends, and with
+//! it the job.
 
-mod door;
+mod job_listener;
 mod launch;
-mod link;
 mod proxy;
 mod rank;
+mod rank_connection;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -22,55 +23,55 @@ use crate::server::Config;
 pub(crate) use proxy::Proxy;
 pub(crate) use rank::run;
 
-/// How a server starts jobs.
+/// Settings for starting jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Jobs {
     /// The command `kumi`.
     pub kumi: PathBuf,
     /// The cluster's name.
     pub cluster: String,
-    /// Where the directories of clusters are (`KUMI_DIR`), whoever the process of the slot has become.
+    /// The folder of all clusters (`KUMI_DIR`), given here because the slot's user may have another default.
     pub folder: PathBuf,
-    /// Most ranks of a job, and those of a job that leaves it to the server.
+    /// Most ranks of a job. Also the number of ranks if the job does not say.
     pub ranks: u64,
 }
 
-/// What a rank is told first.
+/// The first message to a rank.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     /// The routine's description.
     interface: String,
-    /// Most bytes of address space, beside what the rank has mapped when it has joined its job; 0: no limit.
+    /// Most bytes of address space beyond what the rank has mapped after joining its job; 0: no limit.
     memory: u64,
     /// Most open files.
     files: u64,
 }
 
-/// The library with which ranks find each other. It belongs to the executable, since routines call it too.
-pub trait Ranks {
-    /// Joins the job; which of its ranks this is.
+/// The library that connects the ranks. It comes from the executable, because routines call it too.
+pub trait RankLibrary {
+    /// Joins the job. Returns this rank's number.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     fn join(&self) -> Result<u32, String>;
-    /// Bytes of rank 0 come to all ranks, which give as many.
+    /// Copies bytes of rank 0 to all ranks, which pass buffers of the same length.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     fn broadcast(&self, bytes: &mut [u8]) -> Result<(), String>;
-    /// Waits until all ranks are here.
+    /// Waits for all ranks.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     fn barrier(&self) -> Result<(), String>;
     /// Leaves the job.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     fn leave(&self) -> Result<(), String>;
 }
 
-/// The variable of a rank's environment that says where its proxy is: the address, and the key in hexadecimal digits.
+/// The environment variable that gives a rank its proxy's address, and the key in hexadecimal.
 const VARIABLE: &str = "KUMI_CALL_JOB";
 
 /// Whether this process is a rank that a proxy has started.
@@ -78,10 +79,10 @@ pub(crate) fn is_rank() -> bool {
     std::env::var_os(VARIABLE).is_some() && std::env::var_os("KUMI_RANK").is_some()
 }
 
-/// Whether the server can start the job of a call.
+/// Checks that the server can start the job of a call.
 ///
 /// # Errors
-/// What the client is told.
+/// The failure for the client.
 pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Failure> {
     let Some(ranks) = plan.ranks else { return Ok(()) };
     if config.sandbox {
@@ -107,43 +108,45 @@ pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Fail
     Err(Failure::new(Code::TooLarge, i64::try_from(ranks).unwrap_or(i64::MAX), text))
 }
 
-/// The port for the rank 0 of the job of a slot that is about to become another user, who may not enter the network of nodes that are
-/// namespaces. `None`: there is none now, or the proxy can open its own.
-pub(crate) fn door_before(setup: &crate::protocol::Setup) -> Option<TcpListener> {
+/// Opens the port for rank 0 before a slot becomes another user, who may not enter the network namespace of
+/// the nodes. `None`: it cannot be opened now, or the proxy can open its own.
+pub(crate) fn job_listener_before_user_change(
+    setup: &crate::slot_protocol::Setup,
+) -> Option<TcpListener> {
     let jobs = setup.jobs.as_ref().filter(|_| setup.run_as.is_some())?;
-    // Should it be needed, the proxy says why there is none.
-    door::open(jobs).ok()
+    // If the proxy needs it, the proxy reports why it is missing.
+    job_listener::open(jobs).ok()
 }
 
-/// Which arguments a copy takes.
+/// The arguments that a copy takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Scalars, texts and what is computed of them, of those that are sent.
+enum ArgumentPart {
+    /// Scalars and texts that are sent, and values computed from them.
     Small,
     /// Arrays that are sent.
     Arrays,
-    /// Arrays that are sent, and come to all ranks.
+    /// Arrays that are sent to all ranks.
     Broadcast,
-    /// What comes back.
+    /// Results.
     Results,
 }
 
-/// The places of arguments, those of the symbol's expressions behind them.
+/// The places of the arguments, and behind them those of the symbol's expressions.
 fn places<'a>(
     interface: &'a Interface,
     slots: &'a [Slot],
-    part: Part,
+    part: ArgumentPart,
 ) -> impl Iterator<Item = &'a Slot> {
     slots.iter().enumerate().filter_map(move |(index, slot)| {
         let Some(param) = interface.params.get(index) else {
-            return (part == Part::Small).then_some(slot);
+            return (part == ArgumentPart::Small).then_some(slot);
         };
         let (array, sent) = (param.is_array(), param.mode.is_sent());
         let taken = match part {
-            Part::Small => sent && !array,
-            Part::Arrays => sent && array,
-            Part::Broadcast => sent && array && interface.is_broadcast(index),
-            Part::Results => param.mode.is_returned(),
+            ArgumentPart::Small => sent && !array,
+            ArgumentPart::Arrays => sent && array,
+            ArgumentPart::Broadcast => sent && array && interface.is_broadcast(index),
+            ArgumentPart::Results => param.mode.is_returned(),
         };
         taken.then_some(slot)
     })

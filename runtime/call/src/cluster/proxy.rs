@@ -1,16 +1,16 @@
-//! The slot of a parallel routine, as its server sees it: it has a job do the work.
+//! Proxy slot of a parallel routine: to its server a slot, it lets a job do the work.
 
 use std::io;
 use std::net::TcpListener;
 
 use kumi_idl::{Interface, Scalar};
 
-use super::launch::Launched;
-use super::link::Link;
-use super::{Jobs, Part, Setup, door, places};
+use super::launch::LaunchedJob;
+use super::rank_connection::RankConnection;
+use super::{ArgumentPart, Jobs, Setup, job_listener, places};
 use crate::layout::Slot;
 use crate::native::Arena;
-use crate::protocol::{MOST, Order, Reply};
+use crate::slot_protocol::{MOST, Order, Reply};
 
 /// A proxy. Its job ends with it.
 #[derive(Debug)]
@@ -18,66 +18,66 @@ pub(crate) struct Proxy {
     interface: Interface,
     jobs: Jobs,
     setup: Vec<u8>,
-    /// Opened by the user that this process was before, for one job: by the next the cluster may have gone and come again,
-    /// and with it the network in which this is a port.
-    door: Option<TcpListener>,
-    /// Whether a job has come back through that.
+    /// The port opened by the process's former user, good for one job. Before the next job the cluster may
+    /// restart, and with it the network namespace of this port.
+    job_listener: Option<TcpListener>,
+    /// Whether a job has already connected to that port.
     outdated: bool,
-    running: Option<Running>,
+    running: Option<RunningJob>,
 }
 
 /// A job that waits for calls.
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     ranks: u64,
-    /// Before the job, which ends when this is closed.
-    link: Link,
-    job: Launched,
+    /// Dropped before the job, which ends when this closes.
+    link: RankConnection,
+    job: LaunchedJob,
 }
 
 impl Proxy {
-    /// A proxy without a job: that is started for the first call.
+    /// A proxy without a job; the first call starts one.
     ///
     /// # Errors
-    /// A sentence.
+    /// An error message.
     pub fn new(
         interface: &Interface,
         json: &str,
-        setup: &crate::protocol::Setup,
+        setup: &crate::slot_protocol::Setup,
     ) -> Result<Proxy, String> {
         let name = &interface.name;
         let jobs = setup.jobs.clone();
         let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
         let told = Setup { interface: json.to_owned(), memory: setup.memory, files: setup.files };
-        let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
-        let door = door.map_err(|error| error.to_string())?;
+        let job_listener = setup.job_listener.as_ref().map(TcpListener::try_clone).transpose();
+        let job_listener = job_listener.map_err(|error| error.to_string())?;
         let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
         Ok(Proxy {
             interface: interface.clone(),
             jobs,
             setup: told,
-            door,
+            job_listener,
             outdated: false,
             running: None,
         })
     }
 
-    /// Has the job call the routine with what lies in the arena.
+    /// Lets the job run the routine on the arguments in the arena.
     pub fn call(&mut self, arena: &Arena, slots: &[Slot]) -> Reply {
         let ranks = match self.ranks(arena, slots) {
             Ok(ranks) => ranks,
             Err(why) => return Reply::Failed(why),
         };
-        let fits = |running: &Running| {
+        let fits = |running: &RunningJob| {
             running.ranks == ranks && !running.job.ended() && running.link.is_open()
         };
         let running = match self.running.take().filter(fits) {
             Some(running) => Ok(running),
-            // As this user it cannot be opened again.
+            // This user cannot open it again.
             None if self.outdated => return Reply::Outdated,
             None => self.start(ranks),
         };
-        self.outdated = self.door.is_some();
+        self.outdated = self.job_listener.is_some();
         let mut running = match running {
             Ok(running) => running,
             Err(why) => {
@@ -99,7 +99,7 @@ impl Proxy {
         }
     }
 
-    /// The ranks of a call, by its scalars in the arena.
+    /// The number of ranks for a call, from its scalars in the arena.
     fn ranks(&self, arena: &Arena, slots: &[Slot]) -> Result<u64, String> {
         let scalar = |(index, slot): (usize, &Slot)| {
             let param = self.interface.params.get(index)?;
@@ -116,34 +116,36 @@ impl Proxy {
         }
     }
 
-    fn start(&self, ranks: u64) -> Result<Running, String> {
-        let opened = match &self.door {
+    fn start(&self, ranks: u64) -> Result<RunningJob, String> {
+        let opened = match &self.job_listener {
             Some(_) => None,
-            None => Some(door::open(&self.jobs)?),
+            None => Some(job_listener::open(&self.jobs)?),
         };
-        let door = self.door.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
-        let (job, mut link) = Launched::start(&self.jobs, door, &self.interface.name, ranks)?;
+        let job_listener =
+            self.job_listener.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
+        let (job, mut link) =
+            LaunchedJob::start(&self.jobs, job_listener, &self.interface.name, ranks)?;
         link.send(&self.setup).map_err(|error| error.to_string())?;
-        Ok(Running { ranks, link, job })
+        Ok(RunningJob { ranks, link, job })
     }
 }
 
-impl Running {
+impl RunningJob {
     fn call(&mut self, interface: &Interface, arena: &Arena, slots: &[Slot]) -> io::Result<Reply> {
         let mut order = (arena.length() as u64).to_le_bytes().to_vec();
         order.extend(Order::Run(0, 0, slots.to_vec()).encode());
         self.link.send(&order)?;
-        for part in [Part::Small, Part::Arrays] {
+        for part in [ArgumentPart::Small, ArgumentPart::Arrays] {
             for slot in places(interface, slots, part) {
                 self.link.give(arena, slot)?;
             }
         }
         let reply = self.link.receive(MOST)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // A rank has nothing else to say; what its routine makes of it is not passed on to the server.
+        // A rank says nothing else. Other bytes may come from the routine and must not reach the server.
         let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
         };
-        for slot in places(interface, slots, Part::Results) {
+        for slot in places(interface, slots, ArgumentPart::Results) {
             self.link.take(arena, slot)?;
         }
         Ok(reply)
@@ -152,30 +154,31 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use super::super::link::random;
+    use super::super::rank_connection::random;
     use super::*;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A job whose rank 0 answers the first call with this, and goes.
-    fn job(interface: &Interface, answer: Vec<u8>) -> (Running, std::thread::JoinHandle<()>) {
+    /// A job whose rank 0 answers the first call with these bytes and leaves.
+    fn job(interface: &Interface, answer: Vec<u8>) -> (RunningJob, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let key = random().expect("bytes");
         let sent: usize = interface.params.iter().filter(|param| param.mode.is_sent()).count();
         let rank = std::thread::spawn(move || {
-            let (mut link, _order) = Link::connect(&address, &key).expect("it is let in");
+            let (mut link, _order) = RankConnection::connect(&address, &key).expect("it is let in");
             let arena = Arena::new(64).expect("memory");
             for _ in 0..sent {
                 link.take(&arena, &Slot { offset: 0, bytes: 8, text: 0 }).expect("an argument");
             }
             std::io::Write::write_all(&mut link.stream().expect("it"), &answer).expect("sent");
         });
-        let link = Link::accept(listener.accept().expect("a connection").0, &key).expect("rank 0");
+        let link = RankConnection::accept(listener.accept().expect("a connection").0, &key)
+            .expect("rank 0");
         let mut command = Command::new("sleep");
         let child = command.arg("600").stderr(Stdio::piped()).spawn().expect("sleep");
-        let job = Launched::attended(child).expect("a job");
-        (Running { ranks: 1, link, job }, rank)
+        let job = LaunchedJob::attended(child).expect("a job");
+        (RunningJob { ranks: 1, link, job }, rank)
     }
 
     #[test]
@@ -196,7 +199,7 @@ mod tests {
             rank.join().expect("rank 0");
             let begin = Instant::now();
             while running.link.is_open() {
-                // A busy machine may take its time to tell.
+                // A busy machine may take its time.
                 assert!(begin.elapsed() < Duration::from_secs(60), "it has gone");
                 std::thread::sleep(Duration::from_millis(1));
             }

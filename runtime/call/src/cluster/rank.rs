@@ -1,4 +1,4 @@
-//! A rank of a job: rank 0 gets orders from the proxy, all ranks carry them out.
+//! Rank of a parallel routine's job: rank 0 gets orders from the proxy, and all ranks carry them out.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,20 +12,20 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{MsgFlags, recv};
 
-use super::link::{Key, Link, pieces};
-use super::{Part, Ranks, Setup, VARIABLE, places};
+use super::rank_connection::{Key, RankConnection, pieces};
+use super::{ArgumentPart, RankLibrary, Setup, VARIABLE, places};
 use crate::layout::Slot;
 use crate::native::{Arena, Linked, LinkedRoutine, end_now};
-use crate::protocol::{MOST, Order, Reply};
+use crate::slot_protocol::{MOST, Order, Reply};
 
-/// Milliseconds between looks at the connection to the proxy.
+/// Milliseconds between checks of the connection to the proxy.
 const LOOK: u16 = 200;
 
-/// Serves calls until the proxy has no more.
+/// Serves calls until the proxy closes the connection.
 ///
 /// # Errors
-/// A sentence; the process is to end then, and with it the job.
-pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> {
+/// An error message. The process must end then, and with it the job.
+pub(crate) fn run(routines: &[Linked], ranks: &dyn RankLibrary) -> Result<(), String> {
     let rank = ranks.join()?;
     let busy = Arc::new(AtomicBool::new(true));
     let (mut link, mut first) = (None, Vec::new());
@@ -67,7 +67,7 @@ pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> 
         if let Some(link) = &mut link {
             let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             link.send(&Reply::Done(took).encode()).map_err(lost)?;
-            for slot in places(&interface, &slots, Part::Results) {
+            for slot in places(&interface, &slots, ArgumentPart::Results) {
                 link.give(&arena, slot).map_err(lost)?;
             }
         }
@@ -79,21 +79,23 @@ fn lost(error: io::Error) -> String {
     format!("the connection to the server is lost: {error}")
 }
 
-/// Connects to the proxy. Its first message shows that it knows this rank.
-fn connect() -> Result<(Link, Vec<u8>), String> {
+/// Connects to the proxy, whose first message proves that it knows the key.
+fn connect() -> Result<(RankConnection, Vec<u8>), String> {
     let said = std::env::var(VARIABLE).unwrap_or_default();
     let parsed = said.split_once(' ').and_then(|(address, digits)| {
         Some((address, Key::from(blake3::Hash::from_hex(digits).ok()?)))
     });
     let (address, key) = parsed.ok_or("its environment does not say where the server is")?;
-    Link::connect(address, &key).map_err(|error| {
+    RankConnection::connect(address, &key).map_err(|error| {
         format!("the server cannot be reached from this node at {address}: {error}")
     })
 }
 
-/// Ends this process when the proxy has gone: at once during a call, else when it has had time to end by itself.
+/// Ends this process after the proxy has gone: at once during a call, otherwise after a time to end by
+/// itself.
 fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
-    // Not waited for without an end: a routine that closes this descriptor closes the connection only when nobody waits at it.
+    // With a time limit: a routine may close this descriptor, and the connection closes only if no thread
+    // waits on it.
     while is_open(stream) {}
     for _ in 0..50 {
         if busy.load(Ordering::SeqCst) {
@@ -104,7 +106,7 @@ fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
     end_now();
 }
 
-/// Waits a little; whether the connection is still there.
+/// Waits a little. Returns whether the connection is still open.
 fn is_open(stream: &std::net::TcpStream) -> bool {
     let mut watched = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     if !matches!(poll(&mut watched, LOOK), Ok(_) | Err(Errno::EINTR)) {
@@ -112,27 +114,27 @@ fn is_open(stream: &std::net::TcpStream) -> bool {
     }
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     match recv(stream.as_raw_fd(), &mut [0], flags) {
-        // It is the other thread's to read.
+        // The other thread reads the input.
         Ok(1..) => {
             std::thread::sleep(Duration::from_millis(20));
             true
         }
-        // A signal of the routine's, or there is nothing.
+        // A signal of the routine, or no event.
         Err(Errno::EINTR | Errno::EAGAIN) => true,
         Ok(0) | Err(_) => false,
     }
 }
 
-/// What the proxy says next, at rank 0; nothing at its end.
-fn next(link: &mut Option<Link>, most: usize) -> Result<Vec<u8>, String> {
+/// The proxy's next message, at rank 0. Empty at the end.
+fn next(link: &mut Option<RankConnection>, most: usize) -> Result<Vec<u8>, String> {
     match link {
         Some(link) => Ok(link.receive(most).map_err(lost)?.unwrap_or_default()),
         None => Ok(Vec::new()),
     }
 }
 
-/// What rank 0 has, at all ranks.
-fn shared(ranks: &dyn Ranks, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+/// Copies bytes of rank 0 to all ranks.
+fn shared(ranks: &dyn RankLibrary, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut length = (bytes.len() as u64).to_le_bytes();
     ranks.broadcast(&mut length)?;
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(|error| error.to_string())?;
@@ -143,7 +145,7 @@ fn shared(ranks: &dyn Ranks, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// An order to run: the bytes of memory, and the places in it, which are inside.
+/// Decodes an order to run: the bytes of memory, and the places inside it.
 fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
     let (bytes, order) = order.split_first_chunk()?;
     let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
@@ -152,22 +154,22 @@ fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
     slots.iter().all(inside).then_some((bytes, slots))
 }
 
-/// Puts the arguments to their places: small ones at all ranks, arrays where the description has them.
+/// Copies the arguments to their places: small ones at all ranks, arrays as the description says.
 fn arguments(
     interface: &Interface,
     slots: &[Slot],
     arena: &Arena,
-    ranks: &dyn Ranks,
-    link: &mut Option<Link>,
+    ranks: &dyn RankLibrary,
+    link: &mut Option<RankConnection>,
 ) -> Result<(), String> {
-    for part in [Part::Small, Part::Arrays] {
+    for part in [ArgumentPart::Small, ArgumentPart::Arrays] {
         for slot in places(interface, slots, part) {
             if let Some(link) = link {
                 link.take(arena, slot).map_err(lost)?;
             }
         }
     }
-    for part in [Part::Small, Part::Broadcast] {
+    for part in [ArgumentPart::Small, ArgumentPart::Broadcast] {
         for slot in places(interface, slots, part) {
             for (offset, length) in pieces(slot) {
                 let mut bytes = arena.read(offset, length);
@@ -179,10 +181,10 @@ fn arguments(
     Ok(())
 }
 
-/// Sets the limits of the server. What the library has mapped for the ranks is no concern of the routine's.
+/// Sets the server's limits. The memory that the ranks' library has mapped does not count.
 fn limit(setup: &Setup) -> Result<(), String> {
     let failed = |what: &str, why: String| format!("the limit of {what} cannot be set: {why}");
-    // What a crash would leave has the caller's data in it.
+    // A core file would contain the caller's data.
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|errno| failed("cores", errno.to_string()))?;
     let files = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(soft), hard));

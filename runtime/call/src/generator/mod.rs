@@ -7,7 +7,7 @@ mod stub;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kumi_idl::{Lines, Module};
+use kumi_idl::{CodeLines, Module};
 use thiserror::Error;
 
 use compile::Tools;
@@ -75,7 +75,7 @@ const HEADERS: [(&str, &str); 2] = [
 #[must_use]
 pub fn build(
     module: &Module,
-    lines: &Lines,
+    lines: &CodeLines,
     path: &Path,
     options: &Options,
 ) -> Vec<Result<PathBuf, BuildError>> {
@@ -92,7 +92,7 @@ pub fn build(
 fn build_one(
     unit: &Unit<'_>,
     module: &Module,
-    lines: &Lines,
+    lines: &CodeLines,
     path: &Path,
     options: &Options,
     tools: &Tools<'_>,

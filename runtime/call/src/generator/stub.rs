@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use kumi_idl::{Class, Element, Expr, Interface, Language, Lines, Mode, Module, Param, Type};
+use kumi_idl::{Class, CodeLines, Element, Expr, Interface, Language, Mode, Module, Param, Type};
 
 use crate::native::passed;
 
@@ -51,7 +51,7 @@ struct Source<'a> {
 pub fn source(
     unit: &Unit<'_>,
     module: &Module,
-    lines: &Lines,
+    lines: &CodeLines,
     file: &str,
     described: &str,
 ) -> Result<String, String> {

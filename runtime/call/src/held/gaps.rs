@@ -1,17 +1,17 @@
-//! What a client still sends of an array of which servers have parts.
+//! Pieces of an array that no server holds, so that the client sends them.
 
-use kumi_rpc::HeldPart;
+use kumi_rpc::HeldArrayPart;
 
-/// The bytes of one array that its client sends: first byte and length of each piece, in order.
+/// First byte and length of each piece that the client sends, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gaps {
     pieces: Vec<(u64, u64)>,
 }
 
 impl Gaps {
-    /// What is left of `bytes` bytes without the parts, which are in order and do not overlap; `None`: they end
-    /// behind the array.
-    pub fn new(parts: &[HeldPart], bytes: u64) -> Option<Gaps> {
+    /// The pieces of `bytes` bytes outside the parts, which are in order and do not overlap. `None`: a part
+    /// ends behind the array.
+    pub fn new(parts: &[HeldArrayPart], bytes: u64) -> Option<Gaps> {
         let mut pieces = Vec::new();
         let mut at = 0;
         for part in parts {
@@ -26,7 +26,7 @@ impl Gaps {
         (at <= bytes).then_some(Gaps { pieces })
     }
 
-    /// Bytes that the client sends.
+    /// Total bytes of the pieces.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|(_, length)| length).sum()
     }
@@ -36,8 +36,8 @@ impl Gaps {
         &self.pieces
     }
 
-    /// Where in the array the bytes belong that the client sends from `offset` on, and how many of `length` in one
-    /// piece.
+    /// The place in the array of the client's bytes from `offset` on, and how many of `length` belong there
+    /// in one piece.
     pub fn place(&self, offset: u64, length: usize) -> (u64, usize) {
         let mut before = 0;
         for (first, bytes) in &self.pieces {
@@ -55,11 +55,18 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_rpc::HeldName;
+    use kumi_rpc::HeldArrayName;
 
-    fn part(offset: u64, length: u64) -> HeldPart {
-        let name = HeldName { secret: [0; 16], index: 0 };
-        HeldPart { offset, length, name, from: 0, server: String::new(), voucher: String::new() }
+    fn part(offset: u64, length: u64) -> HeldArrayPart {
+        let name = HeldArrayName { secret: [0; 16], index: 0 };
+        HeldArrayPart {
+            offset,
+            length,
+            name,
+            from: 0,
+            server: String::new(),
+            voucher: String::new(),
+        }
     }
 
     #[test]

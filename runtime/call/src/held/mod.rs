@@ -1,30 +1,30 @@
-//! Arrays that stay at servers between calls (docs/reference/call-protocol.md, "Arrays that stay").
+//! Arrays that servers hold between calls (docs/reference/call-protocol.md, "Arrays that stay").
 
 mod gaps;
 mod table;
 
 pub(crate) use gaps::Gaps;
-pub(crate) use table::{Charge, Full, Holder, Missing, Table};
+pub(crate) use table::{Charge, Holder, LookupError, ReserveError, Table};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumi_rpc::HeldName;
+use kumi_rpc::HeldArrayName;
 
-/// Where the bytes of a server's arrays came from and went to.
+/// Traffic counters of a server's arrays, in bytes.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// From clients, as arguments of calls.
     pub from_clients: AtomicU64,
     /// To clients, as results of calls.
     pub to_clients: AtomicU64,
-    /// Of both, what clients on this machine have put into the memory of calls and taken from there.
+    /// The part of both that clients on this machine exchanged through shared memory.
     pub in_memory: AtomicU64,
     /// From other servers, which held them.
     pub from_servers: AtomicU64,
-    /// To whoever fetched what is held here: clients and other servers.
+    /// To clients and other servers that fetched held arrays.
     pub fetched: AtomicU64,
-    /// Copied from what is held here to a call's arguments.
+    /// From held arrays to arguments of calls on this server.
     pub copied: AtomicU64,
 }
 
@@ -33,35 +33,35 @@ impl Traffic {
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes so far, of one of the counters.
+    /// The value of one counter.
     #[must_use]
     pub fn of(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
     }
 }
 
-/// Names for arrays, which nobody guesses.
+/// Generator of names for held arrays, which nobody can guess.
 #[derive(Debug)]
-pub struct Names {
+pub struct HeldNames {
     secret: [u8; 16],
     next: u32,
 }
 
-impl Names {
-    /// Names that nobody has used.
+impl HeldNames {
+    /// A generator of unused names.
     ///
     /// # Errors
-    /// The system gives no random bytes.
-    pub fn new() -> io::Result<Names> {
+    /// The system has no random bytes.
+    pub fn new() -> io::Result<HeldNames> {
         use std::io::Read as _;
         let mut secret = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut secret)?;
-        Ok(Names { secret, next: 0 })
+        Ok(HeldNames { secret, next: 0 })
     }
 
-    /// One more name.
-    pub fn fresh(&mut self) -> HeldName {
+    /// A new name.
+    pub fn fresh(&mut self) -> HeldArrayName {
         self.next = self.next.wrapping_add(1);
-        HeldName { secret: self.secret, index: self.next }
+        HeldArrayName { secret: self.secret, index: self.next }
     }
 }

@@ -1,16 +1,17 @@
-//! Which arrays a server holds, for whom, and until when. It has no clock: whoever asks says what time it is.
+//! Table of the arrays that a server holds, with owners and expiry. It has no clock: the caller passes the
+//! time.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{HeldName, Keep};
+use kumi_rpc::{HeldArrayName, HeldResult};
 
 /// Most names.
 const MOST_NAMES: usize = 65_536;
 
-/// Memory that is counted against the limit as long as this is there.
+/// Memory that counts against the limit until this is dropped.
 #[derive(Debug)]
 pub struct Charge {
     bytes: u64,
@@ -23,46 +24,46 @@ impl Drop for Charge {
     }
 }
 
-/// Why nothing can be kept.
+/// Why the server cannot hold an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Full {
-    /// There is no room for so many bytes; so many are the limit.
+pub enum ReserveError {
+    /// Too little room is left for this many bytes; the second number is the limit.
     Bytes(u64),
-    /// There are as many names as may be.
+    /// The table has the most names it may have.
     Names,
     /// One of the names is in use.
     Taken,
 }
 
-/// Why there is no array.
+/// Why the server does not have an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// No such name, or not any more.
+pub enum LookupError {
+    /// The name is unknown, or no longer known.
     Unknown,
-    /// The call that makes it is under way.
+    /// The call that makes it is still running.
     NotYet,
 }
 
-/// For whom an array is held, or who asks for one.
+/// The holder of an array, or the one that asks for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Holder<'a> {
     /// The number of the connection.
     pub connection: u64,
-    /// The user; empty where users are not told apart.
+    /// The user; empty if users are not distinguished.
     pub user: &'a str,
-    /// It takes the place of a connection for which an array was held, and which is lost.
+    /// It may take over arrays whose connection was lost.
     pub adopts: bool,
 }
 
 #[derive(Debug)]
 struct Entry<M> {
-    /// `None`: its call is under way.
+    /// `None`: its call is still running.
     memory: Option<M>,
-    /// By which its call is told from others that take the same name.
+    /// Distinguishes its call from others that take the same name.
     charge: Rc<Charge>,
-    /// The connection for which it is held; `None`: that is lost.
+    /// The connection that holds it. `None`: that was lost.
     owner: Option<u64>,
-    /// Whose it is: nobody else gets it, and nobody else is told of it.
+    /// The user that owns it. Nobody else gets it or learns of it.
     user: Box<str>,
     lifetime: Duration,
     survives: bool,
@@ -70,28 +71,28 @@ struct Entry<M> {
 }
 
 impl<M> Entry<M> {
-    /// Whether this is what the call with this charge makes: its name may have been let go, and taken again.
+    /// Whether the call with this charge makes this array. The name may have been dropped and reused.
     fn awaits(&self, charge: &Rc<Charge>) -> bool {
         self.memory.is_none() && Rc::ptr_eq(&self.charge, charge)
     }
 }
 
-/// All arrays that are held; `M` is their memory.
+/// All held arrays; `M` is their memory.
 #[derive(Debug)]
 pub struct Table<M> {
-    entries: HashMap<HeldName, Entry<M>>,
-    ends: BTreeSet<(Instant, HeldName)>,
-    owners: HashMap<u64, HashSet<HeldName>>,
+    entries: HashMap<HeldArrayName, Entry<M>>,
+    ends: BTreeSet<(Instant, HeldArrayName)>,
+    owners: HashMap<u64, HashSet<HeldArrayName>>,
     total: Rc<Cell<u64>>,
     most: u64,
     /// Longest lifetime.
     longest: Duration,
-    /// How long arrays stay whose owner is lost.
+    /// How long arrays stay after their connection was lost.
     grace: Duration,
 }
 
 impl<M> Table<M> {
-    /// Nothing yet, never more than `most` bytes, and nothing for longer than `longest`.
+    /// An empty table with at most `most` bytes, and lifetimes of at most `longest`.
     pub fn new(most: u64, longest: Duration, grace: Duration) -> Table<M> {
         Table {
             entries: HashMap::new(),
@@ -104,31 +105,31 @@ impl<M> Table<M> {
         }
     }
 
-    /// Bytes that are held or promised.
+    /// Bytes that are held or reserved.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.total.get()
     }
 
-    /// Makes room of `bytes` for the results of a call that is about to begin; all or nothing.
+    /// Reserves room for the results of a call that is about to begin: for all or for none.
     pub fn reserve<'a>(
         &mut self,
-        keeps: impl Iterator<Item = &'a Keep> + Clone,
+        keeps: impl Iterator<Item = &'a HeldResult> + Clone,
         bytes: u64,
         holder: Holder<'_>,
-    ) -> Result<Rc<Charge>, Full> {
+    ) -> Result<Rc<Charge>, ReserveError> {
         if bytes > self.most.saturating_sub(self.total.get()) {
-            return Err(Full::Bytes(self.most));
+            return Err(ReserveError::Bytes(self.most));
         }
         if self.entries.len() + keeps.clone().count() > MOST_NAMES {
-            return Err(Full::Names);
+            return Err(ReserveError::Names);
         }
         let mut names = HashSet::new();
         if !keeps
             .clone()
             .all(|keep| names.insert(keep.name) && !self.entries.contains_key(&keep.name))
         {
-            return Err(Full::Taken);
+            return Err(ReserveError::Taken);
         }
         self.total.set(self.total.get() + bytes);
         let charge = Rc::new(Charge { bytes, total: Rc::clone(&self.total) });
@@ -148,10 +149,10 @@ impl<M> Table<M> {
         Ok(charge)
     }
 
-    /// The array of the call with this charge is there. The memory comes back if it is not wanted any more.
+    /// Stores the array of the call with this charge. Returns the memory if the array is not wanted any more.
     pub fn settle(
         &mut self,
-        name: HeldName,
+        name: HeldArrayName,
         charge: &Rc<Charge>,
         memory: M,
         now: Instant,
@@ -165,43 +166,48 @@ impl<M> Table<M> {
         None
     }
 
-    /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on, if it
-    /// may be.
-    pub fn find(&mut self, name: HeldName, asks: Holder<'_>, now: Instant) -> Result<&M, Missing> {
+    /// The array of a name, if it belongs to the asking user. If its connection was lost, the asking
+    /// connection takes it over, if it may.
+    pub fn find(
+        &mut self,
+        name: HeldArrayName,
+        asks: Holder<'_>,
+        now: Instant,
+    ) -> Result<&M, LookupError> {
         let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
-        let entry = entry.ok_or(Missing::Unknown)?;
+        let entry = entry.ok_or(LookupError::Unknown)?;
         if entry.end.is_some_and(|end| end <= now) {
-            return Err(Missing::Unknown);
+            return Err(LookupError::Unknown);
         }
         if asks.adopts && entry.memory.is_some() && entry.owner.is_none() {
             entry.owner = Some(asks.connection);
             self.owners.entry(asks.connection).or_default().insert(name);
-            // Its full lifetime begins anew; it ends with its owner as before.
+            // Its lifetime begins anew. Its connection's end still ends it.
             let end = now.checked_add(entry.lifetime);
             if let Some(old) = std::mem::replace(&mut entry.end, end) {
                 self.ends.remove(&(old, name));
             }
             self.ends.extend(end.map(|end| (end, name)));
         }
-        entry.memory.as_ref().ok_or(Missing::NotYet)
+        entry.memory.as_ref().ok_or(LookupError::NotYet)
     }
 
-    /// Holds an array no longer, if it is this user's; its memory, if it was there.
-    pub fn let_go(&mut self, name: HeldName, user: &str) -> Option<M> {
+    /// Drops an array of this user. Returns its memory, if it had any.
+    pub fn let_go(&mut self, name: HeldArrayName, user: &str) -> Option<M> {
         let entry = self.entries.get(&name)?;
         if *entry.user == *user { self.remove(name) } else { None }
     }
 
-    /// The array of the call with this charge will not be there.
-    pub fn abandon(&mut self, name: HeldName, charge: &Rc<Charge>) {
+    /// The call with this charge has failed to make the array.
+    pub fn abandon(&mut self, name: HeldArrayName, charge: &Rc<Charge>) {
         if self.entries.get(&name).is_some_and(|entry| entry.awaits(charge)) {
             // It has no memory yet.
             self.remove(name);
         }
     }
 
-    /// Holds an array no longer; its memory, if it was there.
-    fn remove(&mut self, name: HeldName) -> Option<M> {
+    /// Drops an array. Returns its memory, if it had any.
+    fn remove(&mut self, name: HeldArrayName) -> Option<M> {
         let entry = self.entries.remove(&name)?;
         if let Some(end) = entry.end {
             self.ends.remove(&(end, name));
@@ -217,7 +223,7 @@ impl<M> Table<M> {
         entry.memory
     }
 
-    /// A connection is lost. What is held for it ends soon, unless it is to survive.
+    /// A connection was lost. Its arrays expire soon, except those that are to survive.
     pub fn owner_lost(&mut self, owner: u64, now: Instant) -> Vec<M> {
         let mut gone = Vec::new();
         for name in self.owners.remove(&owner).unwrap_or_default() {
@@ -241,7 +247,7 @@ impl<M> Table<M> {
         gone
     }
 
-    /// Holds what has ended no longer; its memory.
+    /// Drops expired arrays. Returns their memory.
     pub fn expire(&mut self, now: Instant) -> Vec<M> {
         let mut gone = Vec::new();
         while let Some(&(end, name)) = self.ends.first() {
@@ -254,7 +260,7 @@ impl<M> Table<M> {
         gone
     }
 
-    /// When something ends next.
+    /// When the next array expires.
     pub fn next_end(&self) -> Option<Instant> {
         self.ends.first().map(|(end, _)| *end)
     }
@@ -264,12 +270,12 @@ impl<M> Table<M> {
 mod tests {
     use super::*;
 
-    fn name(index: u32) -> HeldName {
-        HeldName { secret: [7; 16], index }
+    fn name(index: u32) -> HeldArrayName {
+        HeldArrayName { secret: [7; 16], index }
     }
 
-    fn keep(index: u32, lifetime_ms: u32) -> Keep {
-        Keep { name: name(index), lifetime_ms, sent: false, survives: false }
+    fn keep(index: u32, lifetime_ms: u32) -> HeldResult {
+        HeldResult { name: name(index), lifetime_ms, sent: false, survives: false }
     }
 
     fn who(connection: u64) -> Holder<'static> {
@@ -288,14 +294,17 @@ mod tests {
         let (mut table, now) = (table(), Instant::now());
         let both = [keep(1, 1000), keep(2, 1000)];
         let charge = table.reserve(both.iter(), 60, who(1)).expect("there is room");
-        assert_eq!(table.reserve([keep(3, 1)].iter(), 41, who(1)).err(), Some(Full::Bytes(100)));
-        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(Full::Taken));
+        assert_eq!(
+            table.reserve([keep(3, 1)].iter(), 41, who(1)).err(),
+            Some(ReserveError::Bytes(100))
+        );
+        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(ReserveError::Taken));
         assert_eq!(
             table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, who(1)).err(),
-            Some(Full::Taken)
+            Some(ReserveError::Taken)
         );
         assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
-        assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+        assert_eq!(table.find(name(1), who(1), now), Err(LookupError::NotYet));
         assert_eq!(table.settle(name(1), &charge, 11, now), None);
         assert_eq!(table.settle(name(1), &charge, 12, now), Some(12), "it is there already");
         assert_eq!(table.settle(name(2), &charge, 22, now), None);
@@ -321,10 +330,10 @@ mod tests {
             } else {
                 table.abandon(name(1), &first);
             }
-            assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+            assert_eq!(table.find(name(1), who(1), now), Err(LookupError::NotYet));
             assert_eq!(table.settle(name(1), &second, 22, now), None);
             assert_eq!(table.find(name(1), who(1), now), Ok(&22));
-            // The other way round: the later call ends first.
+            // In the other order: the later call ends first.
             table.abandon(name(1), &first);
             assert_eq!(table.settle(name(1), &first, 12, now), Some(12));
             assert_eq!(table.find(name(1), who(1), now), Ok(&22));
@@ -347,7 +356,7 @@ mod tests {
         drop(charge);
         assert_eq!(table.next_end(), Some(now + SECOND));
         assert!(table.expire(now).is_empty());
-        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(Missing::Unknown));
+        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(LookupError::Unknown));
         assert_eq!(table.expire(now + SECOND), [11]);
         assert_eq!(table.find(name(2), who(1), now + HOUR), Ok(&22));
         assert_eq!(table.expire(now + HOUR + SECOND), [22], "the server's limit");
@@ -357,7 +366,7 @@ mod tests {
     #[test]
     fn lost_owners_have_a_time_of_grace() {
         let (mut table, now) = (table(), Instant::now());
-        let survivor = Keep { survives: true, ..keep(3, 60_000) };
+        let survivor = HeldResult { survives: true, ..keep(3, 60_000) };
         let all = [keep(1, 60_000), keep(2, 5000), survivor, keep(4, 60_000), keep(5, 1)];
         let charge = table.reserve(all.iter(), 3, who(1)).expect("there is room");
         for index in 1..=4 {
@@ -365,11 +374,15 @@ mod tests {
         }
         drop(charge);
         assert!(table.owner_lost(1, now).is_empty());
-        assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
-        // One that does not stay wants one of them, which changes nothing.
+        assert_eq!(
+            table.find(name(5), who(1), now),
+            Err(LookupError::Unknown),
+            "its call has ended"
+        );
+        // A connection that may not take over arrays asks, which changes nothing.
         let passing = Holder { adopts: false, ..who(3) };
         assert_eq!(table.find(name(1), passing, now), Ok(&1));
-        // Another connection wants one of them: it is that one's now.
+        // Another connection asks, and takes the array over.
         assert_eq!(table.find(name(4), who(2), now + SECOND), Ok(&4));
         assert_eq!(table.expire(now + 5 * SECOND), [2]);
         assert_eq!(table.expire(now + 10 * SECOND), [1]);
@@ -386,16 +399,16 @@ mod tests {
         let charge = table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
         assert_eq!(
             table.find(name(1), bob, now),
-            Err(Missing::Unknown),
+            Err(LookupError::Unknown),
             "not even that it is to come"
         );
         table.settle(name(1), &charge, 11, now);
-        assert_eq!(table.find(name(1), bob, now), Err(Missing::Unknown));
+        assert_eq!(table.find(name(1), bob, now), Err(LookupError::Unknown));
         assert_eq!(table.let_go(name(1), "bob"), None);
         assert!(table.owner_lost(1, now).is_empty());
         assert_eq!(
             table.find(name(1), bob, now),
-            Err(Missing::Unknown),
+            Err(LookupError::Unknown),
             "nor does he take it over"
         );
         assert_eq!(table.find(name(1), who(3), now), Ok(&11), "another connection of hers");

@@ -1,4 +1,4 @@
-//! The routines that servers have registered, by name and description.
+//! Catalogue of the routines that servers have registered, by name and description.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -6,36 +6,36 @@ use std::rc::Rc;
 use kumi_broker::ServerId;
 use kumi_idl::{Interface, nearest};
 
-/// Most routines of servers that are gone that are remembered, counted once for each server: who offers many and goes, again and
-/// again, costs no more.
+/// Most remembered routines of servers that are gone, counted once per server. The limit bounds what a server
+/// costs that comes and goes.
 const MOST_GONE: usize = 65_536;
 
-/// A description, and who offers it.
+/// A description and the servers that offer it.
 #[derive(Debug)]
 pub struct Entry {
     /// The description's canonical JSON.
     pub json: Rc<str>,
     /// Its hash.
     pub hash: u64,
-    /// Two runs have the effect of one.
+    /// Whether the routine is idempotent.
     pub idempotent: bool,
-    /// The first line of what it says of itself.
+    /// The first line of its documentation.
     pub about: String,
-    /// Who offers it.
+    /// The servers that offer it.
     pub servers: BTreeSet<ServerId>,
 }
 
-/// All of them. Servers may have different descriptions for a name, as when they are updated one by one; clients get
-/// that of most servers, and are sent to those that have the one they know.
+/// All routines. Servers may have different descriptions of a name while they are updated one by one. A
+/// client gets the description that most servers have, and its calls go to servers with that description.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     names: BTreeMap<String, BTreeMap<u64, Entry>>,
     gone: Gone,
 }
 
-/// What servers offered that do not any more, as long as they are known.
+/// Routines that known servers offered and do not offer now.
 ///
-/// Invariant: `count` is the number of servers of all names, none of which has no server.
+/// Invariant: `count` is the number of servers over all names, and every name has a server.
 #[derive(Debug, Default)]
 struct Gone {
     names: BTreeMap<String, BTreeSet<ServerId>>,
@@ -63,9 +63,9 @@ impl Gone {
     }
 }
 
-/// A routine of a server that is about to be known.
+/// A routine in a server's registration.
 #[derive(Debug)]
-pub struct Offered {
+pub struct RoutineOffer {
     /// Its name.
     pub name: String,
     hash: u64,
@@ -74,21 +74,21 @@ pub struct Offered {
     about: String,
 }
 
-/// The name under which the broker knows a routine with this description.
+/// The broker's name for a routine with this description.
 pub fn key(name: &str, hash: u64) -> String {
     format!("{name} {hash:016x}")
 }
 
-impl Offered {
-    /// Reads an offer of a server; `None`: it is not what it says.
-    pub fn read(hash: u64, json: String) -> Option<Offered> {
+impl RoutineOffer {
+    /// Reads an offer of a server. `None`: it is malformed.
+    pub fn read(hash: u64, json: String) -> Option<RoutineOffer> {
         let interface = Interface::from_json(json.as_bytes()).ok()?;
         if crate::server::hash(&json) != hash {
             return None;
         }
         let about = interface.doc.lines().next().unwrap_or_default().to_owned();
         let (name, idempotent) = (interface.name, interface.idempotent);
-        Some(Offered { name, hash, json: json.into(), idempotent, about })
+        Some(RoutineOffer { name, hash, json: json.into(), idempotent, about })
     }
 
     /// The broker's name for it.
@@ -99,8 +99,8 @@ impl Offered {
 
 impl Catalogue {
     /// A server offers a routine.
-    pub fn add(&mut self, server: ServerId, offered: Offered) {
-        let Offered { name, hash, json, idempotent, about } = offered;
+    pub fn add(&mut self, server: ServerId, offered: RoutineOffer) {
+        let RoutineOffer { name, hash, json, idempotent, about } = offered;
         let entry = self.names.entry(name).or_default().entry(hash).or_insert_with(|| Entry {
             json,
             hash,
@@ -111,7 +111,7 @@ impl Catalogue {
         entry.servers.insert(server);
     }
 
-    /// A server offers nothing now, but may come back: what it offered is remembered.
+    /// A server offers nothing now but may come back, so its routines are remembered.
     pub fn remove(&mut self, server: ServerId) {
         let gone = &mut self.gone;
         self.names.retain(|name, entries| {
@@ -125,13 +125,13 @@ impl Catalogue {
         });
     }
 
-    /// A server is not known any more, or says anew what it offers.
+    /// Forgets the routines of a server that is no longer known, or that registers anew.
     pub fn forget(&mut self, server: ServerId) {
         self.remove(server);
         self.gone.forget(server);
     }
 
-    /// Whether a server that is known offered a routine of this name and does not now.
+    /// Whether a known server offered a routine of this name and does not now.
     pub fn had(&self, name: &str) -> bool {
         self.gone.names.contains_key(name)
     }
@@ -156,7 +156,7 @@ impl Catalogue {
         self.names.iter().flat_map(|(name, all)| all.values().map(|entry| (name.as_str(), entry)))
     }
 
-    /// What is said of names like this one, of those that whoever asks may know.
+    /// The end of an error message: permitted names similar to this one.
     pub fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
         let near = nearest(name, self.names().filter(|name| may(name)));
         if near.is_empty() {
@@ -170,10 +170,10 @@ impl Catalogue {
 mod tests {
     use super::*;
 
-    fn offered(text: &str) -> Offered {
+    fn offered(text: &str) -> RoutineOffer {
         let module = kumi_idl::parse(text.as_bytes()).module.expect("a module");
         let json = module.interfaces[0].to_json().expect("JSON");
-        Offered::read(crate::server::hash(&json), json).expect("as it says")
+        RoutineOffer::read(crate::server::hash(&json), json).expect("as it says")
     }
 
     #[test]
@@ -194,16 +194,16 @@ mod tests {
         assert!(!all.had("g"), "nobody ever offered it");
         all.remove(ServerId(1));
         assert!(all.names().count() == 0 && all.find("f").is_none() && all.had("f"));
-        // As long as one of those who offered it is known, and may come back with it.
+        // As long as a server that offered it is known and may come back.
         all.forget(ServerId(1));
         all.forget(ServerId(2));
         assert!(all.had("f"));
         all.add(ServerId(3), offered(old));
         all.forget(ServerId(3));
         assert!(!all.had("f"));
-        assert!(Offered::read(1, "{}".to_owned()).is_none());
+        assert!(RoutineOffer::read(1, "{}".to_owned()).is_none());
         let json = offered(old).json.to_string();
-        assert!(Offered::read(1, json).is_none(), "another hash");
+        assert!(RoutineOffer::read(1, json).is_none(), "another hash");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A connection, from a client or from a server.
+//! Connection of a client or a server to the metaserver.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,81 +7,83 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_broker::ServerId;
-use kumi_rpc::{ClientHello, Code, Failure, Look, MetaEvent, Register, Ticket};
+use kumi_rpc::{
+    ClientHello, Code, Failure, FrameStep, MetaserverEvent, ServerRegistration, Ticket,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::catalogue::Offered;
-use super::desk::Desk;
-use super::members::Registration;
+use super::catalogue::RoutineOffer;
+use super::dispatcher::Dispatcher;
+use super::members::CompleteRegistration;
 use super::peer::{Peer, network};
 use super::view;
-use crate::server::{Guest, shown_out};
+use crate::server::{HandshakePermit, evicted};
 use crate::socket::Socket;
 
-/// How long a stranger has to say who it is, and a peer to read what is its last.
+/// How long a peer has to identify itself, and to read the last message to it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are not written yet at which nothing more is read.
+/// Unwritten bytes at which nothing more is read.
 const BACKLOG: usize = 1 << 20;
-/// Bytes that are not written yet at which a connection is given up.
+/// Unwritten bytes at which the connection is closed.
 const MOST_BACKLOG: usize = 32 << 20;
-/// Most routines, and bytes of descriptions, of a server that registers.
+/// Most routines, and most bytes of descriptions, in a registration.
 const MOST_OFFERS: (usize, usize) = (4096, 64 << 20);
-/// Most tickets of a server that registers.
+/// Most tickets in a registration.
 const MOST_HOLDS: usize = 1 << 20;
 
-/// A server that has begun to register.
-struct Coming {
-    register: Register,
-    offers: Vec<Offered>,
+/// A registration that is still arriving.
+struct PendingRegistration {
+    register: ServerRegistration,
+    offers: Vec<RoutineOffer>,
     bytes: usize,
     holds: Vec<Ticket>,
     left: usize,
 }
 
 struct Connection {
-    desk: Rc<RefCell<Desk>>,
+    dispatcher: Rc<RefCell<Dispatcher>>,
     peer: Rc<Peer>,
     greeted: bool,
-    /// It should have begun with TLS and has not.
+    /// The peer should have begun with TLS and has not.
     open: bool,
-    /// It has not said who it is.
-    guest: Option<Guest>,
-    coming: Option<Coming>,
+    /// The peer has not identified itself.
+    handshake_permit: Option<HandshakePermit>,
+    coming: Option<PendingRegistration>,
     server: Option<ServerId>,
 }
 
-/// Serves a connection until it goes, or breaks the protocol.
+/// Serves a connection until the peer leaves or breaks the protocol.
 pub async fn run(
-    desk: Rc<RefCell<Desk>>,
+    dispatcher: Rc<RefCell<Dispatcher>>,
     (socket, open): (Socket, bool),
     from: Option<IpAddr>,
-    guest: Option<Guest>,
+    handshake_permit: Option<HandshakePermit>,
 ) {
     let peer = {
-        let mut desk = desk.borrow_mut();
-        desk.connections += 1;
-        let id = desk.number();
-        Rc::new(Peer::new(id, from, desk.config.streams))
+        let mut dispatcher = dispatcher.borrow_mut();
+        dispatcher.connections += 1;
+        let id = dispatcher.number();
+        Rc::new(Peer::new(id, from, dispatcher.config.streams))
     };
     let mut connection = Connection {
-        desk: Rc::clone(&desk),
+        dispatcher: Rc::clone(&dispatcher),
         peer: Rc::clone(&peer),
         greeted: false,
         open,
-        guest,
+        handshake_permit,
         coming: None,
         server: None,
     };
     if let Err(error) = connection.serve(socket).await {
         tracing::debug!(%error, "a connection ended");
     }
-    let mut desk = desk.borrow_mut();
-    desk.connections -= 1;
+    let mut dispatcher = dispatcher.borrow_mut();
+    dispatcher.connections -= 1;
     if let Some(server) = connection.server {
-        desk.away(server, &peer);
+        dispatcher.away(server, &peer);
     }
-    desk.leave(&peer);
+    dispatcher.leave(&peer);
 }
 
 impl Connection {
@@ -122,7 +124,7 @@ impl Connection {
                     }
                     written += count;
                 }
-                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
                 () = self.peer.wake.notified() => {}
                 () = &mut patience, if !self.greeted || closing => {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -131,14 +133,14 @@ impl Connection {
         }
     }
 
-    /// Looks at what has come.
+    /// Processes the input.
     fn look(&mut self, input: &mut Vec<u8>) {
         let mut begin = 0;
         while !self.peer.closing.get() {
             let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
             match step {
-                Ok(Look::More(_)) => break,
-                Ok(Look::Event(count, event)) => {
+                Ok(FrameStep::More(_)) => break,
+                Ok(FrameStep::Event(count, event)) => {
                     begin += count;
                     if let Some(event) = event {
                         self.take(event);
@@ -148,24 +150,24 @@ impl Connection {
             }
         }
         input.drain(..begin);
-        // A long frame was read, and most are short.
+        // Releases the buffer after a long frame, since most are short.
         if input.is_empty() && input.capacity() > 4096 {
             *input = Vec::new();
         }
     }
 
-    /// The other side broke the protocol.
+    /// The peer broke the protocol.
     fn refuse(&mut self, why: &str) {
         tracing::debug!(why, "the protocol was broken");
-        self.desk.borrow_mut().counters.hostile += 1;
+        self.dispatcher.borrow_mut().counters.hostile += 1;
         self.peer.tell(|rpc| rpc.end(Failure::new(Code::Protocol, 0, why)));
         self.peer.close();
     }
 
-    /// The other side may not do what it asks for.
+    /// The peer may not do what it asks for.
     fn turn_away(&mut self, failure: Failure) {
         tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
-        self.desk.borrow_mut().counters.refused += 1;
+        self.dispatcher.borrow_mut().counters.refused += 1;
         self.peer.tell(|rpc| rpc.end(failure));
         self.peer.close();
     }
@@ -173,67 +175,67 @@ impl Connection {
     fn greet(&mut self, hello: &ClientHello) {
         self.greeted = true;
         let peer = &self.peer;
-        let admitted = self.desk.borrow().admit(peer, hello, self.open);
+        let admitted = self.dispatcher.borrow().admit(peer, hello, self.open);
         if let Err(failure) = admitted {
             tracing::debug!(from = ?peer.from, "somebody was refused: {}", failure.text);
-            self.desk.borrow_mut().counters.refused += 1;
+            self.dispatcher.borrow_mut().counters.refused += 1;
             peer.tell(|rpc| rpc.refuse(failure));
             return peer.close();
         }
-        self.guest = None;
+        self.handshake_permit = None;
         *peer.site.borrow_mut() = match hello.site.as_str() {
             "" => network(peer.from),
             site => site.to_owned(),
         };
         peer.program.borrow_mut().clone_from(&hello.program);
-        let desk = self.desk.borrow();
-        if let Some(failure) = desk.refusal() {
+        let dispatcher = self.dispatcher.borrow();
+        if let Some(failure) = dispatcher.refusal() {
             peer.rpc.borrow_mut().refuse(failure);
             return peer.close();
         }
-        if !peer.rpc.borrow_mut().welcome(hello, &desk.config.name) {
+        if !peer.rpc.borrow_mut().welcome(hello, &dispatcher.config.name) {
             peer.close();
         }
         peer.wake.notify_one();
     }
 
-    fn take(&mut self, event: MetaEvent) {
-        let desk = Rc::clone(&self.desk);
-        let mut desk = desk.borrow_mut();
+    fn take(&mut self, event: MetaserverEvent) {
+        let dispatcher = Rc::clone(&self.dispatcher);
+        let mut dispatcher = dispatcher.borrow_mut();
         let peer = Rc::clone(&self.peer);
         match event {
-            MetaEvent::Hello(hello) => {
-                drop(desk);
+            MetaserverEvent::Hello(hello) => {
+                drop(dispatcher);
                 self.greet(&hello);
             }
-            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, name),
-            MetaEvent::List(stream, part) => desk.list(&peer, stream, &part),
-            MetaEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
-            MetaEvent::Cancel(stream) => desk.cancel(&peer, stream),
-            MetaEvent::Over(stream, over) => desk.over(&peer, stream, &over),
-            MetaEvent::Status(stream) => match desk.check(&peer) {
+            MetaserverEvent::Interface(stream, name) => dispatcher.describe(&peer, stream, name),
+            MetaserverEvent::List(stream, part) => dispatcher.list(&peer, stream, &part),
+            MetaserverEvent::Place(stream, placing) => dispatcher.place(&peer, stream, placing),
+            MetaserverEvent::Cancel(stream) => dispatcher.cancel(&peer, stream),
+            MetaserverEvent::Over(stream, over) => dispatcher.over(&peer, stream, &over),
+            MetaserverEvent::Status(stream) => match dispatcher.check(&peer) {
                 Ok(()) => {
-                    let json = view::json_for(&desk, peer.user.borrow().as_ref());
+                    let json = view::json_for(&dispatcher, peer.user.borrow().as_ref());
                     peer.tell(|rpc| rpc.state(stream, &json));
                 }
                 Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
             },
             member => {
-                drop(desk);
+                drop(dispatcher);
                 self.member(member);
             }
         }
     }
 
-    /// What servers say.
-    fn member(&mut self, event: MetaEvent) {
-        let register = matches!(event, MetaEvent::Register(_));
+    /// Handles an event of a server.
+    fn member(&mut self, event: MetaserverEvent) {
+        let register = matches!(event, MetaserverEvent::Register(_));
         if register == (self.server.is_some() || self.coming.is_some()) {
             return self.refuse("a server registers once, and before all else");
         }
         match (event, self.server) {
-            (MetaEvent::Register(register), _) => {
-                let offers = self.desk.borrow().may_offer(&self.peer);
+            (MetaserverEvent::Register(register), _) => {
+                let offers = self.dispatcher.borrow().may_offer(&self.peer);
                 if let Err(failure) = offers {
                     return self.turn_away(failure);
                 }
@@ -242,16 +244,18 @@ impl Connection {
                     return self.refuse("a server offers no routines, or too many");
                 }
                 let (offers, holds) = (Vec::new(), Vec::new());
-                self.coming = Some(Coming { register, offers, bytes: 0, holds, left });
+                self.coming = Some(PendingRegistration { register, offers, bytes: 0, holds, left });
             }
-            (MetaEvent::Offer(hash, json), None) => self.offer(hash, json),
-            (MetaEvent::Report(report), Some(id)) => self.desk.borrow_mut().report(id, report),
-            (MetaEvent::Told(ticket, fate), Some(id)) => {
-                self.desk.borrow_mut().told(id, ticket, fate);
+            (MetaserverEvent::Offer(hash, json), None) => self.offer(hash, json),
+            (MetaserverEvent::Report(report), Some(id)) => {
+                self.dispatcher.borrow_mut().report(id, report)
             }
-            (MetaEvent::Leave, Some(id)) => self.desk.borrow_mut().withdraw(id),
-            (MetaEvent::Pong, Some(id)) => self.desk.borrow_mut().heard(id),
-            (MetaEvent::Holds(tickets), None) => self.holds(&tickets),
+            (MetaserverEvent::Told(ticket, fate), Some(id)) => {
+                self.dispatcher.borrow_mut().told(id, ticket, fate);
+            }
+            (MetaserverEvent::Leave, Some(id)) => self.dispatcher.borrow_mut().withdraw(id),
+            (MetaserverEvent::Pong, Some(id)) => self.dispatcher.borrow_mut().heard(id),
+            (MetaserverEvent::Holds(tickets), None) => self.holds(&tickets),
             _ => self.refuse("a server says what is not its turn"),
         }
     }
@@ -259,7 +263,7 @@ impl Connection {
     fn offer(&mut self, hash: u64, json: String) {
         let Some(coming) = &mut self.coming else { return };
         coming.bytes += json.len();
-        let offered = Offered::read(hash, json).filter(|_| coming.bytes <= MOST_OFFERS.1);
+        let offered = RoutineOffer::read(hash, json).filter(|_| coming.bytes <= MOST_OFFERS.1);
         match (offered, coming.left.checked_sub(1)) {
             (Some(offered), Some(left)) => {
                 coming.offers.push(offered);
@@ -278,17 +282,17 @@ impl Connection {
         coming.holds.extend_from_slice(tickets);
     }
 
-    /// All that was announced has come.
+    /// The registration is complete.
     fn complete(&mut self) {
-        if let Some(Coming { register, offers, holds, .. }) =
+        if let Some(PendingRegistration { register, offers, holds, .. }) =
             self.coming.take_if(|coming| coming.left == 0)
         {
-            let registers = self.desk.borrow().may_register(&self.peer, &register);
+            let registers = self.dispatcher.borrow().may_register(&self.peer, &register);
             if let Err(failure) = registers {
                 return self.turn_away(failure);
             }
-            let registration = Registration { register, offers, holds };
-            let id = self.desk.borrow_mut().register(&self.peer, registration);
+            let registration = CompleteRegistration { register, offers, holds };
+            let id = self.dispatcher.borrow_mut().register(&self.peer, registration);
             self.server = Some(id);
         }
     }

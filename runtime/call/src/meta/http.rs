@@ -1,4 +1,4 @@
-//! The metaserver over HTTP, to look at: a page, the state as JSON, and figures for Prometheus. Nothing can be changed here.
+//! HTTP interface of the metaserver, read-only: a page, the state as JSON, and metrics for Prometheus.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -18,40 +18,40 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use super::desk::Desk;
+use super::dispatcher::Dispatcher;
 use super::view::{self, State};
 
-/// How long a state is good enough for who asks next.
+/// How long an answer is reused.
 const FRESH: Duration = Duration::from_millis(250);
-/// Connections served at a time; others wait.
+/// Most connections at a time; others wait.
 const MOST_CONNECTIONS: usize = 16;
-/// How long a connection may take.
+/// Time limit of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head.
 const MOST_HEAD: usize = 8 << 10;
-/// The page takes nothing from elsewhere.
+/// The page loads nothing from elsewhere.
 const ONLY_OWN: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 
-/// What was answered last, and when it was made.
+/// The latest answers and when they were made.
 struct Cache {
-    desk: Rc<RefCell<Desk>>,
+    dispatcher: Rc<RefCell<Dispatcher>>,
     json: RefCell<Option<(Instant, Bytes)>>,
     figures: RefCell<Option<(Instant, Bytes)>>,
 }
 
-/// Answers for ever; without a listener it waits for ever.
-pub async fn serve(desk: &Rc<RefCell<Desk>>) -> io::Result<()> {
-    let listener = desk.borrow().config.http.clone();
+/// Serves for ever. Without a listener it waits for ever.
+pub async fn serve(dispatcher: &Rc<RefCell<Dispatcher>>) -> io::Result<()> {
+    let listener = dispatcher.borrow().config.http.clone();
     let Some(listener) = listener else { return pending().await };
     let listener = listener.try_clone()?;
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let (json, figures) = (RefCell::new(None), RefCell::new(None));
-    let cache = Rc::new(Cache { desk: Rc::clone(desk), json, figures });
+    let cache = Rc::new(Cache { dispatcher: Rc::clone(dispatcher), json, figures });
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -106,11 +106,12 @@ impl Cache {
                 respond(StatusCode::OK, "text/html; charset=utf-8", page)
             }
             "/status.json" => {
-                let json = fresh(&self.json, || view::json(&self.desk.borrow()));
+                let json = fresh(&self.json, || view::json(&self.dispatcher.borrow()));
                 respond(StatusCode::OK, "application/json", json)
             }
             "/metrics" => {
-                let made = fresh(&self.figures, || figures(&view::state(&self.desk.borrow())));
+                let made =
+                    fresh(&self.figures, || figures(&view::state(&self.dispatcher.borrow())));
                 respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", made)
             }
             _ => {
@@ -131,12 +132,12 @@ fn respond(status: StatusCode, format: &'static str, body: Bytes) -> Response<Fu
     answer
 }
 
-/// A text as a label's value.
+/// Escapes a text as the value of a label.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// The figures of each server.
+/// The metrics of each server.
 fn of_servers(state: &State, text: &mut String) {
     for (name, help, of) in [
         ("server_up", "Whether a server is there.", 0),
@@ -160,12 +161,12 @@ fn of_servers(state: &State, text: &mut String) {
     }
 }
 
-/// All figures, as Prometheus reads them.
+/// All metrics in the format of Prometheus.
 fn figures(state: &State) -> String {
     let mut text = String::new();
     let counters = &state.counters;
     let mut one = |name: &str, kind: &str, help: &str, value: f64| {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _written = write!(
             text,
             "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} {kind}\nkumi_call_{name} {value}\n"

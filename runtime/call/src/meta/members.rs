@@ -1,55 +1,55 @@
-//! Servers of routines: they come, report, are silent, and go.
+//! Registered servers: registration, reports, silence and loss.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
-use kumi_rpc::{Fate, Register, Report, Ticket};
+use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
-use super::catalogue::Offered;
-use super::desk::{Desk, Open, end_sending};
-use super::keep::identity;
+use super::catalogue::RoutineOffer;
+use super::dispatcher::{Dispatcher, OpenCall, end_sending};
 use super::peer::{Peer, network, reachable};
+use super::persistence::identity;
 
-/// How long a server that closed its connection may take to be back until its calls are taken for lost.
+/// How long a server that closed its connection may be away before its calls count as lost.
 const BACK: u64 = 2 * Time::SECOND;
-/// How long a server that has gone keeps its number and is shown.
+/// How long a lost server keeps its number and is shown.
 const FORGET: u64 = 600 * Time::SECOND;
 
 /// A server.
 #[derive(Debug)]
 pub struct Member {
-    /// Its connection; `None`: it has none now.
+    /// Its connection. `None`: it has none now.
     pub peer: Option<Rc<Peer>>,
-    pub register: Register,
+    pub register: ServerRegistration,
     /// The address for clients.
     pub address: String,
     pub site: SiteId,
-    /// Most calls that it is given at a time.
+    /// Most calls that it gets at a time.
     pub limit: u32,
-    pub report: Option<Report>,
-    /// When it was last heard of.
+    pub report: Option<LoadReport>,
+    /// When it last gave a sign of life.
     pub heard: Time,
     /// Since when it has no connection.
     pub away: Option<Time>,
-    /// It takes no new calls, and what ran there is lost.
+    /// It gets no new calls, and its running calls are lost.
     pub lost: bool,
     pub done: u64,
     pub failed: u64,
-    /// Passes that were given for it since it registered.
+    /// Number of passes for it since it registered.
     pub passes: u64,
 }
 
-/// What a server says when it registers.
+/// A complete registration of a server.
 #[derive(Debug)]
-pub struct Registration {
-    pub register: Register,
-    pub offers: Vec<Offered>,
+pub struct CompleteRegistration {
+    pub register: ServerRegistration,
+    pub offers: Vec<RoutineOffer>,
     pub holds: Vec<Ticket>,
 }
 
 impl Member {
-    /// A call that was there is over.
+    /// Counts the end of a call at this server.
     pub fn ended(&mut self, end: &Outcome) {
         match end {
             Outcome::Completed => self.done += 1,
@@ -59,10 +59,10 @@ impl Member {
     }
 }
 
-impl Desk {
-    /// A server is there, perhaps again.
-    pub fn register(&mut self, peer: &Rc<Peer>, registration: Registration) -> ServerId {
-        let Registration { register, offers, holds } = registration;
+impl Dispatcher {
+    /// A server registers, for the first time or again.
+    pub fn register(&mut self, peer: &Rc<Peer>, registration: CompleteRegistration) -> ServerId {
+        let CompleteRegistration { register, offers, holds } = registration;
         let address = reachable(&register.address, peer.from);
         let site = match register.site.as_str() {
             "" => network(peer.from),
@@ -80,7 +80,7 @@ impl Desk {
         }
         let offer = Offer {
             site,
-            routines: offers.iter().map(Offered::key).collect(),
+            routines: offers.iter().map(RoutineOffer::key).collect(),
             limit: limit.max(1),
             processors: register.processors.max(1),
             speed: register.speed,
@@ -108,23 +108,23 @@ impl Desk {
         self.members.insert(id, member);
         let report_ms = u32::try_from(self.config.report.as_millis()).unwrap_or(u32::MAX);
         peer.tell(|rpc| rpc.registered(report_ms));
-        // One that has begun anew holds nothing; then what is not there is told below.
+        // A server that has restarted runs nothing; below it is told which attempts are missing.
         self.tell(Event::Rejoined(id, offer));
         if fresh {
             self.recall(id, &identity);
         }
         self.compare(id, &holds);
-        self.place_early();
+        self.replay_queued_requests();
         id
     }
 
-    /// What runs on a server that is there again, by its own word.
+    /// Compares the attempts that a returning server reports with those that are known.
     fn compare(&mut self, id: ServerId, holds: &[Ticket]) {
         let there: HashSet<Ticket> = holds.iter().copied().collect();
         let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
-        let here = |open: &Open| match &open.running {
+        let here = |open: &OpenCall| match &open.running {
             Some(running) if running.server == id => Some(running.ticket),
             _ => None,
         };
@@ -133,10 +133,10 @@ impl Desk {
             if is_there(&ticket) {
                 self.stop_again(id, ticket);
             } else {
-                self.told(id, ticket, Fate::Gone);
+                self.told(id, ticket, AttemptState::Unknown);
             }
         }
-        // What became of what is not there any more the server knows.
+        // The server knows the outcome of attempts that it does not run any more.
         if let Some(peer) = self.members.get(&id).and_then(|member| member.peer.as_ref()) {
             let gone = open.iter().filter(|ticket| !is_there(ticket));
             gone.for_each(|ticket| peer.tell(|rpc| rpc.ask(*ticket)));
@@ -154,7 +154,7 @@ impl Desk {
         }
     }
 
-    /// The broker does not take a server's offer.
+    /// The broker refuses a server's offer.
     pub fn declined(&mut self, id: ServerId) {
         self.counters.hostile += 1;
         tracing::warn!(server = id.0, "a server offers too much, or routines with too long names");
@@ -164,20 +164,20 @@ impl Desk {
         }
     }
 
-    /// A server's load.
-    pub fn report(&mut self, id: ServerId, report: Report) {
+    /// A server reports its load.
+    pub fn report(&mut self, id: ServerId, report: LoadReport) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
-        // JSON has no number for others.
+        // JSON has no infinity and no NaN.
         let load = if report.load.is_finite() { report.load.max(0.0) } else { 0.0 };
-        let report = Report { load, ..report };
+        let report = LoadReport { load, ..report };
         member.heard = now;
         member.report = Some(report);
         let speed = member.register.speed;
         self.tell(Event::Load(id, report.load, speed));
     }
 
-    /// A server is alive.
+    /// A server gives a sign of life.
     pub fn heard(&mut self, id: ServerId) {
         let now = self.now();
         if let Some(member) = self.members.get_mut(&id) {
@@ -185,32 +185,33 @@ impl Desk {
         }
     }
 
-    /// What is with a ticket at a server, as it says.
-    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: Fate) {
+    /// A server reports the state of a ticket.
+    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: AttemptState) {
         let Ticket { call, attempt } = ticket;
-        let here = fate == Fate::Here;
+        let here = fate == AttemptState::Accepted;
         if !here && self.stopping.get(&ticket) == Some(&id) {
             self.stopping.remove(&ticket);
             return self.tell(Event::Cancelled(CallId(call), attempt));
         }
         let Some(open) = self.calls.get_mut(&call) else { return };
-        let is_it =
-            |running: &&mut super::desk::Running| running.server == id && running.ticket == ticket;
+        let is_it = |running: &&mut super::dispatcher::CurrentAttempt| {
+            running.server == id && running.ticket == ticket
+        };
         let Some(running) = open.running.as_mut().filter(is_it) else { return };
         end_sending(&mut self.paths, Some(running));
         if here {
             (running.awaited, running.expires) = (None, None);
             return self.tell(Event::Started(CallId(call), attempt));
         }
-        // Nobody has come for it, and nobody who comes later is taken.
+        // No client has come, and the server refuses one that comes later.
         let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
-        if fate == Fate::Gone
+        if fate == AttemptState::Unknown
             && !open.gone
             && peer.is_some_and(|peer| running.expires == Some(peer.id))
         {
             return self.tell(Event::Failed(CallId(call), attempt, Failure::Unclaimed));
         }
-        // Its client will say how it went, if it is there or comes back soon.
+        // The client reports the end, if it is there or comes back soon.
         open.gone = true;
         open.fate = fate;
         let now = Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -226,7 +227,7 @@ impl Desk {
         self.tell(Event::Left(id));
     }
 
-    /// A server's connection is gone.
+    /// A server's connection is closed.
     pub fn away(&mut self, id: ServerId, peer: &Peer) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
@@ -237,8 +238,7 @@ impl Desk {
         }
     }
 
-    /// Looks for servers that are silent or have not come back. How long ago the last sign of life may be is
-    /// the configuration's.
+    /// Looks for servers that are silent for longer than the configured time, or that have not come back.
     pub fn look_around(&mut self) {
         let now = self.now();
         let silence = u64::try_from(self.config.silence.as_nanos()).unwrap_or(u64::MAX);
@@ -274,10 +274,10 @@ impl Desk {
         self.expire_places();
         self.look_for_said();
         self.give_up_orphans();
-        self.place_early();
+        self.replay_queued_requests();
     }
 
-    /// Whose servers those were that have not been there for long, since before this metaserver perhaps.
+    /// Forgets the owners of servers that have been away for long, perhaps since before this metaserver.
     fn forget_owners(&mut self) {
         if self.now().0 <= FORGET {
             return;
@@ -297,7 +297,7 @@ impl Desk {
         self.catalogue.remove(id);
         self.stopping.retain(|_, at| *at != id);
         let of_server =
-            |open: &Open| open.running.as_ref().is_some_and(|running| running.server == id);
+            |open: &OpenCall| open.running.as_ref().is_some_and(|running| running.server == id);
         let calls = self.calls.iter().filter(|(_, open)| open.said.is_some() && of_server(open));
         let said: Vec<u64> = calls.map(|(call, _)| *call).collect();
         said.into_iter().for_each(|call| self.end_said(call));

@@ -1,23 +1,23 @@
-//! The metaserver: which server a call goes to. Clients ask it, servers register at it, and data goes straight
-//! between the two. The decisions are `kumi-broker`'s; here are connections, time, and what is kept.
+//! Metaserver: chooses the server of each call. Clients ask it, servers register at it, and data goes
+//! straight between the two. `kumi-broker` decides; this module has connections, time and stored state.
 
+mod access;
+mod attempt_end;
 mod catalogue;
 mod connection;
-mod desk;
-mod early;
-mod ending;
+mod dispatcher;
 mod etcd;
-mod guard;
+mod held_arguments;
 mod http;
-mod keep;
-mod lying;
 mod members;
 mod names;
 mod orphans;
 mod outcome;
 mod paths;
 mod peer;
+mod persistence;
 mod sites;
+mod startup_queue;
 mod store;
 mod term;
 mod view;
@@ -35,52 +35,52 @@ use kumi_broker::{Broker, Event, UnknownPolicy, by_name};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::server::{Door, Listener, ServeError};
+use crate::server::{HandshakeLimit, Listener, ServeError};
 use crate::socket;
 use crate::tls::Tls;
 use crate::users::Users;
-use desk::Desk;
+use dispatcher::Dispatcher;
 pub use etcd::{Etcd, EtcdError};
-use store::File;
+use store::SqliteStore;
 pub use store::StoreError;
 pub use view::{
     CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
 };
 
-/// What a metaserver does and allows.
+/// Configuration of a metaserver.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its name, for clients.
+    /// Its name, shown to clients.
     pub name: String,
-    /// How servers are chosen: `round-robin`, `least-load` or `min-completion`.
+    /// Policy for choosing servers: `round-robin`, `least-load` or `min-completion`.
     pub policy: String,
-    /// Most calls that a server is given at a time; `None`: as many as it has slots.
+    /// Most calls that a server gets at a time. `None`: its number of slots.
     pub limit: Option<u32>,
-    /// Calls that may wait.
+    /// Most waiting calls.
     pub waiting: usize,
-    /// Times that a call is started at most.
+    /// Most attempts of a call.
     pub attempts: u32,
-    /// Calls that one connection may have open.
+    /// Most open calls of one connection.
     pub streams: usize,
-    /// Connections.
+    /// Most connections.
     pub connections: usize,
     /// How often servers report.
     pub report: Duration,
-    /// How long a server may be silent until it is taken for lost.
+    /// How long a server may be silent before it counts as lost.
     pub silence: Duration,
-    /// How long a client may take to come to the server that it was sent to until its place is another's.
+    /// How long a client may take to come to its server before it loses the place.
     pub start: Duration,
-    /// Where calls that are placed, times and paths are kept for the next start.
+    /// File for placed calls, times and paths, read at the next start.
     pub state: Option<PathBuf>,
-    /// Where several metaservers keep that, of which one leads; then `state` is of no use.
+    /// Settings of several metaservers that share this state in etcd. `state` is unused then.
     pub etcd: Option<Etcd>,
-    /// Where the dashboard, the state and figures are shown.
+    /// The listener of the dashboard, the state and the metrics.
     pub http: Option<Arc<TcpListener>>,
-    /// Who may call and who may offer routines; `None`: everybody, without being told apart.
+    /// The users who may call and offer routines. `None`: everybody may, and users are not distinguished.
     pub users: Option<Arc<Users>>,
-    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    /// Certificate and key. `None`: connections are not encrypted. Unix sockets never are.
     pub tls: Option<Tls>,
-    /// Where there are users or TLS: connections that have not said who they are, at once; the oldest goes for one more.
+    /// With users or TLS: most connections that have not identified themselves. One more evicts the oldest.
     pub strangers: usize,
 }
 
@@ -108,24 +108,24 @@ impl Default for Config {
     }
 }
 
-/// Why a metaserver cannot be.
+/// Why a metaserver cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum MetaError {
-    /// No policy is called that.
+    /// The policy does not exist.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
-    /// The system fails.
+    /// An error of the system.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The state cannot be kept.
+    /// The state file cannot be used.
     #[error("the state in {} cannot be used: {source}", path.display())]
     State {
-        /// Its file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: StoreError,
     },
-    /// The state cannot be kept in etcd.
+    /// The state in etcd cannot be used.
     #[error("{0}")]
     Etcd(#[from] EtcdError),
 }
@@ -136,8 +136,7 @@ impl From<io::Error> for MetaError {
     }
 }
 
-/// The first number for calls of this process: no other process of the same state begins with it, as long as each
-/// lives for a second.
+/// The first call number of this process. It is unique for a state if each process lives at least a second.
 fn first_call() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs()) << 32
@@ -158,16 +157,17 @@ pub fn serve(
     if let Some(etcd) = config.etcd.clone() {
         return term::serve(&runtime, &config, &etcd, &listener, stop);
     }
-    let mut desk = Desk::new(config, broker, first_call());
-    if let Some(path) = desk.config.state.clone() {
-        let restored = File::open(&path).and_then(|store| desk.restore(Box::new(store)));
+    let mut dispatcher = Dispatcher::new(config, broker, first_call());
+    if let Some(path) = dispatcher.config.state.clone() {
+        let restored =
+            SqliteStore::open(&path).and_then(|store| dispatcher.restore(Box::new(store)));
         restored.map_err(|source| MetaError::State { path, source })?;
     }
-    let desk = Rc::new(RefCell::new(desk));
+    let dispatcher = Rc::new(RefCell::new(dispatcher));
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         tokio::select! {
-            result = attend(&desk, listener) => result,
+            result = attend(&dispatcher, listener) => result,
             () = stop => Ok(()),
         }
     });
@@ -176,9 +176,9 @@ pub fn serve(
 }
 
 impl Config {
-    /// Calls of one user that may wait.
+    /// Most waiting calls of one user.
     fn waiting_of_user(&self) -> usize {
-        // Where users are not told apart all are one.
+        // If users are not distinguished, all are one.
         match &self.users {
             Some(_) => (self.waiting / 10).max(1),
             None => self.waiting,
@@ -186,7 +186,7 @@ impl Config {
     }
 }
 
-/// What decides.
+/// The broker that decides.
 fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
@@ -199,42 +199,42 @@ fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
 }
 
 /// Serves for ever.
-async fn attend(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+async fn attend(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
     tokio::select! {
-        result = accept(desk, listener) => result,
-        () = keep_time(desk) => Ok(()),
-        result = http::serve(desk) => result,
+        result = accept(dispatcher, listener) => result,
+        () = keep_time(dispatcher) => Ok(()),
+        result = http::serve(dispatcher) => result,
     }
 }
 
-/// Looks at the clock for the broker, and at servers.
-async fn keep_time(desk: &Rc<RefCell<Desk>>) {
+/// Drives the broker's clock, and checks the servers.
+async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
     let mut next = Instant::now();
     loop {
-        let due = desk.borrow().due().map(Instant::from_std);
-        // A call that comes may bring an earlier time; then that is a little late.
+        let due = dispatcher.borrow().due().map(Instant::from_std);
+        // A new call may have an earlier deadline, which is then noticed a little late.
         let soon = Instant::now() + Duration::from_millis(20);
         sleep_until(due.unwrap_or(next).min(next).min(soon)).await;
         let now = Instant::now();
         if due.is_some_and(|due| due <= now) {
-            desk.borrow_mut().tell(Event::Tick);
+            dispatcher.borrow_mut().tell(Event::Tick);
         }
         if next <= now {
-            let mut desk = desk.borrow_mut();
-            next = now + desk.config.report;
-            desk.look_around();
-            desk.check_users();
+            let mut dispatcher = dispatcher.borrow_mut();
+            next = now + dispatcher.config.report;
+            dispatcher.look_around();
+            dispatcher.check_users();
         }
     }
 }
 
-async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
     let (strangers, tls) = {
-        let config = &desk.borrow().config;
+        let config = &dispatcher.borrow().config;
         let watched = config.users.is_some() || config.tls.is_some();
         (watched.then_some(config.strangers), config.tls.clone())
     };
-    let door = strangers.map(|most| Door::new(most, Arc::default()));
+    let handshake_limit = strangers.map(|most| HandshakeLimit::new(most, Arc::default()));
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
@@ -244,7 +244,7 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                     Ok((stream, from)) => match crate::tcp::prepare(&stream) {
                         Ok(()) => {
                             let socket = socket::accept(stream, tls.clone());
-                            take(desk, socket, Some(from.ip()), door.as_ref());
+                            take(dispatcher, socket, Some(from.ip()), handshake_limit.as_ref());
                         }
                         Err(error) => tracing::debug!(%error, "a client went before it was served"),
                     },
@@ -259,7 +259,12 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let socket: socket::Socket = Box::pin(stream);
-                        take(desk, ready(Ok((socket, false))), None, door.as_ref());
+                        take(
+                            dispatcher,
+                            ready(Ok((socket, false))),
+                            None,
+                            handshake_limit.as_ref(),
+                        );
                     }
                     Err(error) => crate::server::pause(&error).await,
                 }
@@ -268,29 +273,29 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
     }
 }
 
-/// Serves a connection, once it is known what is spoken on it.
+/// Serves a connection after the choice of TLS or not.
 fn take(
-    desk: &Rc<RefCell<Desk>>,
+    dispatcher: &Rc<RefCell<Dispatcher>>,
     socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,
     from: Option<IpAddr>,
-    door: Option<&Rc<Door>>,
+    handshake_limit: Option<&Rc<HandshakeLimit>>,
 ) {
     {
-        let desk = desk.borrow();
-        if desk.connections >= desk.config.connections {
+        let dispatcher = dispatcher.borrow();
+        if dispatcher.connections >= dispatcher.config.connections {
             tracing::warn!("a connection more than allowed was closed");
             return;
         }
     }
-    let guest = door.map(Door::arrive);
-    let desk = Rc::clone(desk);
+    let handshake_permit = handshake_limit.map(HandshakeLimit::arrive);
+    let dispatcher = Rc::clone(dispatcher);
     tokio::task::spawn_local(async move {
         let socket = tokio::select! {
             socket = socket => socket,
-            () = crate::server::shown_out(guest.as_ref()) => return,
+            () = crate::server::evicted(handshake_permit.as_ref()) => return,
         };
         match socket {
-            Ok(socket) => connection::run(desk, socket, from, guest).await,
+            Ok(socket) => connection::run(dispatcher, socket, from, handshake_permit).await,
             Err(error) => tracing::debug!(%error, "a connection came to nothing"),
         }
     });

@@ -1,48 +1,48 @@
-//! Numbers for names.
+//! Table of numbers for names of sites and users.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Most names of a kind; all others share one number.
+/// Most names of a table; all others share one number.
 const MOST: usize = 65_536;
-/// Which part of the names is forgotten at once, at least one, so that what is in use is looked for seldom.
+/// Fraction of the names that is forgotten at once, at least one. So the search for unused names is rare.
 const PART: usize = 8;
 
-/// A name that has a number.
+/// A name with its number.
 #[derive(Debug)]
-struct Named {
+struct NamedNumber {
     name: String,
-    /// When it was asked for last, in questions.
+    /// When it was last asked for, counted in requests.
     asked: u64,
 }
 
-/// Names with their numbers, which the broker uses.
+/// Numbers for names, as the broker uses them.
 #[derive(Debug)]
-pub struct Names {
+pub struct NameTable {
     most: usize,
     numbers: HashMap<String, u32>,
-    names: Vec<Named>,
-    /// Numbers whose names were forgotten.
+    names: Vec<NamedNumber>,
+    /// Numbers of forgotten names, to be reused.
     free: Vec<u32>,
     questions: u64,
-    /// Names that may come before what is in use is looked for again.
+    /// New names until the next search for unused ones.
     patience: usize,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        Names::with_most(MOST)
+impl Default for NameTable {
+    fn default() -> NameTable {
+        NameTable::with_most(MOST)
     }
 }
 
-impl Names {
-    /// For so many names.
-    pub fn with_most(most: usize) -> Names {
-        // Whoever is one too many is this, which is no name that anybody can have.
+impl NameTable {
+    /// A table of this many names.
+    pub fn with_most(most: usize) -> NameTable {
+        // All names beyond the limit share this entry, which nobody can have as a name.
         let others = "(others)".to_owned();
-        Names {
+        NameTable {
             most,
             numbers: HashMap::from([(others.clone(), 0)]),
-            names: vec![Named { name: others, asked: 0 }],
+            names: vec![NamedNumber { name: others, asked: 0 }],
             free: Vec::new(),
             questions: 0,
             patience: 0,
@@ -57,7 +57,7 @@ impl Names {
             self.names[*number as usize].asked = asked;
             return *number;
         }
-        let named = Named { name: name.to_owned(), asked };
+        let named = NamedNumber { name: name.to_owned(), asked };
         let number = match self.free.pop() {
             Some(number) => {
                 self.names[number as usize] = named;
@@ -73,8 +73,8 @@ impl Names {
         number
     }
 
-    /// The number of a name. If there is no room for one more, those are forgotten that were not asked for the longest time
-    /// and that `used` does not tell. It is asked for what is in use once for many names.
+    /// The number of a name. If the table is full, it forgets the oldest names that are not in `used`, which
+    /// it asks for once for many names.
     pub fn number_or_forget(&mut self, name: &str, used: impl FnOnce() -> BTreeSet<u32>) -> u32 {
         let full = self.free.is_empty() && self.names.len() >= self.most;
         if full && !self.numbers.contains_key(name) {
@@ -100,7 +100,8 @@ impl Names {
             let name = std::mem::take(&mut self.names[*number as usize].name);
             self.numbers.remove(&name);
         }
-        // Where little is forgotten nearly all is in use: then it is not worth looking at each name that comes.
+        // If little could be forgotten, nearly all names are in use. Then a search for each new name is not
+        // worth its cost.
         self.patience = part - idle.len();
         self.free.extend(idle.into_iter().rev().map(|(_, number)| number));
     }
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_oldest_that_nobody_uses_is_forgotten() {
-        let mut names = Names::with_most(4);
+        let mut names = NameTable::with_most(4);
         let none = BTreeSet::new;
         let [a, b, c] = ["a", "b", "c"].map(|name| names.number_or_forget(name, none));
         assert_eq!([a, b, c], [1, 2, 3]);
@@ -133,22 +134,22 @@ mod tests {
 
     #[test]
     fn what_is_in_use_is_looked_for_seldom() {
-        let mut names = Names::with_most(65);
+        let mut names = NameTable::with_most(65);
         let all: BTreeSet<u32> = (1..65).map(|it| names.number(&it.to_string())).collect();
         assert_eq!(all, (1..65).collect());
         let mut looks = 0;
         let mut name = 100..;
-        let mut next = |names: &mut Names, used: &BTreeSet<u32>| {
+        let mut next = |names: &mut NameTable, used: &BTreeSet<u32>| {
             let name = name.next().expect("they do not end").to_string();
             names.number_or_forget(&name, || {
                 looks += 1;
                 used.clone()
             })
         };
-        // All are in use: one in nine is worth a look.
+        // All are in use, so only one new name in nine starts a search.
         (0..18).for_each(|_| assert_eq!(next(&mut names, &all), 0));
         let used: BTreeSet<u32> = (11..65).collect();
-        // Of the ten that are not in use eight are forgotten at once, the oldest first.
+        // Of the ten unused names, the eight oldest are forgotten at once.
         let numbers: Vec<u32> = (0..8).map(|_| next(&mut names, &used)).collect();
         assert_eq!(numbers, (1..9).collect::<Vec<u32>>());
         assert_eq!(looks, 3);

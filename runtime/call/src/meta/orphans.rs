@@ -1,19 +1,19 @@
-//! Calls whose clients are gone, and places to which no client comes.
+//! Calls without a client: lost clients, and places to which no client comes.
 
 use kumi_broker::{CallId, Event, Failure as Why, Time};
-use kumi_rpc::Fate;
+use kumi_rpc::AttemptState;
 
-use super::desk::{Desk, Open};
+use super::dispatcher::{Dispatcher, OpenCall};
 use super::peer::Peer;
 
-/// How long a call whose client is gone may run on until the client must have come back.
+/// How long a call without its client may run before the client must be back.
 const ORPHAN: u64 = 30 * Time::SECOND;
-/// How long a client may take to come back when its call is not at its server any more.
+/// How long a client may take to come back after its call has left the server.
 const GONE: u64 = Time::SECOND;
 
-impl Desk {
-    /// Has servers refuse clients that have not come for long, so that their places are free for others. One whose
-    /// arguments come is there.
+impl Dispatcher {
+    /// Tells servers to refuse clients that have not come for long, so that others get their places. A client
+    /// whose arguments are arriving has come.
     pub fn expire_places(&mut self) {
         let now = self.now();
         let most = u64::try_from(self.config.start.as_nanos()).unwrap_or(u64::MAX);
@@ -24,17 +24,17 @@ impl Desk {
             }
             let member = self.members.get(&running.server);
             let Some(peer) = member.and_then(|member| member.peer.as_ref()) else { continue };
-            // Asked again if there is no answer, which means that it has come.
+            // Asked again if there is no answer. A client that has come is no answer.
             running.awaited = Some(now);
             running.expires = Some(peer.id);
             peer.tell(|rpc| rpc.expire(running.ticket));
         }
     }
 
-    /// A connection is gone. What waits is given up; what runs may end while its client connects again.
+    /// A connection is closed. Its waiting calls end; its running calls may end while the client reconnects.
     pub fn leave(&mut self, peer: &Peer) {
         let now = self.now();
-        self.early.leave(peer);
+        self.startup_queue.leave(peer);
         let mut waits = Vec::new();
         for (call, open) in &mut self.calls {
             if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {
@@ -53,21 +53,21 @@ impl Desk {
         }
     }
 
-    /// Neither its client nor its server has this call any more.
+    /// Ends a call that neither its client nor its server has any more.
     pub fn end_orphan(&mut self, call: u64) {
         let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
         let Some(ticket) = running.map(|running| running.ticket) else { return };
-        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
+        let fate = self.calls.get(&call).map_or(AttemptState::Unknown, |open| open.fate);
         match fate {
-            Fate::Ran(ns) => {
+            AttemptState::Completed(ns) => {
                 self.ran = ns as f64 / 1e9;
                 self.keep_time(call, self.ran);
                 return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
             }
-            Fate::Crashed => {
+            AttemptState::Crashed => {
                 return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
             }
-            Fate::Gone | Fate::Here => {}
+            AttemptState::Unknown | AttemptState::Accepted => {}
         }
         self.tell(Event::Cancel(CallId(call)));
         if self.stopping.remove(&ticket).is_some() {
@@ -75,10 +75,10 @@ impl Desk {
         }
     }
 
-    /// Gives up calls whose clients have not come back.
+    /// Ends calls whose clients have not come back.
     pub fn give_up_orphans(&mut self) {
         let now = self.now();
-        let late = |open: &Open| {
+        let late = |open: &OpenCall| {
             let most = if open.gone { GONE } else { ORPHAN };
             open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
         };

@@ -1,19 +1,19 @@
-//! What a client is told of the end of its call.
+//! Outcome of a call in words, and as the failure that its client gets.
 
-use kumi_broker::{Failure as Why, Outcome, Reject};
+use kumi_broker::{Failure as Why, Outcome, RejectReason};
 use kumi_rpc::{Code, Failure};
 
-use super::desk::{Counters, Open};
+use super::dispatcher::{Counters, OpenCall};
 
-/// The end of a call, for its client and for whoever looks on.
-pub struct Told {
-    /// A word for lists.
+/// The outcome of a call.
+pub struct CallEnd {
+    /// One word for lists.
     pub word: &'static str,
-    /// What the client is told; `None`: it knows.
+    /// The failure for the client. `None`: it knows already.
     pub failure: Option<Failure>,
 }
 
-/// Counts an end.
+/// Counts an outcome.
 pub fn count(counters: &mut Counters, end: &Outcome) {
     match end {
         Outcome::Completed => counters.done += 1,
@@ -23,18 +23,20 @@ pub fn count(counters: &mut Counters, end: &Outcome) {
     }
 }
 
-/// What is said of an end.
-pub fn told(open: &Open, end: &Outcome) -> Told {
+/// Describes an outcome.
+pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
     let name = &open.routine;
     let running = open.running.as_ref();
     let server = running.map_or("", |running| running.name.as_str());
     let attempts = i64::from(open.tried());
-    let fail =
-        |word, code, text: String| Told { word, failure: Some(Failure::new(code, attempts, text)) };
+    let fail = |word, code, text: String| CallEnd {
+        word,
+        failure: Some(Failure::new(code, attempts, text)),
+    };
     match end {
-        Outcome::Completed => Told { word: "done", failure: None },
-        // The client has seen why.
-        Outcome::Failed(_, Why::Routine) => Told { word: "failed", failure: None },
+        Outcome::Completed => CallEnd { word: "done", failure: None },
+        // The client has seen the reason.
+        Outcome::Failed(_, Why::Routine) => CallEnd { word: "failed", failure: None },
         Outcome::Failed(_, Why::NotBegun | Why::Unclaimed) => fail(
             "failed",
             Code::NoServer,
@@ -58,7 +60,7 @@ pub fn told(open: &Open, end: &Outcome) -> Told {
     }
 }
 
-fn may_have_run(open: &Open, what: &str, server: &str) -> String {
+fn may_have_run(open: &OpenCall, what: &str, server: &str) -> String {
     let name = &open.routine;
     if open.request.idempotent {
         return format!("{server} {what} while `{name}` ran, as others before; call again later");
@@ -69,12 +71,12 @@ fn may_have_run(open: &Open, what: &str, server: &str) -> String {
     )
 }
 
-fn rejected(name: &str, why: &Reject) -> Told {
+fn rejected(name: &str, why: &RejectReason) -> CallEnd {
     let code = match why {
-        Reject::UnknownRoutine(_) => Code::NoSuchRoutine,
-        Reject::NoServer => Code::NoServer,
-        Reject::QueueFull | Reject::UserQueueFull => Code::Busy,
-        Reject::Deadline => Code::TimedOut,
+        RejectReason::UnknownRoutine(_) => Code::NoSuchRoutine,
+        RejectReason::NoServer => Code::NoServer,
+        RejectReason::QueueFull | RejectReason::UserQueueFull => Code::Busy,
+        RejectReason::Deadline => Code::TimedOut,
     };
-    Told { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
+    CallEnd { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
 }

@@ -1,20 +1,20 @@
-//! The network between sites, as calls measured it.
+//! Measured network paths between sites.
 
 use std::collections::{BTreeMap, HashMap};
 
 use kumi_broker::{Link, SiteId};
-use kumi_rpc::{Moved, Over};
+use kumi_rpc::{AttemptReport, Transfer};
 
-/// Fewer bytes say nothing about a path's rate.
+/// Transfers of fewer bytes do not measure a rate.
 const FEW: u64 = 64 << 10;
-/// More bytes say nothing about its latency.
+/// Transfers of more bytes do not measure a latency.
 const SMALL: u64 = 4 << 10;
-/// How much the latest measurement counts.
+/// Weight of the latest measurement.
 const NEW: f64 = 0.3;
-/// Most paths that are known; for one more the one is forgotten that nothing used for the longest time.
+/// Most known paths; a further one replaces the least recently used.
 const MOST: usize = 65_536;
 
-/// What is known of a path.
+/// Estimate of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Bytes per second to the server; 0: not known.
@@ -23,39 +23,39 @@ pub struct Estimate {
     pub back: f64,
     /// Seconds one way.
     pub latency: f64,
-    /// Calls that measured something.
+    /// Number of calls that measured it.
     pub calls: u64,
 }
 
-/// The clients' site and the servers'.
-type Ends = (SiteId, SiteId);
+/// The clients' site and the servers' site.
+type PathEnds = (SiteId, SiteId);
 
-/// What a call changed.
+/// The effect of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
-    /// What is known of the path now.
+pub struct PathUpdate {
+    /// The new estimate.
     pub estimate: Estimate,
-    /// What had to be forgotten for it.
-    pub forgotten: Option<Ends>,
+    /// The path that was forgotten to make room.
+    pub forgotten: Option<PathEnds>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownPath {
     estimate: Estimate,
-    /// When a call began on it or measured it last, in uses of any.
+    /// When a call last used or measured it, counted in uses of all paths.
     used: u64,
 }
 
 /// All paths.
 ///
-/// Invariant: `order` has each that is known once, by when it was used; these are `most` at most.
+/// Invariant: `order` has each known path once, by its last use; there are at most `most`.
 #[derive(Debug)]
 pub struct Paths {
     most: usize,
-    known: HashMap<Ends, Known>,
-    order: BTreeMap<u64, Ends>,
+    known: HashMap<PathEnds, KnownPath>,
+    order: BTreeMap<u64, PathEnds>,
     uses: u64,
-    sending: HashMap<Ends, u32>,
+    sending: HashMap<PathEnds, u32>,
 }
 
 impl Default for Paths {
@@ -64,23 +64,23 @@ impl Default for Paths {
     }
 }
 
-/// By how much a measurement may differ from what is known, at most: clients measure, and one that is wrong or lies is
-/// forgotten after some others.
+/// Largest factor by which a measurement may change an estimate. Clients measure, so a wrong or false value
+/// must lose its effect after some others.
 const LEAP: f64 = 8.0;
-/// No path carries more bytes a second.
+/// Upper bound of a rate in bytes per second.
 const FASTEST: f64 = 1e12;
 
 fn mix(old: f64, new: f64) -> f64 {
     if old > 0.0 { old + NEW * (new.clamp(old / LEAP, old * LEAP) - old) } else { new }
 }
 
-fn rate(moved: Moved, sharers: f64) -> Option<f64> {
+fn rate(moved: Transfer, sharers: f64) -> Option<f64> {
     (moved.bytes >= FEW && moved.ns > 0)
         .then(|| (moved.bytes as f64 * 1e9 / moved.ns as f64 * sharers).min(FASTEST))
 }
 
 impl Estimate {
-    /// What the broker reckons with, as far as something is known.
+    /// The link for the broker, if anything is known.
     pub fn link(&self) -> Option<Link> {
         let either = if self.out > 0.0 { self.out } else { self.back };
         if either <= 0.0 {
@@ -92,7 +92,7 @@ impl Estimate {
 }
 
 impl Paths {
-    /// For so many that are known.
+    /// Room for this many paths.
     pub fn with_most(most: usize) -> Paths {
         Paths {
             most,
@@ -103,8 +103,8 @@ impl Paths {
         }
     }
 
-    /// One that is known is used; what is known of it.
-    fn used(&mut self, ends: Ends) -> Option<&mut Estimate> {
+    /// Notes the use of a known path and returns its estimate.
+    fn used(&mut self, ends: PathEnds) -> Option<&mut Estimate> {
         let known = self.known.get_mut(&ends)?;
         self.order.remove(&known.used);
         self.uses += 1;
@@ -113,16 +113,16 @@ impl Paths {
         Some(&mut known.estimate)
     }
 
-    /// One more is known. There is room for it.
-    fn insert(&mut self, ends: Ends, estimate: Estimate) {
+    /// Adds a path, for which there is room.
+    fn insert(&mut self, ends: PathEnds, estimate: Estimate) {
         self.uses += 1;
-        self.known.insert(ends, Known { estimate, used: self.uses });
+        self.known.insert(ends, KnownPath { estimate, used: self.uses });
         self.order.insert(self.uses, ends);
     }
 
-    /// Forgets the one that nothing used for the longest time, if there is no room for one more. What is sent there is counted as
-    /// ever.
-    fn make_room(&mut self) -> Option<Ends> {
+    /// Forgets the least recently used path if there is no room for another. Calls that still send on it are
+    /// counted on.
+    fn make_room(&mut self) -> Option<PathEnds> {
         if self.known.len() < self.most {
             return None;
         }
@@ -131,7 +131,7 @@ impl Paths {
         Some(oldest)
     }
 
-    /// A call begins to send its arguments; how many do, with it.
+    /// A call begins to send its arguments. Returns how many calls send now, including it.
     pub fn begin(&mut self, from: SiteId, to: SiteId) -> u32 {
         self.used((from, to));
         let count = self.sending.entry((from, to)).or_default();
@@ -139,7 +139,7 @@ impl Paths {
         *count
     }
 
-    /// Its arguments have arrived, or will not; how many sent, with it.
+    /// A call has sent its arguments or given up. Returns how many calls sent, including it.
     pub fn end(&mut self, from: SiteId, to: SiteId) -> u32 {
         let Some(count) = self.sending.get_mut(&(from, to)) else { return 1 };
         let before = *count;
@@ -150,14 +150,15 @@ impl Paths {
         before.max(1)
     }
 
-    /// What a call measured that shared the path with so many, itself included; the path, if that changed something.
+    /// Adds the measurement of a call that shared the path with `sharers` calls, including itself. Returns
+    /// the path if it changed.
     pub fn observe(
         &mut self,
         from: SiteId,
         to: SiteId,
-        over: &Over,
+        over: &AttemptReport,
         sharers: f64,
-    ) -> Option<Measured> {
+    ) -> Option<PathUpdate> {
         let (out, back) = (rate(over.out, sharers), rate(over.back, sharers));
         let small = over.out.bytes <= SMALL && over.out.ns > 0;
         if out.is_none() && back.is_none() && !small {
@@ -173,7 +174,7 @@ impl Paths {
             estimate.back = mix(estimate.back, back);
         }
         if small {
-            // There and back.
+            // Round trip.
             estimate.latency = mix(estimate.latency, over.out.ns as f64 / 2e9);
         }
         let forgotten = if before.is_none() { self.make_room() } else { None };
@@ -181,23 +182,23 @@ impl Paths {
             Some(known) => *known = estimate,
             None => self.insert((from, to), estimate),
         }
-        Some(Measured { estimate, forgotten })
+        Some(PathUpdate { estimate, forgotten })
     }
 
-    /// What was known before, the latest last.
+    /// Restores an estimate; the latest must come last.
     pub fn restore(&mut self, from: SiteId, to: SiteId, estimate: Estimate) {
-        // None are kept that were forgotten: there is room.
+        // Forgotten paths are not stored, so there is room.
         if self.known.len() < self.most && !self.known.contains_key(&(from, to)) {
             self.insert((from, to), estimate);
         }
     }
 
-    /// Both ends of all that are known or in use.
+    /// Both ends of all known or used paths.
     pub fn sites(&self) -> impl Iterator<Item = SiteId> {
         self.known.keys().chain(self.sending.keys()).flat_map(|&(from, to)| [from, to])
     }
 
-    /// All that are known.
+    /// All known paths.
     pub fn all(&self) -> impl Iterator<Item = (SiteId, SiteId, &Estimate)> {
         self.known.iter().map(|(&(from, to), known)| (from, to, &known.estimate))
     }
@@ -206,14 +207,14 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_rpc::{Ended, Ticket};
+    use kumi_rpc::{AttemptOutcome, Ticket};
 
-    fn over(out: u64, ns: u64) -> Over {
-        Over {
+    fn over(out: u64, ns: u64) -> AttemptReport {
+        AttemptReport {
             ticket: Ticket { call: 1, attempt: 1 },
-            ended: Ended::Done,
-            out: Moved { bytes: out, ns },
-            back: Moved::default(),
+            ended: AttemptOutcome::Done,
+            out: Transfer { bytes: out, ns },
+            back: Transfer::default(),
             ran_ns: 0,
             waited_ns: 0,
         }
@@ -225,7 +226,7 @@ mod tests {
         let mut paths = Paths::default();
         assert_eq!((paths.begin(a, b), paths.begin(a, b)), (1, 2));
         assert_eq!((paths.end(a, b), paths.end(a, b), paths.end(a, b)), (2, 1, 1));
-        let mut observe = |over: Over, sharers| {
+        let mut observe = |over: AttemptReport, sharers| {
             paths.observe(a, b, &over, sharers).map(|measured| measured.estimate)
         };
         let one = observe(over(1_000_000, 1_000_000_000), 2.0).expect("enough bytes");
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(observe(over(30_000, 5), 1.0), None, "neither large nor small");
         let small = observe(over(8, 2_000_000), 1.0).expect("small");
         assert!((small.latency - 1e-3).abs() < 1e-9 && small.out == 2e6, "{small:?}");
-        // One that lies is soon forgotten.
+        // A false value soon loses its effect.
         let lie = observe(over(1 << 60, 1), 1.0).expect("enough bytes");
         assert!(lie.out > 2e6 && lie.out < 7e6, "{lie:?}");
         let mut last = lie.out;
@@ -263,14 +264,14 @@ mod tests {
         paths.begin(a, b);
         assert_eq!(observe(&mut paths, a, c), None);
         assert_eq!(observe(&mut paths, a, d), Some((b, a)));
-        // Where a call still sends is forgotten as any other, and learned anew from it.
+        // A forgotten path on which a call still sends is learned anew from it.
         assert_eq!(observe(&mut paths, b, a), Some((a, b)));
         assert_eq!(observe(&mut paths, a, b), Some((a, c)));
         assert_eq!(paths.end(a, b), 1);
-        let known: BTreeMap<Ends, u64> =
+        let known: BTreeMap<PathEnds, u64> =
             paths.all().map(|(from, to, it)| ((from, to), it.calls)).collect();
         assert_eq!(known, BTreeMap::from([((a, b), 1), ((a, d), 1), ((b, a), 1)]));
-        // One that says nothing takes nobody's place, and what was kept before does not either.
+        // An empty measurement displaces nothing, and neither does a restored path.
         assert_eq!(paths.observe(c, d, &over(30_000, 5), 1.0), None);
         paths.restore(c, d, Estimate::default());
         assert_eq!((paths.all().count(), paths.order.len()), (3, 3));

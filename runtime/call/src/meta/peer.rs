@@ -1,4 +1,4 @@
-//! The other end of a connection, as the desk knows it.
+//! Peer of a connection, as the dispatcher knows it.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -9,29 +9,29 @@ use tokio::sync::Notify;
 
 use crate::users::User;
 
-/// A connection.
+/// The peer of a connection.
 #[derive(Debug)]
 pub struct Peer {
     /// Its number.
     pub id: u64,
-    /// Its state; what it has to write is written when it is woken.
+    /// Its protocol state. Its task writes pending output when woken.
     pub rpc: RefCell<Metaserver>,
     /// Wakes its task.
     pub wake: Notify,
-    /// Where it comes from.
+    /// Its address.
     pub from: Option<IpAddr>,
-    /// What it says of itself.
+    /// Its own description of itself.
     pub program: RefCell<String>,
     /// Its site.
     pub site: RefCell<String>,
-    /// On whose account its calls are; `None`: users are not told apart.
+    /// The user of its calls. `None`: users are not distinguished.
     pub user: RefCell<Option<User>>,
-    /// Nothing more is read, and what is to be written is the last.
+    /// The connection is closing: nothing more is read.
     pub closing: Cell<bool>,
 }
 
 impl Peer {
-    /// A connection on which nothing has come.
+    /// A new connection.
     pub fn new(id: u64, from: Option<IpAddr>, streams: usize) -> Peer {
         Peer {
             id,
@@ -45,30 +45,30 @@ impl Peer {
         }
     }
 
-    /// The user's name; empty: users are not told apart.
+    /// The user's name. Empty: users are not distinguished.
     pub fn user(&self) -> String {
         self.user.borrow().as_ref().map_or_else(String::new, |user| user.name().to_owned())
     }
 
-    /// The highest priority that its calls may have.
+    /// The highest priority of its calls.
     pub fn priority(&self) -> u8 {
         self.user.borrow().as_ref().map_or(Request::MOST_PRIORITY, User::priority)
     }
 
-    /// Writes to it.
+    /// Writes to it and wakes its task.
     pub fn tell(&self, write: impl FnOnce(&mut Metaserver)) {
         write(&mut self.rpc.borrow_mut());
         self.wake.notify_one();
     }
 
-    /// Ends it.
+    /// Closes it.
     pub fn close(&self) {
         self.closing.set(true);
         self.wake.notify_one();
     }
 }
 
-/// The network of an address, which stands for a site: of IPv4 the first 24 bits, of IPv6 the first 48.
+/// The network of an address, which stands for a site: the first 24 bits of IPv4, the first 48 of IPv6.
 pub fn network(from: Option<IpAddr>) -> String {
     match from {
         None => "local".to_owned(),
@@ -87,7 +87,7 @@ pub fn network(from: Option<IpAddr>) -> String {
     }
 }
 
-/// The address at which clients reach a server that says it listens at `told`, and comes from `from`.
+/// The address at which clients reach a server that announces `told` and connects from `from`.
 pub fn reachable(told: &str, from: Option<IpAddr>) -> String {
     let (scheme, told) = match told.strip_prefix("tls://") {
         Some(bare) => ("tls://", bare),

@@ -1,16 +1,16 @@
-//! Sites of clients and servers, of which those are forgotten that nothing depends on.
+//! Numbers of sites, which are reused when nothing depends on a site.
 
 use std::collections::BTreeSet;
 
 use kumi_broker::SiteId;
 
-use super::desk::Desk;
+use super::dispatcher::Dispatcher;
 
-impl Desk {
-    /// The number of a site. Clients name their sites as they like: those without servers, calls and measured paths make room for
-    /// others, the oldest first.
+impl Dispatcher {
+    /// The number of a site. Clients may invent site names, so unused sites make room for others, oldest
+    /// first. A site is in use if it has servers, calls or measured paths.
     pub fn site(&mut self, name: &str) -> SiteId {
-        let Desk { sites, broker, calls, members, paths, .. } = self;
+        let Dispatcher { sites, broker, calls, members, paths, .. } = self;
         let used = || -> BTreeSet<u32> {
             let open = calls.values().flat_map(|open| {
                 let sending = open.running.as_ref().and_then(|running| running.sending);
@@ -30,21 +30,21 @@ mod tests {
     use std::rc::Rc;
 
     use kumi_broker::{Broker, by_name};
-    use kumi_rpc::{Ended, Moved, Over, Register, Ticket};
+    use kumi_rpc::{AttemptOutcome, AttemptReport, ServerRegistration, Ticket, Transfer};
 
     use super::*;
     use crate::meta::Config;
-    use crate::meta::members::Registration;
-    use crate::meta::names::Names;
+    use crate::meta::members::CompleteRegistration;
+    use crate::meta::names::NameTable;
     use crate::meta::peer::Peer;
 
     #[test]
     fn sites_that_matter_keep_their_numbers() {
         let policy = by_name("round-robin").expect("a policy");
         let broker = Broker::new(policy, kumi_broker::Config::default());
-        let mut desk = Desk::new(Config::default(), broker, 1);
-        desk.sites = Names::with_most(8);
-        let register = Register {
+        let mut dispatcher = Dispatcher::new(Config::default(), broker, 1);
+        dispatcher.sites = NameTable::with_most(8);
+        let register = ServerRegistration {
             name: "a".into(),
             address: "h:1".into(),
             site: "hall".into(),
@@ -56,25 +56,25 @@ mod tests {
             key: None,
         };
         let peer = Rc::new(Peer::new(1, None, 8));
-        let registration = Registration { register, offers: Vec::new(), holds: Vec::new() };
-        let server = desk.register(&peer, registration);
-        let hall = desk.members[&server].site;
-        let home = desk.site("home");
-        let moved = Moved { bytes: 1 << 20, ns: 1_000_000 };
-        let over = Over {
+        let registration = CompleteRegistration { register, offers: Vec::new(), holds: Vec::new() };
+        let server = dispatcher.register(&peer, registration);
+        let hall = dispatcher.members[&server].site;
+        let home = dispatcher.site("home");
+        let moved = Transfer { bytes: 1 << 20, ns: 1_000_000 };
+        let over = AttemptReport {
             ticket: Ticket { call: 1, attempt: 1 },
-            ended: Ended::Done,
+            ended: AttemptOutcome::Done,
             out: moved,
             back: moved,
             ran_ns: 0,
             waited_ns: 0,
         };
-        assert!(desk.paths.observe(home, hall, &over, 1.0).is_some());
-        // More than there is room for, none of which does anything.
+        assert!(dispatcher.paths.observe(home, hall, &over, 1.0).is_some());
+        // More sites than there is room for, all of them unused.
         let strangers: Vec<SiteId> =
-            (0..100).map(|n| desk.site(&format!("stranger {n}"))).collect();
+            (0..100).map(|n| dispatcher.site(&format!("stranger {n}"))).collect();
         assert!(strangers.iter().all(|site| ![SiteId(0), hall, home].contains(site)));
-        assert_eq!((desk.site("hall"), desk.site("home")), (hall, home));
-        assert_eq!(desk.sites.name(home.0), "home");
+        assert_eq!((dispatcher.site("hall"), dispatcher.site("home")), (hall, home));
+        assert_eq!(dispatcher.sites.name(home.0), "home");
     }
 }

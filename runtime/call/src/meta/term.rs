@@ -1,4 +1,4 @@
-//! One of several metaservers: it follows, leads, and follows again.
+//! Life of one of several metaservers: it follows, leads, and follows again.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,28 +10,28 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
-use super::desk::Desk;
-use super::etcd::{Candidate, Etcd, EtcdError, Kept, Session, Watch, Writer};
+use super::dispatcher::Dispatcher;
+use super::etcd::{Candidate, Etcd, EtcdError, EtcdStore, Session, WriteWatch, Writer};
 use super::{Config, MetaError, StoreError, attend, broker};
 use crate::server::Listener;
 
-/// How long the last of the state may take to be written, and a lease to be ended.
+/// Time limit for the last writes, and for ending a lease.
 const LAST: Duration = Duration::from_secs(3);
-/// How soon the state is tried to be read again.
+/// Pause before the next attempt to read the state.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often is looked whether a lease that was not sure is so again.
+/// How often a leader with a doubtful lease checks it.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long one that could not read the state lets others lead, the first time and at most.
+/// How long a leader that could not read the state leaves leadership to others: the first time, and at most.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// How a time as leader ended.
-enum End {
-    /// The state cannot be read: perhaps another can.
+/// How a term as leader ended.
+enum TermEnd {
+    /// The state cannot be read. Another metaserver may be able to.
     Unread(EtcdError),
     /// Another leads.
     Deposed,
-    /// All is over.
+    /// The metaserver stops.
     Stopped,
 }
 
@@ -53,25 +53,25 @@ pub fn serve(
         };
         tracing::info!(address = etcd.advertise, "this metaserver leads");
         match lead(runtime, config, session, listener, stop.as_mut())? {
-            End::Stopped => return Ok(()),
-            End::Deposed => rest = REST.0,
-            End::Unread(why) => {
+            TermEnd::Stopped => return Ok(()),
+            TermEnd::Deposed => rest = REST.0,
+            TermEnd::Unread(why) => {
                 tracing::error!(%why, ?rest, "the state cannot be read; others may lead meanwhile");
                 candidate.rest(rest, why);
                 rest = (rest * 2).min(REST.1);
             }
         }
         tracing::warn!(address = etcd.advertise, "this metaserver leads no more");
-        candidate.standing().follow("");
+        candidate.leadership().follow("");
     }
 }
 
-/// Connections and what belongs to them go with the set of tasks.
+/// Runs a future with a set of tasks that end with it.
 fn within<T>(runtime: &Runtime, part: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(runtime, part)
 }
 
-/// Tells everybody who leads, until this one does; `None`: all is over.
+/// Tells all peers who leads, until this one does. `None`: the metaserver stops.
 fn follow(
     runtime: &Runtime,
     config: &Config,
@@ -79,13 +79,13 @@ fn follow(
     listener: &Listener,
     stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Option<Session>, MetaError> {
-    let mut desk = Desk::new(config.clone(), broker(config)?, 0);
-    desk.standing = Some(candidate.standing());
-    let desk = Rc::new(RefCell::new(desk));
+    let mut dispatcher = Dispatcher::new(config.clone(), broker(config)?, 0);
+    dispatcher.leadership = Some(candidate.leadership());
+    let dispatcher = Rc::new(RefCell::new(dispatcher));
     let listener = listener.again()?;
     within(runtime, async {
         tokio::select! {
-            result = attend(&desk, listener) => result.map(|()| None).map_err(MetaError::from),
+            result = attend(&dispatcher, listener) => result.map(|()| None).map_err(MetaError::from),
             session = candidate.win() => Ok(Some(session)),
             () = stop => Ok(None),
         }
@@ -98,57 +98,57 @@ fn lead(
     session: Session,
     listener: &Listener,
     mut stop: Pin<&mut impl Future<Output = ()>>,
-) -> Result<End, MetaError> {
-    let mut desk = Desk::new(config.clone(), broker(config)?, session.first_call());
-    desk.standing = Some(Rc::clone(session.standing()));
+) -> Result<TermEnd, MetaError> {
+    let mut dispatcher = Dispatcher::new(config.clone(), broker(config)?, session.first_call());
+    dispatcher.leadership = Some(Rc::clone(session.leadership()));
     let listener = listener.again()?;
     within(runtime, async {
         let opened = tokio::select! {
-            () = session.hold() => return Ok(End::Deposed),
+            () = session.hold() => return Ok(TermEnd::Deposed),
             opened = open(&session) => opened,
             () = stop.as_mut() => {
-                // If that takes longer, the lease ends by itself.
+                // If this takes longer, the lease ends by itself.
                 let _late = tokio::time::timeout(LAST, session.release()).await;
-                return Ok(End::Stopped);
+                return Ok(TermEnd::Stopped);
             }
         };
         let (kept, writer) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // If that takes longer, the lease ends by itself.
+                // If this takes longer, the lease ends by itself.
                 let _late = tokio::time::timeout(LAST, session.release()).await;
                 return match error {
-                    // A call that is not understood might be run twice.
+                    // A call whose record is not understood might run twice.
                     EtcdError::Content(_) => Err(error.into()),
-                    other => Ok(End::Unread(other)),
+                    other => Ok(TermEnd::Unread(other)),
                 };
             }
         };
         let watch = kept.watch();
-        desk.restore(Box::new(kept)).map_err(|error| match error {
+        dispatcher.restore(Box::new(kept)).map_err(|error| match error {
             StoreError::Etcd(error) => MetaError::Etcd(error),
             other => MetaError::from(io::Error::other(other)),
         })?;
-        let desk = Rc::new(RefCell::new(desk));
+        let dispatcher = Rc::new(RefCell::new(dispatcher));
         let writing = tokio::task::spawn_local(writer.run());
         let end = tokio::select! {
-            result = attend(&desk, listener) => result.map(|()| End::Stopped),
-            () = session.hold() => Ok(End::Deposed),
-            _deposed = writing => Ok(End::Deposed),
-            () = grant(&desk, &watch) => Ok(End::Deposed),
-            () = stop => Ok(End::Stopped),
+            result = attend(&dispatcher, listener) => result.map(|()| TermEnd::Stopped),
+            () = session.hold() => Ok(TermEnd::Deposed),
+            _deposed = writing => Ok(TermEnd::Deposed),
+            () = grant(&dispatcher, &watch) => Ok(TermEnd::Deposed),
+            () = stop => Ok(TermEnd::Stopped),
         };
-        if let Ok(End::Stopped) = end {
+        if let Ok(TermEnd::Stopped) = end {
             watch.drain(LAST).await;
-            // If that takes longer, the lease ends by itself.
+            // If this takes longer, the lease ends by itself.
             let _late = tokio::time::timeout(LAST, session.release()).await;
         }
         Ok(end?)
     })
 }
 
-/// Reads the state, as soon as etcd lets it; if it does not for two leases another may try.
-async fn open(session: &Session) -> Result<(Kept, Writer), EtcdError> {
+/// Reads the state as soon as etcd allows it. After two leases without success another may try.
+async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
     let until = session.given_up();
     loop {
         match session.open().await {
@@ -161,13 +161,13 @@ async fn open(session: &Session) -> Result<(Kept, Writer), EtcdError> {
     }
 }
 
-/// Tells clients of their places, for ever.
-async fn grant(desk: &Rc<RefCell<Desk>>, watch: &Watch) {
+/// Tells clients their places. Never ends.
+async fn grant(dispatcher: &Rc<RefCell<Dispatcher>>, watch: &WriteWatch) {
     loop {
         tokio::select! {
             () = watch.news() => {}
             () = sleep(LOOK) => {}
         }
-        desk.borrow_mut().grant();
+        dispatcher.borrow_mut().grant();
     }
 }

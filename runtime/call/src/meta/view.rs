@@ -1,12 +1,12 @@
-//! The state as JSON: for `kumi call status`, the dashboard, and whoever else looks on.
+//! State of a metaserver as JSON, for `kumi call status`, the dashboard and other readers.
 
 use std::collections::BTreeMap;
 
 use kumi_broker::Time;
 use serde::{Deserialize, Serialize};
 
-use super::desk::{Desk, Recent};
-use super::etcd::Standing;
+use super::dispatcher::{Dispatcher, RecentCall};
+use super::etcd::Leadership;
 use super::members::Member;
 use crate::users::User;
 
@@ -20,51 +20,51 @@ pub struct State {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// How it chooses servers.
+    /// Its policy for choosing servers.
     pub policy: String,
-    /// Seconds since it began.
+    /// Seconds since its start.
     pub uptime: f64,
-    /// Connections, of clients and servers.
+    /// Connections of clients and servers.
     pub connections: usize,
-    /// Servers, in the order in which they came.
+    /// Servers in the order of their registration.
     pub servers: Vec<ServerState>,
     /// Users with calls that are not over.
     pub users: Vec<UserState>,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: usize,
     /// Calls that have a server.
     pub running: usize,
     /// Routines.
     pub routines: Vec<RoutineState>,
-    /// Paths between sites that were measured.
+    /// Measured paths between sites.
     pub paths: Vec<PathState>,
-    /// The last calls, the latest first.
+    /// The last finished calls, latest first.
     pub recent: Vec<CallState>,
-    /// What was done.
+    /// Totals.
     pub counters: CounterState,
-    /// Who leads; `None`: there is one metaserver.
+    /// Leadership. `None`: there is only one metaserver.
     #[serde(default)]
     pub leader: Option<LeaderState>,
 }
 
-/// Which of several metaservers leads, and how etcd does.
+/// Leadership among several metaservers, and the state of etcd.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LeaderState {
-    /// This one does.
+    /// This one leads.
     pub leading: bool,
-    /// The address of the one that does; empty: none is known.
+    /// The leader's address; empty: none is known.
     pub address: String,
-    /// Requests to etcd, and those that failed.
+    /// Requests to etcd, and failed ones.
     pub requests: u64,
     /// See `requests`.
     pub errors: u64,
-    /// Mean seconds of a request, and the most.
+    /// Mean and longest time of a request in seconds.
     pub mean: f64,
     /// See `mean`.
     pub longest: f64,
-    /// Calls that have a place of which their clients are told when it is kept.
+    /// Placed calls whose clients are told when the place is stored.
     pub unkept: usize,
-    /// Why nothing can be written now; empty: it can.
+    /// Why nothing can be written now; empty: writes succeed.
     pub trouble: String,
 }
 
@@ -73,31 +73,31 @@ pub struct LeaderState {
 pub struct ServerState {
     /// Its name.
     pub name: String,
-    /// Where clients reach it.
+    /// Its address for clients.
     pub address: String,
     /// Its site.
     pub site: String,
     /// Its version.
     pub version: String,
-    /// `up`, `away` (its connection was lost a moment ago) or `lost`.
+    /// `up`, `away` (its connection was just lost) or `lost`.
     pub state: String,
-    /// Calls that it runs at the same time.
+    /// Most calls that it runs at the same time.
     pub slots: u32,
-    /// Calls that it is given at a time.
+    /// Most calls that it gets at a time.
     pub limit: u32,
-    /// Calls that it has from here.
+    /// Calls that it has from this metaserver.
     pub in_flight: u32,
-    /// Calls that run and wait there, by its last report, and of both those from elsewhere.
+    /// Running and waiting calls in its last report, and how many of both came from elsewhere.
     pub running: u32,
     /// See `running`.
     pub waiting: u32,
     /// See `running`.
     pub elsewhere: u32,
-    /// Processors that others keep busy.
+    /// Processors that other programs keep busy.
     pub load: f64,
     /// Its processors.
     pub processors: u32,
-    /// Calls that have run there.
+    /// Calls that succeeded there.
     pub done: u64,
     /// Calls that failed there.
     pub failed: u64,
@@ -106,9 +106,9 @@ pub struct ServerState {
 /// A user.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UserState {
-    /// The name; empty: nobody in particular.
+    /// The name; empty: anonymous.
     pub name: String,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: usize,
     /// Calls that have a server.
     pub running: usize,
@@ -119,11 +119,11 @@ pub struct UserState {
 pub struct RoutineState {
     /// Its name.
     pub name: String,
-    /// The first line of what it says of itself.
+    /// The first line of its documentation.
     pub about: String,
     /// Servers that offer it with this description.
     pub servers: usize,
-    /// Two runs have the effect of one.
+    /// Whether it is idempotent.
     pub idempotent: bool,
 }
 
@@ -144,7 +144,7 @@ pub struct PathState {
     pub calls: u64,
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallState {
     /// The routine.
@@ -157,7 +157,7 @@ pub struct CallState {
     pub attempts: u32,
     /// How it ended.
     pub outcome: String,
-    /// Seconds from its coming to its end.
+    /// Seconds from its request to its end.
     pub seconds: f64,
     /// Seconds that the routine ran.
     pub ran: f64,
@@ -165,107 +165,106 @@ pub struct CallState {
     pub ago: f64,
 }
 
-/// What was done.
+/// Totals.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CounterState {
     /// Attempts that were placed.
     pub placed: u64,
-    /// Attempts of calls that had one before.
+    /// Attempts after the first of a call.
     pub retried: u64,
-    /// Calls that have run.
+    /// Calls that succeeded.
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Calls that were not taken.
+    /// Calls that were rejected.
     pub rejected: u64,
     /// Calls that were cancelled or took too long.
     pub cancelled: u64,
     /// Connections that broke the protocol.
     pub hostile: u64,
-    /// Those who had no good token, or may not offer routines.
+    /// Peers without a valid token, or without the right to offer routines.
     #[serde(default)]
     pub refused: u64,
-    /// Calls that came and were decided on.
+    /// Placement decisions.
     pub decisions: u64,
-    /// Seconds that a decision took on average.
+    /// Mean seconds of a decision.
     pub decision_mean: f64,
-    /// And at most.
+    /// Longest seconds of a decision.
     pub decision_longest: f64,
 }
 
-/// The state as it is now.
-pub fn state(desk: &Desk) -> State {
-    let now = desk.now();
-    let recent = desk.recent.iter().rev().map(|recent| call(recent, now)).collect();
-    let routines = desk.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
+/// The present state.
+pub fn state(dispatcher: &Dispatcher) -> State {
+    let now = dispatcher.now();
+    let recent = dispatcher.recent.iter().rev().map(|recent| call(recent, now)).collect();
+    let routines = dispatcher.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
         name: name.to_owned(),
         about: entry.about.clone(),
         servers: entry.servers.len(),
         idempotent: entry.idempotent,
     });
-    let paths = desk.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
-        from: desk.sites.name(from.0).to_owned(),
-        to: desk.sites.name(to.0).to_owned(),
+    let paths = dispatcher.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
+        from: dispatcher.sites.name(from.0).to_owned(),
+        to: dispatcher.sites.name(to.0).to_owned(),
         out: estimate.out,
         back: estimate.back,
         latency: estimate.latency,
         calls: estimate.calls,
     });
-    let servers = desk
-        .members
-        .iter()
-        .map(|(id, one)| server(one, desk.sites.name(one.site.0), desk.broker.in_flight(*id)));
-    let waiting = desk.calls.values().filter(|open| open.running.is_none()).count();
+    let servers = dispatcher.members.iter().map(|(id, one)| {
+        server(one, dispatcher.sites.name(one.site.0), dispatcher.broker.in_flight(*id))
+    });
+    let waiting = dispatcher.calls.values().filter(|open| open.running.is_none()).count();
     State {
-        name: desk.config.name.clone(),
+        name: dispatcher.config.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        policy: desk.config.policy.clone(),
+        policy: dispatcher.config.policy.clone(),
         uptime: now.seconds_since(Time(0)),
-        connections: desk.connections,
+        connections: dispatcher.connections,
         servers: servers.collect(),
-        users: users(desk),
+        users: users(dispatcher),
         waiting,
-        running: desk.calls.len() - waiting,
+        running: dispatcher.calls.len() - waiting,
         routines: routines.collect(),
         paths: paths.collect(),
         recent,
-        counters: counters(desk),
-        leader: desk.standing.as_ref().map(|standing| leader(desk, standing)),
+        counters: counters(dispatcher),
+        leader: dispatcher.leadership.as_ref().map(|leadership| leader(dispatcher, leadership)),
     }
 }
 
-fn leader(desk: &Desk, standing: &Standing) -> LeaderState {
-    let figures = &standing.figures;
+fn leader(dispatcher: &Dispatcher, leadership: &Leadership) -> LeaderState {
+    let figures = &leadership.figures;
     let (requests, errors) = (figures.requests.get(), figures.errors.get());
     LeaderState {
-        leading: standing.leads(),
-        address: standing.leader(),
+        leading: leadership.leads(),
+        address: leadership.leader(),
         requests,
         errors,
         mean: figures.time.get().as_secs_f64() / figures.answers.get().max(1) as f64,
         longest: figures.longest.get().as_secs_f64(),
-        unkept: desk.grants.len(),
+        unkept: dispatcher.grants.len(),
         trouble: figures.trouble().unwrap_or_default(),
     }
 }
 
 /// The state as JSON.
-pub fn json(desk: &Desk) -> String {
-    // Numbers and texts can always be written.
-    serde_json::to_string(&state(desk)).unwrap_or_default()
+pub fn json(dispatcher: &Dispatcher) -> String {
+    // Numbers and texts always serialise.
+    serde_json::to_string(&state(dispatcher)).unwrap_or_default()
 }
 
-/// The state as JSON, as a user may see it: only the user's own calls, and routines that the user may call.
-pub fn json_for(desk: &Desk, user: Option<&User>) -> String {
-    let Some(user) = user else { return json(desk) };
-    let mut state = state(desk);
+/// The state as JSON for a user: only the user's own calls, and routines that the user may call.
+pub fn json_for(dispatcher: &Dispatcher, user: Option<&User>) -> String {
+    let Some(user) = user else { return json(dispatcher) };
+    let mut state = state(dispatcher);
     state.users.retain(|other| other.name == user.name());
     state.recent.retain(|call| call.user == user.name());
     state.routines.retain(|routine| user.permits(&routine.name));
     serde_json::to_string(&state).unwrap_or_default()
 }
 
-fn call(recent: &Recent, now: Time) -> CallState {
+fn call(recent: &RecentCall, now: Time) -> CallState {
     CallState {
         routine: recent.routine.clone(),
         user: recent.user.clone(),
@@ -304,12 +303,12 @@ fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
     }
 }
 
-fn users(desk: &Desk) -> Vec<UserState> {
+fn users(dispatcher: &Dispatcher) -> Vec<UserState> {
     let mut users: BTreeMap<u32, UserState> = BTreeMap::new();
-    for open in desk.calls.values() {
+    for open in dispatcher.calls.values() {
         let user = open.request.user.0;
         let state = users.entry(user).or_insert_with(|| UserState {
-            name: desk.users.name(user).to_owned(),
+            name: dispatcher.users.name(user).to_owned(),
             ..UserState::default()
         });
         match open.running {
@@ -320,12 +319,12 @@ fn users(desk: &Desk) -> Vec<UserState> {
     users.into_values().take(MOST_SHOWN).collect()
 }
 
-fn counters(desk: &Desk) -> CounterState {
-    let counters = desk.counters;
+fn counters(dispatcher: &Dispatcher) -> CounterState {
+    let counters = dispatcher.counters;
     let decisions = counters.decisions.max(1) as f64;
     CounterState {
         placed: counters.placed,
-        retried: desk.broker.counters().retried,
+        retried: dispatcher.broker.counters().retried,
         done: counters.done,
         failed: counters.failed,
         rejected: counters.rejected,

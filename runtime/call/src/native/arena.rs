@@ -1,7 +1,7 @@
-//! The memory of a call: a sealed memfd that the server and the slot's process map.
+//! Memory of a call: a sealed memfd that the server and the slot's process map.
 //!
-//! Nobody makes a Rust reference to what lies in it, since another process may write there at any time: it is copied
-//! from and to by addresses, or by the kernel.
+//! No Rust reference ever points into it, since another process may write there at any time. Bytes are copied
+//! by address, or by the kernel.
 
 use std::ffi::c_void;
 use std::io;
@@ -14,7 +14,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
 
-use crate::lent::{Lent, LentMut};
+use crate::lent::{LentBytes, LentBytesMut};
 
 /// Shared memory of a fixed length.
 #[derive(Debug)]
@@ -24,24 +24,25 @@ pub struct Arena {
     length: NonZeroUsize,
 }
 
-// SAFETY: the address is that of a mapping which belongs to this value alone and is only used by copies.
+// SAFETY: this value alone owns the mapping at the address, and only copies access it.
 unsafe impl Send for Arena {}
-// SAFETY: as above; copies that race leave any bytes, which is what memory shared with another process may hold anyway.
+// SAFETY: as above; racing copies read arbitrary bytes, which memory shared with another process may hold
+// anyway.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// New memory of zeros; `length` bytes, rounded up to pages. Nobody can change its length any more.
+    /// New zeroed memory of `length` bytes, rounded up to pages. Its length is sealed.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn new(length: usize) -> io::Result<Arena> {
         Arena::named("kumi-call", length)
     }
 
-    /// New memory that the system's lists call so.
+    /// New memory with this name in the system's lists.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(super) fn named(name: &str, length: usize) -> io::Result<Arena> {
         let length = length.max(1).checked_next_multiple_of(4096);
         let length = length.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -52,10 +53,11 @@ impl Arena {
         Arena::map(file, length)
     }
 
-    /// Maps what another process has made. Its length must be sealed: memory that shrinks would kill who touches it.
+    /// Maps memory that another process has made. Its length must be sealed, because access to shrunk memory
+    /// kills a process.
     ///
     /// # Errors
-    /// What the system says; `InvalidData` for a file of another length or without the seals.
+    /// An error of the system; `InvalidData` for a file of another length or without the seals.
     pub fn of(file: OwnedFd, length: usize) -> io::Result<Arena> {
         let is = nix::sys::stat::fstat(&file)?.st_size;
         let seals = SealFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GET_SEALS)?);
@@ -80,21 +82,20 @@ impl Arena {
         self.length.get()
     }
 
-    /// Where it begins. Whoever reads or writes there sees to it that the arena lives on, and that a routine's process
-    /// only does so.
+    /// Its address. The caller keeps the arena alive, and accesses the memory only in a routine's process.
     #[must_use]
     pub fn begin(&self) -> *mut u8 {
         self.address.as_ptr().cast()
     }
 
-    /// The file, to be given to the slot.
+    /// The file, to be passed to the slot.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The address of a range; panics if it is not inside, which no input leads to: ranges come from a plan for which
-    /// the arena was made.
+    /// The address of a range. Panics if the range is not inside, which no input can cause: ranges come from
+    /// the plan that the arena was made for.
     pub(super) fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length.get()), "a range outside of the arena");
@@ -118,10 +119,10 @@ impl Arena {
         bytes
     }
 
-    /// Gives its pages back to the system, whoever else maps them; what lies there from then on is zeros.
+    /// Returns its pages to the system, whoever else maps them. From then on it holds zeros.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub(crate) fn discard(&self) -> io::Result<()> {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let length = i64::try_from(self.length.get()).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -129,15 +130,15 @@ impl Arena {
     }
 
     /// Copies bytes of a caller's array into it.
-    pub(crate) fn put(&self, offset: usize, from: &Lent) {
+    pub(crate) fn put(&self, offset: usize, from: &LentBytes) {
         let to = self.at(offset, from.length());
         let from = (from.at(0, from.length()), from.length());
         // SAFETY: the range is inside of the mapping, to which no Rust reference leads; what is lent can be read.
-        unsafe { super::past::copy(from.0, to, from.1) };
+        unsafe { super::nontemporal::copy(from.0, to, from.1) };
     }
 
     /// Copies bytes out of it to a caller's array.
-    pub(crate) fn get(&self, offset: usize, to: &LentMut) {
+    pub(crate) fn get(&self, offset: usize, to: &LentBytesMut) {
         let from = self.at(offset, to.length());
         let to = (to.at(0, to.length()), to.length());
         // SAFETY: as above; what is lent can be written, and is nobody else's meanwhile.

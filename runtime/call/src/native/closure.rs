@@ -1,14 +1,14 @@
-//! Functions of the client as addresses that a routine can call.
+//! Functions of the client as C function pointers that a routine can call.
 //!
-//! Whoever calls one of them, in whichever thread of the routine, has the line to the server until the function has
-//! returned: calls from several threads come one after the other.
+//! A thread that calls one of them owns the channel to the server until the function has returned. So calls
+//! from several threads run one after the other.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kumi_idl::{Argument, Element, Form, Mode, Param, Scalar, Type};
+use kumi_idl::{Argument, ArgumentForm, Element, Mode, Param, Scalar, Type};
 use kumi_rpc::{CallbackReturn, Value};
 use libffi::low::ffi_cif;
 use libffi::middle::{Cif, Closure, Type as Native};
@@ -16,59 +16,61 @@ use libffi::middle::{Cif, Closure, Type as Native};
 use super::library::number;
 use super::{Arena, receive_with_descriptor, send_with_descriptor};
 use crate::callback::{Function, Places, functions};
-use crate::protocol::{MOST, Order, Reply};
-use crate::values::Given;
+use crate::slot_protocol::{MOST, Order, Reply};
+use crate::values::GivenValues;
 
-/// What all functions of a routine share.
-struct Line {
+/// State shared by all functions of a routine.
+struct CallbackChannel {
     socket: Option<OwnedFd>,
     /// Whether the routine runs.
     open: bool,
-    /// Which of its runs this is, or was.
+    /// Number of the present or latest run.
     run: u64,
-    /// Most bytes of a call of a function.
+    /// Most bytes of one call of a function.
     most: u64,
     exchange: Option<Arena>,
 }
 
-/// A process runs one routine, and that only once at a time.
-static LINE: Mutex<Line> =
-    Mutex::new(Line { socket: None, open: false, run: 0, most: 0, exchange: None });
+/// A process runs one routine, one call at a time.
+static LINE: Mutex<CallbackChannel> =
+    Mutex::new(CallbackChannel { socket: None, open: false, run: 0, most: 0, exchange: None });
 
-fn line() -> MutexGuard<'static, Line> {
+fn line() -> MutexGuard<'static, CallbackChannel> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From here on functions can be called over this socket, each with at most so many bytes.
-pub fn open_line(socket: OwnedFd, most: u64) {
+/// Enables callbacks over this socket, with at most this many bytes each.
+pub fn open_callback_channel(socket: OwnedFd, most: u64) {
     let mut line = line();
     line.socket = Some(socket);
     line.most = most;
 }
 
-/// The routine begins or has returned; in the second case this waits for functions that other threads have called.
+/// Marks the beginning or the end of a run. At the end it waits for callbacks of other threads.
 pub fn routine_runs(runs: bool) {
     let mut line = line();
     line.open = runs;
     line.run += u64::from(runs);
     if !runs {
-        // The server does the same: what is kept is counted there.
+        // The server keeps the same memory, and counts it.
         line.exchange.take_if(|arena| arena.length() > KEPT);
     }
 }
 
-/// Which run of the routine this is.
+/// The number of the present run.
 pub fn this_run() -> u64 {
     line().run
 }
 
-/// Calls a function, in this run of the routine only; `places` gives, within so many bytes, the addresses of its arguments.
+/// Calls a function, only during this run of the routine. `places` returns the addresses of its arguments,
+/// which may take this many bytes.
 ///
 /// # Errors
-/// The run is over, or the arguments do not fit; or the server is gone.
+/// The run is over, the arguments do not fit, or the server is gone.
 ///
 /// # Safety
-/// The addresses must be those of the function's arguments as its declaration has them, which live until this returns.
+/// The addresses must be those of the function's arguments as its declaration has them, and valid until this
+/// returns.
 pub(super) unsafe fn call_in(
     run: u64,
     function: &Function,
@@ -82,8 +84,8 @@ pub(super) unsafe fn call_in(
     exchange(&mut line, function, &addresses)
 }
 
-/// A function, and how it is called.
-struct Hook {
+/// A function, and how to call it.
+struct ClosureContext {
     function: Function,
     fortran: bool,
 }
@@ -93,25 +95,26 @@ struct Hook {
 pub struct Closures(Vec<(usize, Closure<'static>)>);
 
 impl Closures {
-    /// Makes them. They are as the routine in which language expects them.
+    /// Makes the closures, in the calling convention of the routine's language.
     ///
     /// # Errors
-    /// What cannot be passed to a function.
+    /// An argument that cannot be passed to a function.
     pub fn new(interface: &kumi_idl::Interface, fortran: bool) -> Result<Closures, &'static str> {
         let mut closures = Vec::new();
         for function in functions(interface) {
             let types = passed(&function.declared.params, fortran)?;
             let parameter = usize::from(function.parameter);
             let cif = Cif::new(types, Native::void());
-            // A process opens one routine, for as long as it lives.
-            let hook: &'static Hook = Box::leak(Box::new(Hook { function, fortran }));
+            // Leaked on purpose: a process opens one routine for its whole life.
+            let hook: &'static ClosureContext =
+                Box::leak(Box::new(ClosureContext { function, fortran }));
             let closure = Closure::try_new(cif, called, hook);
             closures.push((parameter, closure.map_err(|_| "no function can be made here")?));
         }
         Ok(Closures(closures))
     }
 
-    /// The address of the function for a parameter; 0: it takes none.
+    /// The function pointer for a parameter. 0: the parameter takes none.
     pub fn address(&self, parameter: usize) -> usize {
         let found = self.0.iter().find(|(other, _)| *other == parameter);
         found.map_or(0, |(_, closure)| *closure.code_ptr() as *const c_void as usize)
@@ -121,7 +124,7 @@ impl Closures {
 /// How the parameters of a function are passed.
 ///
 /// # Errors
-/// What cannot be.
+/// A parameter that cannot be passed.
 pub fn passed(params: &[Param], fortran: bool) -> Result<Vec<Native>, &'static str> {
     let each = params.iter().map(|param| match &param.ty {
         Type::File => Err("it calls back with a file"),
@@ -140,8 +143,13 @@ pub(super) fn by_value(param: &Param, fortran: bool) -> bool {
     !fortran && param.scalar().is_some() && param.mode == Mode::In
 }
 
-/// What the routine calls.
-unsafe extern "C" fn called(_: &ffi_cif, _: &mut (), arguments: *const *const c_void, hook: &Hook) {
+/// The entry point that the routine calls.
+unsafe extern "C" fn called(
+    _: &ffi_cif,
+    _: &mut (),
+    arguments: *const *const c_void,
+    hook: &ClosureContext,
+) {
     let mut line = line();
     if !line.open {
         eprintln!("kumi-call-slot: a function of the client was called after the routine's end");
@@ -166,18 +174,22 @@ unsafe extern "C" fn called(_: &ffi_cif, _: &mut (), arguments: *const *const c_
         let name = &hook.function.declared.name;
         let reply = Reply::Refused(format!("`{name}` cannot be called: {why}"));
         if let Some(socket) = &line.socket {
-            // If it cannot be sent the server is gone, and this process ends with it.
+            // If it cannot be sent, the server is gone, and this process ends with it.
             let _gone = send_with_descriptor(socket.as_fd(), &reply.encode(), None);
         }
-        // The server ends this process; the routine must not go on without an answer.
+        // The server ends this process. The routine must not go on without an answer.
         loop {
             std::thread::park();
         }
     }
 }
 
-/// Sends the arguments, waits for the function, and puts what comes back to its places.
-fn exchange(line: &mut Line, function: &Function, addresses: &[*mut u8]) -> Result<(), String> {
+/// Sends the arguments, waits for the function, and copies its results to their places.
+fn exchange(
+    line: &mut CallbackChannel,
+    function: &Function,
+    addresses: &[*mut u8],
+) -> Result<(), String> {
     let declared = &function.declared;
     let given = given(function, addresses)?;
     let head = CallbackReturn::values(&given.to_wire());
@@ -228,9 +240,9 @@ fn exchange(line: &mut Line, function: &Function, addresses: &[*mut u8]) -> Resu
     Ok(())
 }
 
-/// The scalars and texts that the routine gives.
-fn given(function: &Function, addresses: &[*mut u8]) -> Result<Given, String> {
-    let mut given = Given::nothing(&function.declared);
+/// The scalars and texts that the routine passes.
+fn given(function: &Function, addresses: &[*mut u8]) -> Result<GivenValues, String> {
+    let mut given = GivenValues::nothing(&function.declared);
     for (index, (param, address)) in function.declared.params.iter().zip(addresses).enumerate() {
         if !param.mode.is_sent() || !(param.scalar().is_some() || param.ty == Type::String) {
             continue;
@@ -253,14 +265,14 @@ fn given(function: &Function, addresses: &[*mut u8]) -> Result<Given, String> {
     Ok(given)
 }
 
-/// Copies what travels of an array from the routine's memory or to there.
+/// Copies an array between the routine's memory and its packed form.
 fn copy(argument: &Argument, address: *mut u8, arena: &Arena, packed: usize, out: bool) {
-    if !matches!(argument.form, Form::Array(..)) {
+    if !matches!(argument.form, ArgumentForm::Array(..)) {
         return;
     }
     let mut at = packed;
     for run in argument.section.runs() {
-        // Inside of an array that the routine has in memory.
+        // Inside an array of the routine.
         let (offset, length) = (run.offset as usize, run.length as usize);
         let place = address.wrapping_add(offset);
         if out {
@@ -275,17 +287,17 @@ fn copy(argument: &Argument, address: *mut u8, arena: &Arena, packed: usize, out
     }
 }
 
-/// Puts a scalar or text that came back to its place.
+/// Copies a returned scalar or text to its place.
 fn put(argument: &Argument, address: *mut u8, value: &Value) {
     let mut bytes = Vec::new();
     match (argument.form, value) {
-        (Form::Scalar(element), value) => {
+        (ArgumentForm::Scalar(element), value) => {
             let scalar = crate::values::to_scalar(value);
             if !scalar.is_some_and(|scalar| scalar.encode(element, &mut bytes)) {
                 return;
             }
         }
-        (Form::Text { capacity: Some(capacity) }, Value::Text(text)) => {
+        (ArgumentForm::Text { capacity: Some(capacity) }, Value::Text(text)) => {
             if text.len() as u64 >= capacity {
                 return;
             }
@@ -300,7 +312,7 @@ fn put(argument: &Argument, address: *mut u8, value: &Value) {
     }
 }
 
-/// Waits until the function has returned: bytes of the values that came back.
+/// Waits until the function has returned. Returns the bytes of the returned values.
 fn answer(socket: &OwnedFd) -> io::Result<u64> {
     let mut buffer = vec![0; MOST];
     loop {
@@ -316,11 +328,12 @@ fn answer(socket: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// Longest exchange that is kept for the next call in any case.
+/// Longest exchange that is always kept for the next call.
 pub(crate) const KEPT: usize = 1 << 20;
 
-impl Line {
-    /// Has an exchange of at least so many bytes; whether it is a new one, which the server does not know.
+impl CallbackChannel {
+    /// Makes sure of an exchange of at least this many bytes. Returns whether it is new, so that the server
+    /// must be told.
     fn room(&mut self, bytes: usize) -> io::Result<bool> {
         let fits = |arena: &Arena| {
             arena.length() >= bytes && (arena.length() <= KEPT || arena.length() / 4 <= bytes)

@@ -1,4 +1,4 @@
-//! Copies from and to what is written and read elsewhere without any: for bytes that are encrypted on the way.
+//! Copies between shared memory and buffers for encryption.
 
 use super::{Source, Target};
 
@@ -18,7 +18,7 @@ pub(crate) fn room_of(target: Target<'_>) -> usize {
     }
 }
 
-/// Appends `count` bytes of a piece from `offset` on; panics if it has not so many.
+/// Appends `count` bytes of a piece from `offset` on. Panics if the piece is shorter.
 pub(crate) fn append(piece: Source<'_>, offset: usize, count: usize, out: &mut Vec<u8>) {
     let from = match piece {
         Source::Bytes(bytes) => return out.extend_from_slice(&bytes[offset..offset + count]),
@@ -35,7 +35,7 @@ pub(crate) fn append(piece: Source<'_>, offset: usize, count: usize, out: &mut V
     unsafe { std::ptr::copy_nonoverlapping(from.add(offset), out[at..].as_mut_ptr(), count) };
 }
 
-/// Puts bytes into a target, from `offset` of it on; panics if it has no room for them.
+/// Copies bytes into a target at `offset`. Panics if they do not fit.
 pub(crate) fn put(target: Target<'_>, offset: usize, bytes: &[u8]) {
     let to = match target {
         Target::None => std::ptr::null_mut(),

@@ -1,33 +1,33 @@
-//! Functions of the client as the routines of an interpreter call them: with values and bytes instead of addresses.
+//! Functions of the client for routines of an interpreter, called with values and bytes instead of addresses.
 
-use kumi_idl::{Argument, Form, Interface, Mode, Param, Scalar};
+use kumi_idl::{Argument, ArgumentForm, Interface, Mode, Param, Scalar};
 use kumi_rpc::Value;
 
 use super::closure::{call_in, this_run};
 use crate::callback::{Function, functions};
-use crate::values::{self, Given};
+use crate::values::{self, GivenValues};
 
-/// A function of the client, as long as the call runs to which it was given.
+/// A function of the client. It can be called during the call that passed it.
 #[derive(Debug, Clone)]
 pub struct ClientFunction {
     function: Function,
     run: u64,
 }
 
-/// An array of a function: its sizes, and its bytes in the order that the declaration says.
-pub type Sized = (Vec<u64>, Vec<u8>);
+/// An array argument: its sizes, and its bytes in the order of the declaration.
+pub type SizedArray = (Vec<u64>, Vec<u8>);
 
-/// What comes back for a parameter of a function.
+/// A result of a function.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Returned {
+pub enum CallbackResult {
     /// A number or text.
     Value(Value),
     /// An array.
-    Array(Sized),
+    Array(SizedArray),
 }
 
 impl ClientFunction {
-    /// The functions of the call that runs now, each with its parameter of the routine.
+    /// The functions of the present call, each with its parameter of the routine.
     #[must_use]
     pub fn of_this_call(interface: &Interface) -> Vec<(usize, ClientFunction)> {
         let run = this_run();
@@ -36,24 +36,24 @@ impl ClientFunction {
             .collect()
     }
 
-    /// What it takes and gives.
+    /// The declaration of the function.
     #[must_use]
     pub fn declared(&self) -> &Interface {
         &self.function.declared
     }
 
-    /// Calls it with these values and arrays by parameter, and waits: what comes back, each with its parameter. When the
-    /// function fails this never returns: the server ends the process.
+    /// Calls the function with values and arrays by parameter, and waits. Returns the results, each with its
+    /// parameter. If the function fails, this never returns, because the server ends the process.
     ///
     /// # Errors
-    /// They do not fit, or the call is over that it belongs to; then the function was not called. Or the server is gone.
+    /// The arguments do not fit or the call is over, so the function was not called; or the server is gone.
     pub fn call(
         &self,
         values: &[(u16, Value)],
-        arrays: &[Option<Sized>],
-    ) -> Result<Vec<(usize, Returned)>, String> {
+        arrays: &[Option<SizedArray>],
+    ) -> Result<Vec<(usize, CallbackResult)>, String> {
         let declared = &self.function.declared;
-        let given = Given::from_wire(declared, values).map_err(|failure| failure.text)?;
+        let given = GivenValues::from_wire(declared, values).map_err(|failure| failure.text)?;
         let mut memory: Vec<Vec<u8>> = Vec::new();
         let mut arguments: Vec<Argument> = Vec::new();
         let mut places = |most: u64| {
@@ -76,19 +76,19 @@ impl ClientFunction {
     }
 }
 
-/// Memory for an argument, with what is sent of it.
+/// Memory for an argument, with the bytes that are sent.
 fn place(
     param: &Param,
     argument: &Argument,
     scalar: Option<Scalar>,
     text: Option<&str>,
-    array: Option<&Sized>,
+    array: Option<&SizedArray>,
 ) -> Result<Vec<u8>, String> {
     let name = &param.name;
     // Within the limit of the plan.
     let zeros = vec![0; argument.bytes as usize];
     match (argument.form, param.mode) {
-        (Form::Array(..), Mode::In | Mode::InOut) => {
+        (ArgumentForm::Array(..), Mode::In | Mode::InOut) => {
             let (sizes, bytes) = array.ok_or_else(|| format!("`{name}` is not given"))?;
             let wanted: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
             if *sizes != wanted || bytes.len() != zeros.len() {
@@ -96,13 +96,13 @@ fn place(
             }
             Ok(bytes.clone())
         }
-        (Form::Scalar(element), Mode::In | Mode::InOut) => {
+        (ArgumentForm::Scalar(element), Mode::In | Mode::InOut) => {
             let scalar = scalar.ok_or_else(|| format!("`{name}` is not given"))?;
             let mut bytes = Vec::new();
             let fits = scalar.fit(element).is_some_and(|fits| fits.encode(element, &mut bytes));
             if fits { Ok(bytes) } else { Err(format!("`{name}` is a {element}, not {scalar}")) }
         }
-        (Form::Text { capacity }, Mode::In | Mode::InOut) => {
+        (ArgumentForm::Text { capacity }, Mode::In | Mode::InOut) => {
             let text = text.ok_or_else(|| format!("`{name}` is not given"))?;
             let mut bytes = text.as_bytes().to_vec();
             bytes.push(0);
@@ -118,16 +118,18 @@ fn place(
     }
 }
 
-/// What is in the memory of an argument that comes back.
-fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<Returned> {
+/// The result in the memory of an argument.
+fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<CallbackResult> {
     Some(match argument.form {
-        Form::Array(..) => {
-            Returned::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
+        ArgumentForm::Array(..) => {
+            CallbackResult::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
         }
-        Form::Scalar(element) => Returned::Value(values::to_wire(Scalar::decode(element, &bytes)?)),
-        Form::Text { .. } => {
+        ArgumentForm::Scalar(element) => {
+            CallbackResult::Value(values::to_wire(Scalar::decode(element, &bytes)?))
+        }
+        ArgumentForm::Text { .. } => {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            Returned::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
+            CallbackResult::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
         }
         _ => return None,
     })

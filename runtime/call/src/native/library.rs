@@ -1,4 +1,4 @@
-//! Calls of routines in shared libraries, by their descriptions.
+//! Routines in shared libraries, called by their descriptions through libffi.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub enum LoadError {
     Library {
         /// Its name.
         path: String,
-        /// What the system's linker says.
+        /// The dynamic linker's message.
         why: String,
     },
     /// No library has the symbol.
@@ -28,10 +28,10 @@ pub enum LoadError {
     Symbol {
         /// The symbol.
         symbol: String,
-        /// What the system's linker says.
+        /// The dynamic linker's message.
         why: String,
     },
-    /// Something that needs a linked executable or another server.
+    /// The routine needs a linked executable, or another server.
     #[error("`{routine}` cannot be bound to a library at run time: {why}")]
     Unsupported {
         /// The routine.
@@ -41,37 +41,37 @@ pub enum LoadError {
     },
 }
 
-/// Where an argument of the symbol comes from.
+/// The source of an argument of the symbol.
 #[derive(Debug)]
 enum Source {
-    /// The value of a parameter or expression, which lies in the arena.
+    /// The value of a parameter or expression in the arena.
     Value(usize),
     /// The address of a parameter or expression in the arena.
     Address(usize),
-    /// The address of a text from the description, with a zero behind it.
+    /// The address of a constant text with a terminating zero.
     AddressOf(Box<[u8]>),
-    /// The length of a parameter's text, without the zero.
+    /// The length of a parameter's text.
     Length(usize),
     /// A function of the client.
     Function(usize),
-    /// The length of a text from the description.
+    /// The length of a constant text.
     LengthOf(usize),
 }
 
-/// A routine that is ready to be called.
+/// A loaded routine.
 #[derive(Debug)]
 pub struct Routine {
     cif: Cif,
     code: CodePtr,
     sources: Vec<Source>,
-    /// The parameter that the returned value goes into, and its bytes.
-    result: Option<Place>,
+    /// The parameter that receives the returned value, and its bytes.
+    result: Option<ReturnPlace>,
     functions: Closures,
     /// Never closed: what a library has registered with the process outlives every call.
     _libraries: Vec<Library>,
 }
 
-/// How arguments of a routine are passed; an error tells what cannot be.
+/// Checks that all arguments of a routine can be passed.
 pub(crate) fn check(interface: &Interface) -> Result<(), LoadError> {
     if interface.parallel.is_some() {
         let why = "it is a parallel job: build an executable of it with `kumi call build`, and serve that";
@@ -84,7 +84,7 @@ pub(crate) fn check(interface: &Interface) -> Result<(), LoadError> {
 }
 
 impl Routine {
-    /// Opens the libraries in their order and finds the symbol.
+    /// Opens the libraries in order and finds the symbol.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -102,7 +102,7 @@ impl Routine {
         let symbol = interface.target.linked();
         let mut why = String::new();
         for library in &opened {
-            // SAFETY: the address is only kept; what it is called with is the description's responsibility.
+            // SAFETY: the address is only stored; the description is responsible for its type.
             match unsafe { library.get::<*mut c_void>(symbol.as_bytes()) } {
                 Ok(found) => {
                     let code = CodePtr::from_ptr(found.as_raw_ptr());
@@ -121,7 +121,7 @@ impl Routine {
         Err(LoadError::Symbol { symbol, why })
     }
 
-    /// Calls it with the arguments that lie in the arena.
+    /// Calls the routine with the arguments in the arena.
     pub fn call(&self, arena: &Arena, slots: &[Slot]) {
         let at = |parameter: usize| {
             let slot = &slots[parameter];
@@ -152,11 +152,11 @@ impl Routine {
         // arena, whose layout has room and alignment for it, or in `words`, both of which live on.
         let arguments: Vec<Arg<'_>> =
             addresses.iter().map(|address| Arg::new(unsafe { &**address })).collect();
-        // Integers shorter than a word come back as a word, little-endian.
+        // Integers shorter than a word are returned as a word, little-endian.
         let mut returned = 0_u128;
         let into = if self.result.is_some() { Ret::new(&mut returned) } else { Ret::void() };
-        // SAFETY: the symbol has the signature that its description says; that is the server's owner's word. Should it
-        // be wrong, this process, which holds nothing but this call, may fail.
+        // SAFETY: the server's owner vouches that the symbol has the signature of its description. Should
+        // that be wrong, only this process may fail, which holds nothing but this call.
         unsafe { self.cif.call_return_into(self.code, &arguments, into) };
         if let Some((parameter, bytes)) = self.result {
             arena.write(slots[parameter].offset, &returned.to_le_bytes()[..bytes]);
@@ -164,7 +164,8 @@ impl Routine {
     }
 }
 
-/// Opens a library; of a bare name without a version, which only development packages install, also the versions 0 to 9.
+/// Opens a library. For a bare name without a version, which only development packages install, it also tries
+/// versions 0 to 9.
 fn open(path: &Path) -> Result<Library, LoadError> {
     let name = path.to_string_lossy();
     let versions = if name.ends_with(".so") && !name.contains('/') { 0..10 } else { 0..0 };
@@ -183,10 +184,10 @@ fn open(path: &Path) -> Result<Library, LoadError> {
 }
 
 /// A parameter, and its bytes.
-type Place = (usize, usize);
+type ReturnPlace = (usize, usize);
 
 /// The description of the call for libffi.
-type Signature = (Cif, Vec<Source>, Option<Place>);
+type Signature = (Cif, Vec<Source>, Option<ReturnPlace>);
 
 fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     let unsupported =
@@ -238,8 +239,8 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     Ok((Cif::new(types, returned), sources, result))
 }
 
-/// Where the returned value goes, and its type.
-fn result(interface: &Interface) -> Result<(Option<Place>, Native), &'static str> {
+/// The place of the returned value, and its type.
+fn result(interface: &Interface) -> Result<(Option<ReturnPlace>, Native), &'static str> {
     let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
     let index = index as usize;
     let element = interface.params.get(index).and_then(Param::scalar);
@@ -284,7 +285,7 @@ pub(super) fn number(element: Element) -> Native {
 mod tests {
     use super::*;
 
-    /// Each routine of the descriptions that are shipped is in the library that they name.
+    /// The libraries named by the shipped descriptions contain all their routines.
     #[test]
     fn what_is_described_is_in_openblas() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interfaces");

@@ -1,4 +1,4 @@
-//! Routines that are linked into the executable of a slot.
+//! Routines linked into the executable of a slot.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -8,44 +8,44 @@ use kumi_idl::{Interface, Language, Type};
 
 use super::closure::Closures;
 use super::{Arena, Routine, exits_fail, leaves};
-use crate::cluster::{Proxy, Ranks};
+use crate::cluster::{Proxy, RankLibrary};
 use crate::layout::Slot;
 
-/// A routine of a linked executable, as its generated source has it.
+/// An entry of the routine table in a linked executable.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Linked {
     /// Its description in canonical JSON, `length` bytes.
     description: *const c_char,
     length: usize,
-    /// Calls it with the addresses of its arguments, and the lengths of those that are texts.
+    /// Calls the routine with the addresses of its arguments and the lengths of its texts.
     call: unsafe extern "C" fn(at: *const *mut c_void, text: *const usize),
 }
 
 impl Linked {
-    /// The description by which it was made.
+    /// The description from which it was generated.
     pub(crate) fn description(&self) -> &[u8] {
         // SAFETY: whoever called `main` has promised that so many bytes are there, and they are constants.
         unsafe { std::slice::from_raw_parts(self.description.cast(), self.length) }
     }
 }
 
-/// What a slot runs.
+/// A routine that a slot can run.
 pub(crate) enum Runner<'a> {
     /// A routine of a library.
     Bound(Routine),
     /// A routine of the slot's own executable.
     Linked(LinkedRoutine<'a>),
-    /// A routine of an interpreter, in whose process the slot is.
+    /// A routine of an interpreter that hosts the slot.
     Hosted(Hosted<'a>),
-    /// A job of a cluster.
+    /// A routine that is a job of a cluster.
     Job(Box<RefCell<Proxy>>),
 }
 
-/// A routine of the slot's own executable, and the functions of the client that it calls.
+/// A routine of the slot's own executable, with the client functions that it calls.
 pub(crate) struct LinkedRoutine<'a> {
     linked: &'a Linked,
-    /// For each parameter the address of the function; 0: it is none.
+    /// For each parameter the function pointer. 0: it is not a function.
     functions: Vec<usize>,
     _closures: Closures,
 }
@@ -54,7 +54,7 @@ impl<'a> LinkedRoutine<'a> {
     /// The routine, which has this description.
     ///
     /// # Errors
-    /// What cannot be passed to a function.
+    /// An argument that cannot be passed to a function.
     pub fn new(linked: &'a Linked, interface: &Interface) -> Result<LinkedRoutine<'a>, String> {
         let fortran = interface.target.language == Language::Fortran;
         let closures = Closures::new(interface, fortran).map_err(str::to_owned)?;
@@ -66,7 +66,7 @@ impl<'a> LinkedRoutine<'a> {
         Ok(LinkedRoutine { linked, functions: functions.collect(), _closures: closures })
     }
 
-    /// Calls it with the arguments that lie in the arena.
+    /// Calls it with the arguments in the arena.
     pub fn call(&self, arena: &Arena, slots: &[Slot]) {
         let at = |(index, slot): (usize, &Slot)| match self.functions.get(index) {
             Some(function) if *function != 0 => std::ptr::with_exposed_provenance_mut(*function),
@@ -81,7 +81,7 @@ impl<'a> LinkedRoutine<'a> {
     }
 }
 
-/// Calls a routine of an interpreter; an error is the exception with which it ended.
+/// Calls a routine of an interpreter. An error is the exception that it raised.
 pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
 
 /// The `main` of a linked executable: runs as a slot until the server closes its socket.
@@ -94,14 +94,15 @@ pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
     ended(std::panic::catch_unwind(|| crate::slot::run_linked(routines)))
 }
 
-/// The `main` of an executable with parallel routines: a slot, or a rank of a job that another process of it has had started.
+/// The `main` of an executable with parallel routines. It runs as a slot, or as a rank of a job that another
+/// such process has started.
 ///
 /// # Safety
 /// As [`main`].
 pub unsafe fn parallel_main(
     routines: *const Linked,
     count: usize,
-    ranks: &(dyn Ranks + std::panic::RefUnwindSafe),
+    ranks: &(dyn RankLibrary + std::panic::RefUnwindSafe),
 ) -> c_int {
     if !crate::cluster::is_rank() {
         // SAFETY: as the caller has promised.

@@ -1,31 +1,31 @@
-//! What the compiler cannot check: memory that two processes map, system calls on it, and calls of routines that are
-//! known by their description only. Everything else of this crate is safe code on top of it.
+//! Unsafe foundation of the crate: memory shared between processes, system calls on it, and calls of routines
+//! that are known only by description. Everything else in this crate is safe code on top.
 
 mod arena;
-mod board;
+mod c_function;
 mod closure;
 mod copy;
+mod descriptors;
 mod hosted;
 mod library;
 mod linked;
-mod passing;
-mod past;
-mod pointer;
+mod mailbox;
+mod nontemporal;
 mod process;
 mod sandbox;
 mod socket;
 
 pub use arena::Arena;
-pub(crate) use board::{Board, Worth};
+pub use c_function::CFunction;
 pub(crate) use closure::{KEPT, passed};
-pub use closure::{open_line, routine_runs};
+pub use closure::{open_callback_channel, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
-pub use hosted::{ClientFunction, Returned};
+pub use hosted::{CallbackResult, ClientFunction};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub use linked::{Hosted, Linked, main, parallel_main};
 pub(crate) use linked::{LinkedRoutine, Runner};
-pub use pointer::CFunction;
+pub(crate) use mailbox::{Mailbox, SpinPolicy};
 pub(crate) use process::{end_now, end_with_parent, exits_fail, leaves};
 pub(crate) use sandbox::{drop_capabilities, mount_writable, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};

@@ -1,4 +1,4 @@
-//! The ends of processes.
+//! Control of how processes end.
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-/// Has the process of a command get this signal when the thread that starts it has ended.
+/// Makes the system send this signal to a command when the thread that started it ends.
 pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
     // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
     unsafe { command.pre_exec(move || Ok(set_pdeathsig(signal)?)) };
@@ -24,28 +24,28 @@ pub(crate) fn end_now() -> ! {
 /// Exit code of a rank whose routine has called `exit(0)`.
 const ROUTINE_EXITED: c_int = 70;
 
-/// Whether this process is about to end by itself, and not because its routine has called `exit`.
+/// Whether this process is ending by itself, and not because its routine has called `exit`.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
-    /// Has a function called when the process exits, with its exit code (`on_exit(3)`).
+    /// Registers a function that gets the exit code when the process exits (`on_exit(3)`).
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Has an `exit(0)` of the routine, which is no success, end this process as a failure: other ranks would wait for it.
+/// Makes an `exit(0)` of the routine a failure of this process, because the other ranks would wait for it.
 pub(crate) fn exits_fail() {
     let pid = without_provenance_mut(std::process::id() as usize);
-    // SAFETY: the function may be called at any time, and its argument is a number only. Where there is no memory for
-    // it, exits are not told apart.
+    // SAFETY: the function may run at any time, and its argument is only a number. Without memory to register
+    // it, exits are not distinguished.
     unsafe { on_exit(exiting, pid) };
 }
 
-/// From now on an exit is that of this process itself.
+/// From now on an exit is this process's own.
 pub(crate) fn leaves() {
     LEAVES.store(true, Ordering::SeqCst);
 }
 
-/// Called at `exit`; forks of the routine call it too, which may end as they like.
+/// Runs at `exit`. Forks of the routine run it too, and may end as they like.
 extern "C" fn exiting(code: c_int, pid: *mut c_void) {
     let own = std::process::id() as usize == pid.addr();
     if code == 0 && own && !LEAVES.load(Ordering::SeqCst) {

@@ -1,21 +1,21 @@
-//! System calls for which there is no safe function.
+//! System calls of sandboxes for which no safe wrapper exists.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Version 3 of the structures of capabilities.
+/// Version 3 of the capability structures.
 const CAPABILITIES: u32 = 0x2008_0522;
 
 fn checked(result: libc::c_long) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes everything that is mounted read-only, and this process's mounts its own.
+/// Makes all mounts read-only in a mount namespace of this process.
 ///
 /// # Errors
-/// What the system says; `ENOSYS` before Linux 5.12.
+/// An error of the system; `ENOSYS` before Linux 5.12.
 pub(crate) fn mounts_read_only() -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_RDONLY,
@@ -26,10 +26,10 @@ pub(crate) fn mounts_read_only() -> io::Result<()> {
     set_attributes(c"/", libc::AT_RECURSIVE, &attributes)
 }
 
-/// Lets what is mounted at a place be written, as data.
+/// Makes the mount at a place writable, without programs and devices.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) fn mount_writable(place: &Path) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
@@ -58,12 +58,12 @@ fn set_attributes(
     })
 }
 
-/// Gives up all capabilities of this thread, which is the process's only one.
+/// Drops all capabilities of this thread, the only one of the process.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
-    // The version, and this thread; then two halves of the effective, permitted and inheritable sets.
+    // The version and this thread; then two halves of the effective, permitted and inheritable sets.
     let header = [CAPABILITIES, 0];
     let none = [0_u32; 6];
     // SAFETY: both have the layout of version 3, and the kernel only reads them.

@@ -1,4 +1,4 @@
-//! Reading from sockets straight into arenas and arrays, and writing from there.
+//! Socket reads into arenas and arrays, and writes from them, without an intermediate copy.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -10,8 +10,8 @@ use std::io::{IoSlice, IoSliceMut};
 use tokio::io::unix::AsyncFd;
 
 use super::Arena;
-use super::passing::Control;
-use crate::lent::{Lent, LentMut};
+use super::descriptors::AncillaryData;
+use crate::lent::{LentBytes, LentBytesMut};
 
 /// Most pieces of one write.
 const PIECES: usize = 64;
@@ -19,23 +19,23 @@ const PIECES: usize = 64;
 /// Bytes to write.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// These.
+    /// A slice.
     Bytes(&'a [u8]),
     /// A range of an arena: offset and length in bytes.
     Arena(&'a Arena, usize, usize),
     /// A range of a caller's array: offset and length in bytes.
-    Lent(&'a Lent, usize, usize),
+    Lent(&'a LentBytes, usize, usize),
 }
 
-/// Where bytes are read to.
+/// The destination of read bytes.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
-    /// Nowhere in particular.
+    /// No fixed place.
     None,
     /// A range of an arena: offset and length in bytes.
     Arena(&'a Arena, usize, usize),
     /// A range of a caller's array: offset and length in bytes.
-    Lent(&'a LentMut, usize, usize),
+    Lent(&'a LentBytesMut, usize, usize),
 }
 
 /// Registers a socket with the runtime.
@@ -58,7 +58,7 @@ fn counted(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Writes as much of the pieces as the socket takes at once; the number of bytes.
+/// Writes as much of the pieces as the socket takes now. Returns the number of bytes.
 pub(crate) fn write<'a>(
     socket: BorrowedFd<'_>,
     pieces: impl Iterator<Item = Source<'a>>,
@@ -66,7 +66,7 @@ pub(crate) fn write<'a>(
     write_with(socket, pieces, None)
 }
 
-/// [`write`]; a descriptor goes with the first byte.
+/// [`write`], with a descriptor beside the first byte.
 pub(crate) fn write_with<'a>(
     socket: BorrowedFd<'_>,
     pieces: impl Iterator<Item = Source<'a>>,
@@ -84,7 +84,7 @@ pub(crate) fn write_with<'a>(
         used += 1;
     }
     let mut header = message(&mut vectors[..used]);
-    let mut control = Control::new();
+    let mut control = AncillaryData::new();
     if let Some(descriptor) = descriptor {
         control.send(&mut header, descriptor);
     }
@@ -93,8 +93,8 @@ pub(crate) fn write_with<'a>(
     counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) })
 }
 
-/// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end. With
-/// `wait` it waits for the first.
+/// Reads into `target`, and what is beyond it into `rest`. Returns the number of bytes, 0 at the end. With
+/// `wait`, waits for the first byte.
 pub(crate) fn read(
     socket: BorrowedFd<'_>,
     target: Target<'_>,
@@ -104,7 +104,8 @@ pub(crate) fn read(
     read_with(socket, target, rest, wait, None)
 }
 
-/// [`read`]; descriptors that come with it are put there, in their order. Without a place for them the system closes them.
+/// [`read`], which also returns the descriptors that arrive. Without a place for them, the system closes
+/// them.
 pub(crate) fn read_with(
     socket: BorrowedFd<'_>,
     target: Target<'_>,
@@ -123,7 +124,7 @@ pub(crate) fn read_with(
     ];
     let mut header = message(&mut vectors);
     let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
-    let mut control = Control::new();
+    let mut control = AncillaryData::new();
     if descriptors.is_some() {
         control.receive(&mut header);
     }
@@ -131,15 +132,15 @@ pub(crate) fn read_with(
     // control data, if there is any.
     let count = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?;
     if let Some(descriptors) = descriptors {
-        Control::take(&header, descriptors)?;
+        AncillaryData::take(&header, descriptors)?;
     }
     Ok(count)
 }
 
-/// Sends one message of a packet socket, with a descriptor if there is one. Does not wait.
+/// Sends one message of a packet socket, with an optional descriptor. Does not wait.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub fn send_with_descriptor(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -153,10 +154,10 @@ pub fn send_with_descriptor(
     Ok(())
 }
 
-/// Receives one message of a packet socket and the descriptor that came with it; 0 bytes at the end.
+/// Receives one message of a packet socket, and its descriptor. 0 bytes mean the end.
 ///
 /// # Errors
-/// What the system says; `InvalidData` for a message that is longer than the buffer.
+/// An error of the system; `InvalidData` for a message longer than the buffer.
 pub fn receive_with_descriptor(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -182,10 +183,10 @@ pub fn receive_with_descriptor(
     Ok((message.bytes, received.pop()))
 }
 
-/// Whether the first byte that has come, and stays where it is, is this one.
+/// Whether the first byte of the input is this one. The byte stays in the socket.
 ///
 /// # Errors
-/// `WouldBlock`: none has come.
+/// `WouldBlock`: there is no input.
 pub(crate) fn begins_with(socket: &OwnedFd, first: u8) -> io::Result<bool> {
     let mut byte = [0];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;

@@ -1,4 +1,5 @@
-//! The memory of calls: kept from call to call, so that its pages need not be made anew, and bounded.
+//! Pool of shared-memory arenas for the arguments of calls, bounded in bytes. Reuse saves the page faults of
+//! new memory.
 
 use std::cell::Cell;
 use std::io;
@@ -7,17 +8,17 @@ use std::rc::Rc;
 use super::owner::Owner;
 use crate::native::Arena;
 
-/// An arena with the number by which slots know it.
+/// An arena with the number that slots know it by.
 #[derive(Debug)]
 pub struct Block {
-    /// The number; no other block of the server has had it.
+    /// A number that no other block of the server has had.
     pub number: u32,
     /// The memory.
     pub arena: Arena,
     owner: Rc<Owner>,
     /// The connection whose call used it last.
     client: Cell<u64>,
-    /// The client of that connection may map it: it is for no other's calls.
+    /// The client of that connection may map it, so no other connection's call gets it.
     shared: bool,
     total: Rc<Cell<u64>>,
     freed: Rc<Cell<u64>>,
@@ -25,7 +26,7 @@ pub struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Its client may map it for longer than it counts here.
+        // The client may keep its mapping longer than the pool counts it.
         if self.shared
             && let Err(error) = self.arena.discard()
         {
@@ -36,14 +37,14 @@ impl Drop for Block {
     }
 }
 
-/// Memory that a process of a slot has made, as long as it is in use.
+/// Memory that the process of a slot has made, counted until this is dropped.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct Reservation {
     bytes: u64,
     total: Rc<Cell<u64>>,
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.bytes);
     }
@@ -56,17 +57,17 @@ pub struct Arenas {
     total: Rc<Cell<u64>>,
     most: u64,
     next: u32,
-    /// How many have been given up.
+    /// How many arenas were given up so far.
     freed: Rc<Cell<u64>>,
 }
 
 /// Smallest arena in bytes.
 const LEAST: usize = 64 << 10;
-/// From here on sizes are multiples of this, below powers of two.
+/// Larger sizes are multiples of this; smaller ones are powers of two.
 const STEP: usize = 64 << 20;
 
 impl Arenas {
-    /// None yet, and never more than so many bytes.
+    /// An empty pool with this limit in bytes.
     pub fn new(most: u64) -> Arenas {
         Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, freed: Rc::default() }
     }
@@ -77,17 +78,17 @@ impl Arenas {
         self.next
     }
 
-    /// How many arenas have been given up so far: processes that map one are to let it go.
+    /// How many arenas were given up so far. Processes that map one must unmap it.
     pub fn freed(&self) -> u64 {
         self.freed.get()
     }
 
-    /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another connection's. It
-    /// is never another user's, whose processes may map it still.
-    /// `None`: there is too little left.
+    /// Memory of at least this size for a call of a connection, and whether it holds another connection's
+    /// data. It never held another user's data, because that user's processes may still map it. `None`: too
+    /// little memory is left.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn take(
         &mut self,
         owner: &Rc<Owner>,
@@ -109,16 +110,15 @@ impl Arenas {
             let foreign = block.client.replace(client) != client;
             return Ok(Some((block, foreign)));
         }
-        // The kernel gives it as zeros.
+        // The kernel zeroes new memory.
         Ok(self.make(owner, client, bytes, false)?.map(|block| (block, false)))
     }
 
-    /// Memory of at least so many bytes for a call of a connection, for its client to map: none that another connection's
-    /// calls have used, or will use.
-    /// `None`: there is too little left.
+    /// Memory of at least this size that the connection's client may map. No other connection's call has used
+    /// it or will use it. `None`: too little memory is left.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn take_shared(
         &mut self,
         owner: &Rc<Owner>,
@@ -137,7 +137,7 @@ impl Arenas {
         }
     }
 
-    /// A connection has ended: what its client may map is of no use any more.
+    /// A connection has ended: drops the memory that its client may map.
     pub fn forget(&mut self, client: u64) {
         self.idle.retain(|block| !(block.shared && block.client.get() == client));
     }
@@ -165,7 +165,7 @@ impl Arenas {
         Ok(Some(Rc::new(Block { number, arena, owner, client, shared, total, freed })))
     }
 
-    /// Gives up idle memory until so many bytes more may be in use; whether they may.
+    /// Gives up idle memory until this many more bytes fit. Returns whether they do.
     fn make_room(&mut self, bytes: u64) -> bool {
         while self.total.get().saturating_add(bytes) > self.most {
             if self.idle.is_empty() {
@@ -176,15 +176,15 @@ impl Arenas {
         true
     }
 
-    /// Counts so many bytes that a process of a slot has made. `None`: there is too little left.
-    pub fn reserve(&mut self, bytes: u64) -> Option<Reserved> {
+    /// Counts memory that the process of a slot has made. `None`: too little is left.
+    pub fn reserve(&mut self, bytes: u64) -> Option<Reservation> {
         self.make_room(bytes).then(|| {
             self.total.set(self.total.get() + bytes);
-            Reserved { bytes, total: Rc::clone(&self.total) }
+            Reservation { bytes, total: Rc::clone(&self.total) }
         })
     }
 
-    /// Takes memory back. What somebody else has still is freed when the last lets it go.
+    /// Takes memory back. The last owner frees it.
     pub fn give(&mut self, block: Rc<Block>) {
         if Rc::strong_count(&block) == 1 {
             self.idle.push(block);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(his.arena.read(0, 8), [0; 8]);
         let (hers, _) = arenas.take(&ada, 1, 10).expect("memory").expect("hers");
         assert_eq!(hers.number, number);
-        // What is idle makes room for another user, as new memory.
+        // Idle memory makes room for another user's new memory.
         arenas.give(his);
         let (new, _) = arenas.take(&ada, 1, LEAST).expect("memory").expect("his made room");
         assert!(new.number > number + 1);

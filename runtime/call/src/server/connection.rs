@@ -1,13 +1,13 @@
-//! A client's connection.
+//! Connection of a client to the server.
 
-mod beginning;
+mod admission;
 mod callbacks;
-mod ending;
 mod files;
-mod greeting;
+mod handshake;
 mod held;
 mod objects;
-mod shared;
+mod shared_memory;
+mod termination;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_rpc::{Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket};
+use kumi_rpc::{Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,127 +24,127 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
-use super::asks::Asked;
-use super::door::{Guest, shown_out};
-use super::holding;
-use super::neighbour::Neighbour;
+use super::callback_requests::CallbackRequest;
+use super::handshake_limit::{HandshakePermit, evicted};
+use super::held_results;
+use super::local_peer::LocalPeer;
 use super::owner::Caller;
-use super::slots::{Ended, Job, News};
+use super::slots::{FinishedCall, ObjectEvent, ReadyCall};
 use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
-use crate::tls::Secured;
-use crate::values::Given;
+use crate::tls::TlsSession;
+use crate::values::GivenValues;
 use callbacks::{Callbacks, room};
-use files::{OutgoingFiles, coming, file_of};
+use files::{FilesByStream, coming, file_of};
 use objects::Objects;
-use shared::Sharing;
+use shared_memory::SharedMemory;
 
-/// Bytes that are read at once when it is not known where they belong.
+/// Bytes read at once when their destination is not known.
 const INPUT: usize = 64 << 10;
 /// Most connections to other servers at a time for one client.
 const FETCHES: usize = 8;
-/// How long a client has to read why nothing more is read.
+/// How long a client has to read the reason before the connection closes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// With what a client begins that does not speak TLS.
+/// First byte of a client that does not speak TLS.
 const FIRST: u8 = b'k';
 
-/// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
-/// the protocol allows at most.
+/// Unread answers in bytes beyond which the server takes no more requests of the client. One more answer
+/// still fits the protocol's limit.
 const UNREAD: usize = MOST_UNREAD / 2;
 
-/// Where a call is.
-enum Call {
-    /// Its arguments come.
-    Coming(Box<Job>, Given),
+/// Stage of a call.
+enum CallStage {
+    /// Its arguments are arriving.
+    Coming(Box<ReadyCall>, GivenValues),
     /// It waits or runs.
     Runs(u64),
-    /// Its results go, so many bytes of arrays.
+    /// Its results are being written, with this many bytes of arrays.
     Going(Layout, Rc<Block>, u64),
-    /// A held array goes: its memory, where it begins there, and how many bytes of it.
+    /// A held array is being written: its memory, offset and length.
     Fetched(Rc<Block>, usize, u64),
 }
 
-/// What a call's arguments wait for beside its client.
-struct Incoming {
+/// What the arguments of a call still wait for besides the client's frames.
+struct IncomingArguments {
     gaps: BTreeMap<u16, Gaps>,
-    /// What servers hold is being brought.
+    /// Arrays that servers hold are being gathered.
     gathering: Option<AbortHandle>,
     /// The client has sent its part.
     ready: bool,
 }
 
-/// What servers hold of a call's arguments is there, or cannot be had.
-type Gathered = (u32, u64, Result<(), Failure>);
+/// End of a gathering: the stream, the call's number and the result.
+type GatherResult = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
-    /// What goes over the socket, if not the protocol's bytes themselves.
-    secured: Option<Box<Secured>>,
+    /// The TLS session, if the connection is encrypted.
+    secured: Option<Box<TlsSession>>,
     /// The client should have begun with TLS and has not.
     open: bool,
     rpc: Server,
-    /// What has come and is not done with: `begin..end` of it.
+    /// The unprocessed input is `begin..end` of the buffer.
     input: Vec<u8>,
     begin: usize,
     end: usize,
-    /// Bytes of input that are needed before there is anything to do.
+    /// Bytes of input that are needed before anything can be done.
     needed: usize,
-    calls: HashMap<u32, Call>,
+    calls: HashMap<u32, CallStage>,
     /// Functions that routines have called.
     callbacks: Callbacks,
-    /// Files that go back, and what is read of them.
-    outgoing: OutgoingFiles,
+    /// Files that go back, and the buffer for reading them.
+    outgoing: FilesByStream,
     read: Vec<u8>,
-    incoming: HashMap<u32, Incoming>,
+    incoming: HashMap<u32, IncomingArguments>,
     /// Calls that go on if the client vanishes.
     surviving: HashSet<u32>,
     /// Memory that the client maps.
-    sharing: Sharing,
-    gathered: UnboundedSender<Gathered>,
-    /// Turns of its calls to fetch from other servers.
+    sharing: SharedMemory,
+    gathered: UnboundedSender<GatherResult>,
+    /// Permits of this client to fetch from other servers.
     fetches: Rc<Semaphore>,
-    /// Its number, by which it knows memory that its own calls have used, and by which arrays are held for it.
+    /// Number of this connection. Memory and held arrays record it.
     number: u64,
-    /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
+    /// The earliest deadline of calls whose arguments are arriving; too early if that call has gone.
     coming: Option<Instant>,
-    /// There is input that is not looked at before the client has read more.
+    /// Input is waiting until the client has read more answers.
     stalled: bool,
-    told: UnboundedSender<Ended>,
-    asks: UnboundedSender<Asked>,
-    /// Its objects, and where it is told what becomes of them.
+    told: UnboundedSender<FinishedCall>,
+    callback_requests: UnboundedSender<CallbackRequest>,
+    /// The client's objects, and the receiver of their events.
     objects: Objects,
-    news: UnboundedSender<News>,
+    news: UnboundedSender<ObjectEvent>,
     caller: Caller,
-    /// It has not said who it is.
-    guest: Option<Guest>,
-    /// It counts as one of the server's connections.
+    /// The client has not identified itself yet.
+    handshake_permit: Option<HandshakePermit>,
+    /// Counts this as one of the server's connections.
     counted: bool,
-    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    /// The stream of the next call, with its ticket and pass from a metaserver.
     ticket: Option<(u32, Ticket, String)>,
-    /// The client is told why, and then nothing more is read.
+    /// The client is being told why, and nothing more is read.
     closing: bool,
 }
 
-/// What a connection hears from the rest of the server.
-struct Heard<'a> {
-    ends: &'a mut UnboundedReceiver<Ended>,
-    asked: &'a mut UnboundedReceiver<Asked>,
-    arrivals: &'a mut UnboundedReceiver<Gathered>,
-    news: &'a mut UnboundedReceiver<News>,
+/// Receivers of a connection for events from the rest of the server.
+struct ConnectionInputs<'a> {
+    ends: &'a mut UnboundedReceiver<FinishedCall>,
+    asked: &'a mut UnboundedReceiver<CallbackRequest>,
+    arrivals: &'a mut UnboundedReceiver<GatherResult>,
+    news: &'a mut UnboundedReceiver<ObjectEvent>,
 }
 
-/// Serves a client until it goes, or breaks the protocol. Its calls end with it.
+/// Serves a client until it leaves or breaks the protocol. Its calls end with it.
 pub async fn run(
     shared: &Rc<Shared>,
     socket: OwnedFd,
-    secured: Option<Secured>,
-    guest: Guest,
-    origin: (Option<Neighbour>, bool),
+    secured: Option<TlsSession>,
+    handshake_permit: HandshakePermit,
+    origin: (Option<LocalPeer>, bool),
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
-    let (asks, mut asked) = unbounded_channel();
+    let (callback_requests, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
     let (news, mut told_of_objects) = unbounded_channel();
     let mut connection = Connection {
@@ -159,7 +159,7 @@ pub async fn run(
         calls: HashMap::new(),
         incoming: HashMap::new(),
         surviving: HashSet::new(),
-        sharing: Sharing::of(origin),
+        sharing: SharedMemory::of(origin),
         gathered,
         fetches: Rc::new(Semaphore::new(FETCHES)),
         number: shared.pool.borrow_mut().number(),
@@ -169,16 +169,16 @@ pub async fn run(
         outgoing: HashMap::new(),
         read: Vec::new(),
         told,
-        asks,
+        callback_requests,
         objects: Objects::new(),
         news,
         caller: Caller::default(),
-        guest: Some(guest),
+        handshake_permit: Some(handshake_permit),
         counted: false,
         ticket: None,
         closing: false,
     };
-    let heard = Heard {
+    let heard = ConnectionInputs {
         ends: &mut ends,
         asked: &mut asked,
         arrivals: &mut arrivals,
@@ -187,7 +187,7 @@ pub async fn run(
     let result = connection.serve(&socket, heard).await;
     let survivors = connection.leave();
     if survivors > 0 {
-        tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
+        tokio::task::spawn_local(held_results::outlive(Rc::clone(shared), ends, survivors));
     }
     if let Some(secured) = &mut connection.secured {
         secured.close(socket.get_ref().as_fd());
@@ -196,8 +196,12 @@ pub async fn run(
 }
 
 impl Connection {
-    async fn serve(&mut self, socket: &AsyncFd<OwnedFd>, heard: Heard<'_>) -> io::Result<()> {
-        let Heard { ends, asked, arrivals, news } = heard;
+    async fn serve(
+        &mut self,
+        socket: &AsyncFd<OwnedFd>,
+        heard: ConnectionInputs<'_>,
+    ) -> io::Result<()> {
+        let ConnectionInputs { ends, asked, arrivals, news } = heard;
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
@@ -214,15 +218,15 @@ impl Connection {
                 return Ok(());
             }
             tokio::select! {
-                // What has come counts before the time is looked at.
+                // Input that has arrived counts before the time limit.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
-                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = evicted(self.handshake_permit.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
-                        // More would have come with it.
+                        // A complete request would have brought more.
                         Ok(Ok((_, short))) => if short { ready.clear_ready(); },
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
@@ -231,7 +235,7 @@ impl Connection {
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
-                    // Tried at the loop's begin; what the socket does not take clears this.
+                    // Tried at the beginning of the loop; a full socket clears readiness.
                     match ready.try_io(|socket| self.write_some(socket)) {
                         Ok(Ok(_)) | Err(_) => {}
                         Ok(Err(error)) => return Err(error),
@@ -242,9 +246,9 @@ impl Connection {
                     self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                news = news.recv() => if let Some(news) = news { self.became(news); },
+                news = news.recv() => if let Some(news) = news { self.object_event(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
-                () = &mut patience, if self.guest.is_some() || self.closing => return Err(self.late()),
+                () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.late()),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -252,21 +256,21 @@ impl Connection {
         }
     }
 
-    /// The client has said, or read, nothing for too long.
+    /// The client has sent or read nothing for too long.
     fn late(&self) -> io::Error {
         if !self.closing {
-            self.shared.door.silent();
+            self.shared.handshake_limit.silent();
         }
         io::ErrorKind::TimedOut.into()
     }
 
-    /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
-    /// whether there was room for more.
+    /// Reads input: bytes of an array to their place, the rest into the buffer. Returns the number of bytes,
+    /// and whether more would have fitted.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
         if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
             && native::begins_with(socket.get_ref(), FIRST)?
         {
-            // It is told what is wrong in the only way that it understands.
+            // A client without TLS gets the reason in plain text, the only form that it understands.
             (self.secured, self.open) = (None, true);
         }
         if self.begin == self.end {
@@ -299,11 +303,11 @@ impl Connection {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        // Of what is decrypted there may be more; only the session knows.
+        // There may be more decrypted input; only the session knows.
         Ok((count, count < room && self.secured.is_none()))
     }
 
-    /// Writes, and looks at what has come and was left for that.
+    /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
         while self.stalled && self.rpc.outbox().waiting() < UNREAD {
@@ -313,7 +317,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks at what has come, as long as the client reads what it is answered.
+    /// Processes input while the client reads its answers.
     fn look(&mut self, socket: &OwnedFd) {
         self.stalled = false;
         while !self.closing {
@@ -365,11 +369,11 @@ impl Connection {
             event,
             ServerEvent::Ticket(..) | ServerEvent::Call(..) | ServerEvent::Create(..)
         ) {
-            // It is only for a call or an object that directly follows.
+            // A ticket is for a call or an object that follows directly.
             self.ticket = None;
         }
         match event {
-            // Taken by `greet`.
+            // Handled by `greet`.
             ServerEvent::Hello(_) => {}
             ServerEvent::Interface(stream, name) => match self.describe(&name) {
                 Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
@@ -415,7 +419,7 @@ impl Connection {
         }
     }
 
-    /// Ends a stream on which something cannot be done.
+    /// Fails a stream whose request cannot be carried out.
     fn refuse(&mut self, stream: u32, done: Result<(), Failure>) {
         if let Err(failure) = done {
             self.rpc.fail(stream, &failure);
@@ -423,9 +427,9 @@ impl Connection {
     }
 
     /// A call is over.
-    fn ended(&mut self, ended: Ended) {
-        let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, files, keeping, .. } = *job;
+    fn ended(&mut self, ended: FinishedCall) {
+        let FinishedCall { job, outcome } = ended;
+        let ReadyCall { stream, offered, layout, block, files, retained, .. } = *job;
         let most = self.shared.config.file_bytes;
         let outgoing = || match &files {
             Some(files) => files.outgoing(&offered.interface, most),
@@ -437,8 +441,8 @@ impl Connection {
             Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
                 let mut values = layout.results(&offered.interface, &block.arena);
-                let mut sizes = match keeping {
-                    Some(keeping) => keeping.settle(&self.shared, &layout, &block),
+                let mut sizes = match retained {
+                    Some(retained) => retained.settle(&self.shared, &layout, &block),
                     None => layout.returned(),
                 };
                 let taken = self.sharing.taken(stream, &mut sizes);
@@ -447,14 +451,14 @@ impl Connection {
                 let head = ResultHead { waited_ns, ran_ns, values };
                 let bytes = taken + sizes.iter().map(|size| size.bytes).sum::<u64>();
                 self.rpc.finish(stream, &head, &sizes);
-                self.calls.insert(stream, Call::Going(layout, block, bytes));
+                self.calls.insert(stream, CallStage::Going(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
                 self.sharing.forget(stream);
-                if let Some(keeping) = keeping {
-                    keeping.release(&self.shared);
+                if let Some(retained) = retained {
+                    retained.release(&self.shared);
                 }
                 self.shared.give(block);
             }
@@ -469,7 +473,7 @@ impl Connection {
             || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
     }
 
-    /// Writes until there is nothing more to write or the socket takes no more.
+    /// Writes until nothing is left or the socket is full.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         while self.writes() {
             match self.write_some(socket) {
@@ -499,15 +503,15 @@ impl Connection {
         let (calls, callbacks) = (&self.calls, &self.callbacks);
         let outgoing = &self.outgoing;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
-            Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
-            Piece::Data(place, _) if file_of(outgoing, place).is_some() => None,
-            Piece::Data(place, length) => match calls.get(&place.stream) {
-                Some(Call::Going(layout, block, _)) => {
+            SendPiece::Bytes(bytes) => Some(Source::Bytes(bytes)),
+            SendPiece::Data(place, _) if file_of(outgoing, place).is_some() => None,
+            SendPiece::Data(place, length) => match calls.get(&place.stream) {
+                Some(CallStage::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
-                // Inside of the array: it was checked.
-                Some(Call::Fetched(block, begin, _)) => {
+                // Inside the array: the range was checked.
+                Some(CallStage::Fetched(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
                 _ => callbacks.get(&place.stream).map(|called| {

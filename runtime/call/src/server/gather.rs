@@ -1,4 +1,4 @@
-//! Arguments that servers hold: copied from this one's memory, or fetched from others.
+//! Gathering of arguments that servers hold: copies of this server's arrays, and fetches from others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,68 +6,69 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Size, Step, VERSIONS,
+    ArraySize, Client, ClientEvent, ClientHello, Code, Failure, FetchRequest, HeldArrayPart, Step,
+    VERSIONS,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::arenas::Block;
-use super::holding::Kept;
-use super::supplier::Supplier;
+use super::fetch_connection::FetchConnection;
+use super::held_results::StoredArray;
 use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
 use crate::native::Target;
 use crate::{values, voucher};
 
-/// Bytes that are copied before others have their turn.
+/// Bytes copied before other tasks get a turn.
 const STEP: usize = 4 << 20;
-/// How long another server may say nothing.
+/// How long another server may be silent.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes per second that another server sends at least, over each such time.
+/// Least bytes per second that another server must send over each such period.
 const SLOWEST: u64 = 64 << 10;
-/// Bytes that are read at once when it is not known where they belong.
+/// Bytes read at once when their destination is not known.
 const INPUT: usize = 16 << 10;
 /// Most parts of a call's arguments.
 const MOST_PARTS: usize = 1024;
 
-/// Bytes for a call's arguments that are held here.
+/// A part that this server holds.
 #[derive(Debug)]
-struct Near {
-    kept: Kept,
+struct LocalPart {
+    kept: StoredArray,
     from: usize,
     to: usize,
     length: usize,
 }
 
-/// Bytes that another server holds.
+/// A part that another server holds.
 #[derive(Debug)]
-struct Far {
+struct RemotePart {
     parameter: u16,
-    head: FetchHead,
+    head: FetchRequest,
     /// First byte in the call's memory.
     to: usize,
 }
 
-/// What is to be brought for a call.
+/// The parts to gather for a call.
 #[derive(Debug, Default)]
-pub struct Sources {
-    near: Vec<Near>,
-    /// By the address of the server, and what it is shown.
-    far: BTreeMap<(String, String), Vec<Far>>,
-    /// What the client still sends of the arrays.
+pub struct GatherPlan {
+    near: Vec<LocalPart>,
+    /// By server address and voucher.
+    far: BTreeMap<(String, String), Vec<RemotePart>>,
+    /// What the client itself still sends of the arrays.
     pub gaps: BTreeMap<u16, Gaps>,
 }
 
-impl Sources {
-    /// Checks what a call's head says of held arrays. Nothing is allocated for them.
+impl GatherPlan {
+    /// Checks the held arrays in the head of a call. Allocates nothing for them.
     pub fn new(
         shared: &Shared,
         layout: &Layout,
-        from: &[(u16, Vec<HeldPart>)],
+        from: &[(u16, Vec<HeldArrayPart>)],
         holder: Holder<'_>,
-    ) -> Result<Sources, Failure> {
-        let mut sources = Sources::default();
+    ) -> Result<GatherPlan, Failure> {
+        let mut sources = GatherPlan::default();
         if from.iter().map(|(_, parts)| parts.len()).sum::<usize>() > MOST_PARTS {
             return Err(values::bad(-1, format!("more than {MOST_PARTS} parts of held arrays")));
         }
@@ -81,7 +82,7 @@ impl Sources {
             let gaps = gaps.ok_or_else(|| wrong("has fewer bytes than the parts that are held"))?;
             sources.gaps.insert(*parameter, gaps);
             for part in parts {
-                // Inside of the array, which fits into memory.
+                // Inside the array, which fits into memory.
                 let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
                 let is_none = part.server.is_empty() || !voucher::is_voucher(&part.voucher);
                 if is_none && !part.voucher.is_empty() {
@@ -92,13 +93,13 @@ impl Sources {
                     let range = kept.range(part.from, part.length);
                     let (from, _) =
                         range.ok_or_else(|| wrong("wants more than the held array has"))?;
-                    sources.near.push(Near { kept, from, to, length });
+                    sources.near.push(LocalPart { kept, from, to, length });
                 } else {
                     let refused = |text| Failure::new(Code::NoSource, i64::from(*parameter), text);
                     shared.may_fetch(&part.server).map_err(refused)?;
                     let head =
-                        FetchHead { name: part.name, offset: part.from, length: part.length };
-                    let far = Far { parameter: *parameter, head, to };
+                        FetchRequest { name: part.name, offset: part.from, length: part.length };
+                    let far = RemotePart { parameter: *parameter, head, to };
                     let from = (part.server.clone(), part.voucher.clone());
                     sources.far.entry(from).or_default().push(far);
                 }
@@ -107,20 +108,20 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Whether there is nothing to bring.
+    /// Whether there is nothing to gather.
     pub fn is_empty(&self) -> bool {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// What the client still sends, of arrays of these sizes.
-    pub fn left(&self, mut sizes: Vec<Size>) -> Vec<Size> {
+    /// What the client still sends of arrays of these sizes.
+    pub fn left(&self, mut sizes: Vec<ArraySize>) -> Vec<ArraySize> {
         for size in &mut sizes {
             size.bytes = self.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         }
         sizes
     }
 
-    /// Brings it all; `turns` are those of the client.
+    /// Gathers all parts. `turns` are the client's fetch permits.
     pub async fn gather(
         self,
         shared: Rc<Shared>,
@@ -152,7 +153,8 @@ impl Sources {
             let parameter = wants.first().map_or(0, |want| want.parameter);
             let late = |_| Err(unreachable(server, parameter, "it sends too slowly"));
             let bring = async {
-                // That others fetch as well is not that server's fault: its time begins after the wait for a turn.
+                // The time limit begins after the wait for a permit: other fetches are not that server's
+                // fault.
                 let (_turn, turn) = (turns.acquire().await, shared.fetches.acquire().await);
                 let Ok(_turn) = turn else {
                     return Err(unreachable(server, parameter, "this server ends"));
@@ -183,7 +185,7 @@ impl Shared {
                 "an array is held at {server}, from which this server does not fetch"
             ));
         }
-        // A client elsewhere has no business with the sockets of this machine.
+        // Clients elsewhere have no access to Unix sockets of this machine.
         let bare = server.strip_prefix("tls://").unwrap_or(server);
         if bare.starts_with("unix:") && !(self.local && bare == server) {
             return Err(
@@ -199,88 +201,89 @@ fn unreachable(server: &str, parameter: u16, why: impl std::fmt::Display) -> Fai
     Failure::new(Code::NoSource, i64::from(parameter), text)
 }
 
-/// Fetches from one server, which is shown a voucher if there is one: never this server's or the client's token.
+/// Fetches from one server. It sees the voucher if there is one, and never a token of this server or of the
+/// client.
 async fn bring(
     shared: &Shared,
     (server, voucher): (&str, &str),
-    wants: &[Far],
+    wants: &[RemotePart],
     block: &Rc<Block>,
 ) -> Result<(), Failure> {
     let parameter = wants.first().map_or(0, |want| want.parameter);
     let failed = |error: io::Error| unreachable(server, parameter, error);
     let late = |_| unreachable(server, parameter, "it did not answer in time");
-    let supplier = timeout(PATIENCE, Supplier::open(shared, server, PATIENCE)).await;
-    let mut supplier = supplier.map_err(late)?.map_err(failed)?;
-    let mut fetching = Fetching::new(block, server, parameter);
+    let fetch_connection = timeout(PATIENCE, FetchConnection::open(shared, server, PATIENCE)).await;
+    let mut fetch_connection = fetch_connection.map_err(late)?.map_err(failed)?;
+    let mut fetching = ArrayFetch::new(block, server, parameter);
     let program = format!("kumi call serve {}", shared.config.name);
     let hello = ClientHello {
         versions: VERSIONS,
         token: voucher.to_owned(),
         program,
         site: String::new(),
-        maps: false,
+        maps_memory: false,
     };
     let mut out = hello.encode();
     for want in wants {
         fetching.streams.insert(fetching.rpc.fetch(&want.head, &mut out), want);
     }
-    supplier.write_all(&out).await.map_err(failed)?;
+    fetch_connection.write_all(&out).await.map_err(failed)?;
     let bytes = wants.iter().map(|want| want.head.length).sum();
-    let received = fetching.receive(&mut supplier).await;
-    supplier.close();
+    let received = fetching.receive(&mut fetch_connection).await;
+    fetch_connection.close();
     received?;
     shared.count(|traffic| &traffic.from_servers, bytes);
     Ok(())
 }
 
-/// A connection to the server that holds arrays.
-struct Fetching<'a> {
+/// The fetch of arrays over one connection.
+struct ArrayFetch<'a> {
     rpc: Client,
-    streams: BTreeMap<u32, &'a Far>,
+    streams: BTreeMap<u32, &'a RemotePart>,
     block: &'a Rc<Block>,
     server: &'a str,
     parameter: u16,
-    pace: Pace,
+    pace: MinimumRate,
 }
 
-/// How fast bytes come.
+/// Check that data keeps arriving at a minimum rate.
 #[derive(Debug)]
-struct Pace {
+struct MinimumRate {
     since: Instant,
     bytes: u64,
 }
 
-impl Pace {
-    fn new() -> Pace {
-        Pace { since: Instant::now(), bytes: 0 }
+impl MinimumRate {
+    fn new() -> MinimumRate {
+        MinimumRate { since: Instant::now(), bytes: 0 }
     }
 
-    /// So many more have come; whether that is fast enough.
+    /// Counts arrived bytes. Returns whether they are enough.
     fn adds(&mut self, now: Instant, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         if now.saturating_duration_since(self.since) < PATIENCE {
             return true;
         }
         let enough = self.bytes >= SLOWEST * PATIENCE.as_secs();
-        *self = Pace { since: now, bytes: 0 };
+        *self = MinimumRate { since: now, bytes: 0 };
         enough
     }
 }
 
-impl<'a> Fetching<'a> {
-    fn new(block: &'a Rc<Block>, server: &'a str, parameter: u16) -> Fetching<'a> {
+impl<'a> ArrayFetch<'a> {
+    fn new(block: &'a Rc<Block>, server: &'a str, parameter: u16) -> ArrayFetch<'a> {
         let (rpc, streams) = (Client::new(), BTreeMap::new());
-        Fetching { rpc, streams, block, server, parameter, pace: Pace::new() }
+        ArrayFetch { rpc, streams, block, server, parameter, pace: MinimumRate::new() }
     }
 }
 
-impl Fetching<'_> {
+impl ArrayFetch<'_> {
     fn failed(&self, why: impl std::fmt::Display) -> Failure {
         unreachable(self.server, self.parameter, why)
     }
 
-    /// Receives until all is there.
-    async fn receive(&mut self, supplier: &mut Supplier) -> Result<(), Failure> {
+    /// Receives until all parts are there.
+    async fn receive(&mut self, fetch_connection: &mut FetchConnection) -> Result<(), Failure> {
         let mut input = vec![0; INPUT];
         let (mut begin, mut end) = (0, 0);
         while !self.streams.is_empty() {
@@ -297,7 +300,7 @@ impl Fetching<'_> {
                 Step::Data(place, length) => {
                     let to = place.and_then(|place| {
                         let want = self.streams.get(&place.stream)?;
-                        // Inside of the array: more than was asked for breaks the protocol.
+                        // Inside the array: sending more than requested breaks the protocol.
                         Some(want.to + place.offset as usize)
                     });
                     let count = length.min(end - begin);
@@ -324,12 +327,12 @@ impl Fetching<'_> {
             if begin == end {
                 (begin, end) = (0, 0);
             }
-            let read = supplier.read(target, &mut input[end..]).await;
+            let read = fetch_connection.read(target, &mut input[end..]).await;
             let count = match read.map_err(|error| self.unread(&error))? {
                 0 => return Err(self.failed("it closed the connection")),
                 count => count,
             };
-            // It would have a turn to fetch for hours otherwise.
+            // A slow server would keep a fetch permit for hours.
             if !self.pace.adds(Instant::now(), count) {
                 return Err(self.failed("it sends too slowly"));
             }
@@ -339,7 +342,7 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    /// What is said of a connection from which nothing can be read.
+    /// The failure for a connection that cannot be read.
     fn unread(&self, error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::TimedOut => self.failed("it did not answer in time"),
@@ -378,7 +381,7 @@ mod tests {
 
     #[test]
     fn who_sends_a_little_now_and_then_is_too_slow() {
-        let mut pace = Pace::new();
+        let mut pace = MinimumRate::new();
         let begin = pace.since;
         let times: Vec<Instant> =
             (0..=120).map(|seconds| begin + Duration::from_secs(seconds)).collect();

@@ -1,16 +1,16 @@
-//! How busy this machine is, and how fast.
+//! Load and speed of this machine.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Processor time of all processors since the machine began, in ticks: busy, and all.
+/// Processor time of all processors since boot, in ticks: busy, and all.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Ticks {
     busy: u64,
     all: u64,
 }
 
-/// Looks again and again at how busy the processors are.
+/// Meter of the processors' load.
 #[derive(Debug, Default)]
 pub struct Load {
     last: Ticks,
@@ -18,7 +18,8 @@ pub struct Load {
 
 fn parse(stat: &str) -> Option<Ticks> {
     let mut fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-    // User, nice, system, idle, waiting for input and output, interrupts, and what a hypervisor took. Guests are in user.
+    // User, nice, system, idle, I/O wait, interrupts, and time stolen by a hypervisor. User time includes
+    // guests.
     let mut numbers = [0_u64; 8];
     for number in &mut numbers {
         *number = fields.next()?.parse().ok()?;
@@ -28,7 +29,7 @@ fn parse(stat: &str) -> Option<Ticks> {
 }
 
 impl Load {
-    /// Processors that were busy since the last time, of so many.
+    /// Average number of busy processors since the last call.
     pub fn busy(&mut self, processors: usize) -> f64 {
         let now = std::fs::read_to_string("/proc/stat").ok().and_then(|stat| parse(&stat));
         let Some(now) = now else { return 0.0 };
@@ -45,8 +46,8 @@ fn share(last: Ticks, now: Ticks) -> f64 {
     (now.busy.saturating_sub(last.busy) as f64 / all as f64).clamp(0.0, 1.0)
 }
 
-/// Floating-point operations per second of one processor, as plain code does them: a first guess, to compare
-/// servers by. What routines really take is learned from calls.
+/// Floating-point operations per second of one processor, measured with plain code. It is a first guess for
+/// comparing servers; real call times replace it.
 pub fn speed() -> f64 {
     let mut best = 0.0_f64;
     for _ in 0..3 {

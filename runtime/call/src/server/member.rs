@@ -1,4 +1,4 @@
-//! This server at a metaserver: it registers, reports its load, and ends attempts that are not wanted any more.
+//! Registration of this server at a metaserver: hello, load reports, and the end of unwanted attempts.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+    AttemptState, ClientHello, Code, FrameStep, LoadReport, RegisteredServer,
+    RegisteredServerEvent, Role, ServerRegistration, Ticket, VERSIONS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -15,27 +16,28 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::load::{Load, speed};
-use super::tickets::Stop;
+use super::tickets::StopAction;
 use crate::socket::{Socket, connect};
 
-/// Where a server registers, and as what.
+/// The metaservers of a server, and its identity there.
 #[derive(Clone, Default)]
 pub struct Membership {
-    /// Metaservers, of which the first that answers is taken.
+    /// Addresses of metaservers; the first that answers is used.
     pub metaservers: Vec<String>,
-    /// The address for clients; empty: where the server listens, if that is TCP; a host of `0.0.0.0` or `[::]` stands for the one that the metaserver sees.
+    /// The address for clients. Empty: the TCP address of the server. A host of `0.0.0.0` or `[::]` is
+    /// replaced by the address that the metaserver sees.
     pub address: String,
     /// The site; empty: the network of the address.
     pub site: String,
-    /// Who this is at the metaserver; empty: nobody in particular.
+    /// The token for the metaserver; empty: anonymous.
     pub token: String,
-    /// For metaservers at `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others;
-    /// `None`: those that the system trusts.
+    /// For metaservers at `tls://`: a PEM file with the certificates of the only trusted authorities. `None`:
+    /// the authorities that the system trusts.
     pub ca: Option<PathBuf>,
 }
 
 impl fmt::Debug for Membership {
-    /// Without the token.
+    /// Without the token: it is a secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Membership")
             .field("metaservers", &self.metaservers)
@@ -46,14 +48,14 @@ impl fmt::Debug for Membership {
     }
 }
 
-/// How long connecting, and writing what is to be written, may take.
+/// Time limit for connecting, and for writing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a metaserver may be silent; it asks for a sign of life far more often.
+/// How long a metaserver may be silent. It asks for a sign of life far more often.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Bounds of the time after which a metaserver that did not answer is tried again.
+/// Bounds of the pause before the next attempt to connect.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Keeps a connection to a metaserver, for ever.
+/// Keeps a connection to a metaserver. Never ends.
 pub async fn run(shared: Rc<Shared>, membership: Membership) {
     let mut news = shared.tickets.listen();
     let speed = speed();
@@ -64,10 +66,10 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
         for turn in 0..count {
             let at = (first + turn) % count;
             let address = &membership.metaservers[at];
-            let mut attendance = Attendance {
+            let mut attendance = MetaserverSession {
                 shared: &shared,
                 membership: &membership,
-                member: Member::new(),
+                member: RegisteredServer::new(),
                 load: Load::default(),
                 report: None,
                 heard: Instant::now(),
@@ -79,7 +81,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
             }
             if attendance.report.is_some() {
-                // It was taken: the next time may be soon, and begins with the next.
+                // The registration was accepted, so the pause begins at its minimum again.
                 pause = AGAIN.0;
                 first = at + 1;
                 break;
@@ -90,32 +92,32 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
     }
 }
 
-/// Waits before the next attempt. What is told meanwhile is told anew, with all that is here, when there is somebody
-/// to tell.
+/// Waits before the next attempt. It drops news meanwhile, because the next registration reports the whole
+/// state.
 async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
     let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
-struct Attendance<'a> {
+struct MetaserverSession<'a> {
     shared: &'a Rc<Shared>,
     membership: &'a Membership,
-    member: Member,
+    member: RegisteredServer,
     load: Load,
-    /// When the next report is due, and the time between them; `None`: not registered yet.
+    /// Time of the next report, and the interval. `None`: not registered yet.
     report: Option<(Instant, Duration)>,
     heard: Instant,
 }
 
-impl Attendance<'_> {
+impl MetaserverSession<'_> {
     async fn attend(
         &mut self,
         address: &str,
-        news: &mut UnboundedReceiver<(Ticket, Fate)>,
+        news: &mut UnboundedReceiver<(Ticket, AttemptState)>,
         speed: f64,
     ) -> io::Result<()> {
         let mut socket =
             timeout(PATIENCE, connect(address, self.membership.ca.as_deref())).await??;
-        // What was told before is in what is told first now.
+        // The registration includes all earlier news.
         while news.try_recv().is_ok() {}
         self.introduce(speed)?;
         let mut input = Vec::with_capacity(4096);
@@ -136,7 +138,7 @@ impl Attendance<'_> {
                     self.look(&mut input)?;
                 }
                 told = news.recv() => if let Some((ticket, fate)) = told {
-                    self.member.told(ticket, fate);
+                    self.member.report_attempt(ticket, fate);
                 },
                 _ = leaving.wait_for(|leaving| *leaving), if stays => {
                     stays = false;
@@ -147,7 +149,7 @@ impl Attendance<'_> {
         }
     }
 
-    /// Who this server is, what it offers, and what it runs.
+    /// Sends the registration: identity, routines, and running attempts.
     fn introduce(&mut self, speed: f64) -> io::Result<()> {
         let Shared { config, registry, tickets, passes, .. } = &**self.shared;
         let hello = ClientHello {
@@ -155,22 +157,22 @@ impl Attendance<'_> {
             token: self.membership.token.clone(),
             program: config.name.clone(),
             site: self.membership.site.clone(),
-            maps: false,
+            maps_memory: false,
         };
         self.member.out().extend_from_slice(&hello.encode());
         let routines = registry.names().filter_map(|name| registry.find(name));
         let (fit, long): (Vec<_>, Vec<_>) =
-            routines.partition(|offered| Member::fits(&offered.json));
+            routines.partition(|offered| RegisteredServer::fits(&offered.json));
         for offered in long {
             let routine = &offered.interface.name;
             tracing::warn!(routine, "the description is too long to be registered");
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        // Before anybody can have a pass that is signed with it.
+        // Set before anybody can have a pass signed with it.
         let key = crate::pass::key()?;
         passes.renew(key);
-        self.member.register(&Register {
+        self.member.register(&ServerRegistration {
             name: config.name.clone(),
             address: self.membership.address.clone(),
             site: self.membership.site.clone(),
@@ -181,7 +183,7 @@ impl Attendance<'_> {
             offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
             key: Some(key),
         });
-        self.member.holds(&tickets.here());
+        self.member.report_running(&tickets.here());
         for offered in fit.iter().take(usize::from(u16::MAX)) {
             self.member.offer(offered.hash, &offered.json);
         }
@@ -200,8 +202,8 @@ impl Attendance<'_> {
         let mut begin = 0;
         loop {
             match self.member.step(&input[begin..]).map_err(io::Error::other)? {
-                Look::More(_) => break,
-                Look::Event(count, event) => {
+                FrameStep::More(_) => break,
+                FrameStep::Event(count, event) => {
                     begin += count;
                     if let Some(event) = event {
                         self.take(event)?;
@@ -213,9 +215,9 @@ impl Attendance<'_> {
         Ok(())
     }
 
-    fn take(&mut self, event: MemberEvent) -> io::Result<()> {
+    fn take(&mut self, event: RegisteredServerEvent) -> io::Result<()> {
         match event {
-            MemberEvent::Hello(hello) => {
+            RegisteredServerEvent::Hello(hello) => {
                 hello.version.map_err(|failure| {
                     io::Error::other(match failure.code {
                         Code::NotLeading => format!("it does not lead; {:?} does", failure.text),
@@ -226,27 +228,27 @@ impl Attendance<'_> {
                     return Err(io::Error::other("this is a server, not a metaserver"));
                 }
             }
-            MemberEvent::Registered(ms) => {
+            RegisteredServerEvent::Registered(ms) => {
                 tracing::info!("registered at the metaserver");
                 let between = Duration::from_millis(ms.clamp(50, 60_000).into());
                 self.report = Some((Instant::now(), between));
                 self.shared.leave.attends.set(true);
             }
-            MemberEvent::Stop(ticket) => {
-                if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
+            RegisteredServerEvent::Stop(ticket) => {
+                if let StopAction::Cancel(job) = self.shared.tickets.stop(ticket) {
                     self.shared.pool.borrow_mut().take_back(job);
                 }
             }
-            MemberEvent::Ask(ticket) => {
-                self.member.told(ticket, self.shared.tickets.fate(ticket));
+            RegisteredServerEvent::Ask(ticket) => {
+                self.member.report_attempt(ticket, self.shared.tickets.fate(ticket));
             }
-            MemberEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
-            MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
+            RegisteredServerEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
+            RegisteredServerEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }
         Ok(())
     }
 
-    /// A report is due, or the metaserver has not answered.
+    /// Sends a due report, or fails if the metaserver is silent.
     fn tell(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let Some((_, between)) = self.report else { return Err(io::ErrorKind::TimedOut.into()) };
@@ -263,7 +265,7 @@ impl Attendance<'_> {
         let waits = elsewhere.saturating_sub(running) as f64;
         let others = elsewhere.min(running) as f64;
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        self.member.report(&Report {
+        self.member.report(&LoadReport {
             load: (busy - computing).max(0.0) + others + waits,
             running: count(running),
             waiting: count(waiting),

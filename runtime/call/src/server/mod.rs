@@ -1,23 +1,23 @@
-//! The server: connections, calls, slots.
+//! Server of routines: accepts connections and runs calls in slot processes.
 
 mod arenas;
-mod asks;
+mod callback_requests;
 mod connection;
-mod door;
-mod ear;
+mod fetch_connection;
+mod folder_removal;
 mod gather;
-mod holding;
+mod handshake_limit;
+mod held_results;
 mod load;
+mod local_peer;
 mod member;
-mod neighbour;
 mod owner;
 mod process;
 mod program;
 mod registry;
 mod scratch;
+mod slot_channel;
 mod slots;
-mod supplier;
-mod sweep;
 mod tickets;
 
 use std::cell::{Cell, RefCell};
@@ -40,32 +40,32 @@ use crate::tls::Tls;
 use crate::users::Users;
 
 pub use crate::cluster::Jobs;
-pub use door::Counters;
-pub(crate) use door::{Door, Guest, shown_out};
+pub use handshake_limit::RefusalCounters;
+pub(crate) use handshake_limit::{HandshakeLimit, HandshakePermit, evicted};
 pub use member::Membership;
 pub(crate) use owner::refused;
 pub use program::Program;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
-/// What a server offers and allows.
+/// Configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its name, for clients.
+    /// Its name, shown to clients.
     pub name: String,
     /// The executable of a slot.
     pub slot: PathBuf,
-    /// Calls that run at the same time.
+    /// Most calls that run at the same time.
     pub slots: usize,
-    /// Processes that are kept warm beyond those that run.
+    /// Most idle processes that are kept for later calls.
     pub warm: usize,
-    /// Objects of classes, each of which is a process.
+    /// Most objects of classes; each is a process.
     pub objects: usize,
-    /// Calls that may wait for a slot.
+    /// Most calls that wait for a slot.
     pub waiting: usize,
-    /// Calls that one connection may have open.
+    /// Most open calls of one connection.
     pub streams: usize,
-    /// Connections.
+    /// Most connections.
     pub connections: usize,
     /// Most bytes of one call's arguments.
     pub call_bytes: u64,
@@ -77,49 +77,49 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
-    /// Where files of calls are kept while they run.
+    /// Folder for files of running calls.
     pub scratch: PathBuf,
     /// Most bytes of one call's files, in either direction.
     pub file_bytes: u64,
-    /// Most bytes of the files that all calls together have sent.
+    /// Most bytes of files of all calls together.
     pub scratch_bytes: u64,
-    /// Who may call; `None`: everybody, without being told apart.
+    /// The users who may call. `None`: everybody may, and users are not distinguished.
     pub users: Option<Arc<Users>>,
-    /// Connections that have not said who they are, at once; the oldest goes for one more.
+    /// Most connections that have not identified themselves; one more evicts the oldest.
     pub strangers: usize,
-    /// How long a client has to say who it is.
+    /// How long a client has to identify itself.
     pub hello_time: Duration,
-    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    /// Certificate and key of the server. `None`: connections are not encrypted. Unix sockets never are.
     pub tls: Option<Tls>,
-    /// Whether routines run without network, with files that they cannot write, and without capabilities.
+    /// Whether routines run in a sandbox: no network, read-only files, no capabilities.
     pub sandbox: bool,
-    /// How jobs of parallel routines are started; `None`: such routines are not run.
+    /// How to start jobs of parallel routines. `None`: such routines cannot run.
     pub jobs: Option<Jobs>,
-    /// What came to nothing.
-    pub counters: Arc<Counters>,
-    /// The metaservers at which it registers.
+    /// Counters of refused connections.
+    pub counters: Arc<RefusalCounters>,
+    /// The metaservers to register at.
     pub membership: Option<Membership>,
-    /// Most bytes of arrays that are held between calls.
+    /// Most bytes of arrays held between calls.
     pub held_bytes: u64,
-    /// Longest time for which an array is held.
+    /// Longest lifetime of a held array.
     pub held_time: Duration,
-    /// How long arrays are held whose client's connection is lost.
+    /// How long arrays are held after their client's connection is lost.
     pub held_grace: Duration,
-    /// Servers from which arrays are fetched for calls; `None`: any.
+    /// Servers from which this server may fetch arrays. `None`: any.
     pub peers: Option<Vec<String>>,
-    /// Where arrays are fetched from servers at `tls://`: a file with the certificates (PEM) of the authorities that are
-    /// trusted, and no others; `None`: those that the system trusts.
+    /// For fetches from servers at `tls://`: a PEM file with the certificates of the only trusted
+    /// authorities. `None`: the authorities that the system trusts.
     pub peer_ca: Option<PathBuf>,
-    /// Counts bytes of arrays.
+    /// Counters of array bytes.
     pub traffic: Arc<Traffic>,
-    /// Only clients may call whom the metaserver has sent.
+    /// Whether only clients with a metaserver's pass may call.
     pub only_sent: bool,
-    /// Whether clients on this machine are given the memory of their calls, where that gives them no power that they have not.
+    /// Whether clients on this machine may map the memory of their calls, where that gives them no new power.
     pub share_memory: bool,
 }
 
 impl Config {
-    /// As many slots as processors, a quarter of the memory for one call, half for all.
+    /// As many slots as processors, a quarter of the memory for one call, half for all calls.
     #[must_use]
     pub fn new(slot: PathBuf) -> Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -162,7 +162,7 @@ impl Config {
     }
 }
 
-/// Where a server listens.
+/// The socket on which a server listens.
 #[derive(Debug)]
 pub enum Listener {
     /// TCP.
@@ -171,24 +171,24 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Why a server cannot be.
+/// Why a server cannot start or go on.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// It cannot listen.
+    /// The server cannot listen.
     #[error("cannot listen at {at}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         at: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Its runtime or a listener failed.
+    /// The runtime or a listener failed.
     #[error("the server cannot go on: {0}")]
     System(#[from] io::Error),
 }
 
 impl Listener {
-    /// The same once more: whoever accepts first has the connection.
+    /// A second handle of the socket. The first to accept gets a connection.
     pub(crate) fn again(&self) -> io::Result<Listener> {
         Ok(match self {
             Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
@@ -206,7 +206,7 @@ impl Listener {
             .map_err(|source| ServeError::Listen { at: address.to_string(), source })
     }
 
-    /// Listens on a Unix socket. One that is there already and on which nobody listens is replaced.
+    /// Listens on a Unix socket. Replaces a socket file on which nobody listens.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -228,10 +228,10 @@ impl Listener {
             .map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
     }
 
-    /// The address, if it is TCP.
+    /// The TCP address, if it has one.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().map(Some),
@@ -246,44 +246,44 @@ impl Listener {
     }
 }
 
-/// What all connections share. Everything runs on one thread, which only moves bytes: the work is in the slots.
+/// State that all connections share. One thread runs everything here and only moves bytes; slots do the work.
 struct Shared {
     config: Config,
     registry: Registry,
-    pool: RefCell<slots::Pool>,
-    /// Connections, and those of them that have said who they are.
+    pool: RefCell<slots::SlotPool>,
+    /// Number of connections, and of those that have identified themselves.
     connections: Cell<usize>,
     known: Cell<usize>,
-    door: Rc<door::Door>,
+    handshake_limit: Rc<handshake_limit::HandshakeLimit>,
     tickets: Rc<tickets::Tickets>,
     scratch: RefCell<scratch::Scratch>,
-    /// What clients show whom the metaserver has sent.
+    /// Passes of clients that a metaserver sends.
     passes: crate::pass::Passes,
-    /// What others show for whom arrays are held here.
+    /// Vouchers for arrays that this server holds.
     vouchers: crate::voucher::Vouchers,
     /// Whether the server ends.
     end: watch::Sender<bool>,
-    leave: Leave,
-    /// How many files a process might open before this one raised that for itself.
+    leave: Departure,
+    /// The limit of open files before the server raised its own.
     files: u64,
-    held: RefCell<Table<holding::Kept>>,
-    /// Something is held or not any more.
+    held: RefCell<Table<held_results::StoredArray>>,
+    /// The set of held arrays has changed.
     held_changed: Notify,
-    /// Turns of those who fetch from other servers.
+    /// Permits for fetches from other servers.
     fetches: Semaphore,
-    believed: supplier::Believed,
+    trusted_authorities: fetch_connection::TrustedAuthorities,
     /// It listens on a Unix socket.
     local: bool,
-    /// By what clients on this machine find its other listener.
+    /// Secret name of the local socket for clients on this machine.
     nearby: Option<crate::nearby::Secret>,
 }
 
-/// How the server leaves its metaserver.
+/// State of leaving the metaserver.
 #[derive(Default)]
-struct Leave {
-    /// A metaserver has it registered.
+struct Departure {
+    /// The server is registered.
     attends: Cell<bool>,
-    /// Whether it takes no new calls.
+    /// Whether the server refuses new calls.
     begun: watch::Sender<bool>,
     /// The metaserver was told.
     told: Notify,
@@ -294,7 +294,7 @@ const FETCHES: usize = 64;
 /// How long clients have to read that the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How the server belongs to a metaserver, with the address that clients are to be told.
+/// The registration settings, with the address for clients.
 fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
     let Some(mut membership) = config.membership.clone() else { return Ok(None) };
     if membership.address.is_empty()
@@ -312,7 +312,7 @@ fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Members
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
 /// # Errors
-/// The system fails.
+/// The runtime or a listener fails.
 pub fn serve(
     config: Config,
     registry: Registry,
@@ -320,11 +320,12 @@ pub fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let pool = RefCell::new(slots::Pool::new(&config));
+    let pool = RefCell::new(slots::SlotPool::new(&config));
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
-    let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
+    let handshake_limit =
+        handshake_limit::HandshakeLimit::new(config.strangers, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
-    let nearby = neighbour::listen(&config, &listener);
+    let nearby = local_peer::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
     let scratch =
         RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox));
@@ -334,18 +335,18 @@ pub fn serve(
         pool,
         connections: Cell::new(0),
         known: Cell::new(0),
-        door,
+        handshake_limit,
         tickets: Rc::default(),
         scratch,
         passes: crate::pass::Passes::default(),
         vouchers: crate::voucher::Vouchers::new(std::time::Instant::now())?,
         end: watch::channel(false).0,
-        leave: Leave::default(),
+        leave: Departure::default(),
         files,
         held,
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
-        believed: supplier::Believed::default(),
+        trusted_authorities: fetch_connection::TrustedAuthorities::default(),
         local: matches!(listener, Listener::Unix(_)),
         nearby: nearby.as_ref().map(|(secret, _)| *secret),
     });
@@ -356,13 +357,13 @@ pub fn serve(
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
-            result = neighbour::accept(&shared, nearby) => result,
+            result = local_peer::accept(&shared, nearby) => result,
             () = stop => Ok(()),
-            () = holding::sweep(&shared) => Ok(()),
+            () = held_results::sweep(&shared) => Ok(()),
         };
         take_leave(&shared).await;
         shared.end.send_replace(true);
-        // Who has not read it by then is told nothing.
+        // A client that has not read it by now is not told.
         let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
         result
     });
@@ -378,11 +379,11 @@ fn remove_socket(path: &Path) {
     }
 }
 
-/// Tells the metaserver, before the clients are told: their calls would come back here otherwise.
+/// Tells the metaserver before the clients: otherwise their calls would come back here.
 async fn take_leave(shared: &Rc<Shared>) {
     shared.leave.begun.send_replace(true);
     if shared.leave.attends.get() {
-        // One that does not read notices when the connection ends.
+        // A metaserver that does not read notices the end of the connection.
         let _unread = tokio::time::timeout(FAREWELL, shared.leave.told.notified()).await;
     }
 }
@@ -394,7 +395,8 @@ async fn gone(shared: &Rc<Shared>) {
     }
 }
 
-/// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
+/// Raises the limit of open files as far as permitted, since each connection, process and arena needs one.
+/// Returns the old limit.
 pub(crate) fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
@@ -422,7 +424,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
     }
 }
 
-/// Takes those who come over a Unix socket: with `nearby` those who have come over TCP before.
+/// Accepts connections of a Unix socket. With `nearby`, these clients connected over TCP before.
 async fn accept_unix(shared: &Rc<Shared>, listener: UnixListener, nearby: bool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -434,7 +436,8 @@ async fn accept_unix(shared: &Rc<Shared>, listener: UnixListener, nearby: bool) 
     }
 }
 
-/// Out of descriptors or memory, or a client that has gone while it was accepted: the server goes on.
+/// An error such as too few descriptors, too little memory or a vanished client. The server pauses and goes
+/// on.
 pub(crate) async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
@@ -444,7 +447,7 @@ pub(crate) async fn pause(error: &io::Error) {
     }
 }
 
-/// Serves a connection, unless its client has gone meanwhile.
+/// Serves a connection, unless its client has left already.
 fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>, nearby: bool) {
     match socket {
         Ok(socket) => take(shared, socket, tls, nearby),
@@ -457,29 +460,32 @@ fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>, nearby: bool) {
         Ok(secured) => secured,
         Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
     };
-    let (counted, guest) = (Counted::new(shared), shared.door.arrive());
-    // Before it can say anything, and who it was be somebody else.
-    let origin = (neighbour::at(&socket), nearby);
+    let (counted, handshake_permit) =
+        (ConnectionCount::new(shared), shared.handshake_limit.arrive());
+    // Before the peer can send anything, or its process can be replaced.
+    let origin = (local_peer::at(&socket), nearby);
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        if let Err(error) = connection::run(&shared, socket, secured, guest, origin).await {
+        if let Err(error) =
+            connection::run(&shared, socket, secured, handshake_permit, origin).await
+        {
             tracing::debug!(%error, "a connection ended");
         }
     });
 }
 
-/// A connection that is counted, however it ends.
-struct Counted(Rc<Shared>);
+/// Counts a connection until this is dropped.
+struct ConnectionCount(Rc<Shared>);
 
-impl Counted {
-    fn new(shared: &Rc<Shared>) -> Counted {
+impl ConnectionCount {
+    fn new(shared: &Rc<Shared>) -> ConnectionCount {
         shared.connections.set(shared.connections.get() + 1);
-        Counted(Rc::clone(shared))
+        ConnectionCount(Rc::clone(shared))
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get() - 1);
     }

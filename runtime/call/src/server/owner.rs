@@ -1,36 +1,36 @@
-//! Whose a call, a process and memory are: what one user has used, another never gets.
+//! Ownership of calls, processes and memory: what one user has used, another never gets.
 
 use std::rc::Rc;
 use std::time::Instant;
 
-use kumi_rpc::{Code, Failure, HeldName, Ticket};
+use kumi_rpc::{Code, Failure, HeldArrayName, Ticket};
 
 use super::Shared;
 use crate::users::{Refusal, User};
 use crate::voucher::Voucher;
 use crate::{pass, voucher};
 
-/// Whose something is.
+/// The owner of a call, a process or memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Owner {
-    /// The user; empty where users are not told apart.
+    /// The user; empty if users are not distinguished.
     pub user: String,
-    /// The user of the system as whom processes run; `None`: the server's.
+    /// The system user of the processes. `None`: the server's.
     pub run_as: Option<String>,
 }
 
-/// Who calls on a connection.
+/// The identity of a connection's client.
 #[derive(Debug, Default)]
 pub struct Caller {
     user: Option<User>,
     owner: Rc<Owner>,
-    /// A metaserver has sent it: each of its calls needs a pass.
+    /// A metaserver sent the client, so each of its calls needs a pass.
     sent: bool,
-    /// What it has shown, if that is a voucher: it may fetch that array and nothing else.
+    /// The voucher that it showed. It may fetch that array and nothing else.
     voucher: Option<Voucher>,
 }
 
-/// How a client is told that it is not taken in.
+/// The failure for a refused client.
 pub(crate) fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::Expired { .. } => Code::Expired,
@@ -39,7 +39,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Failure {
     Failure::new(code, 0, refusal.to_string())
 }
 
-/// Whether a voucher is good now.
+/// Whether a voucher is valid now.
 fn is_good(shared: &Shared, voucher: &Voucher) -> Result<(), Failure> {
     if shared.vouchers.is_over(voucher, Instant::now()) {
         let text = "the voucher has expired; the client is to ask for another";
@@ -54,7 +54,7 @@ fn is_good(shared: &Shared, voucher: &Voucher) -> Result<(), Failure> {
 }
 
 impl Caller {
-    /// Who has this token, or whom the metaserver has sent with this pass.
+    /// The client with this token, or with this pass of a metaserver.
     pub fn known(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
         if pass::is_pass(shown) {
             return Caller::sent(shared, shown);
@@ -89,7 +89,7 @@ impl Caller {
         Ok(caller)
     }
 
-    /// Who has this voucher, whoever that is.
+    /// The client with this voucher, whatever its identity.
     fn bearing(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
         let voucher = shared.vouchers.read(shown).ok_or_else(|| {
             let text = "this voucher was not given by this server since it began";
@@ -100,33 +100,33 @@ impl Caller {
         Ok(Caller { owner, voucher: Some(voucher), ..Caller::default() })
     }
 
-    /// By what the token is known that it has shown, if it has.
+    /// The hash of the token that it showed, if it did.
     pub fn token(&self) -> Option<&blake3::Hash> {
         self.user.as_ref().and_then(User::token)
     }
 
-    /// Whether it has shown a voucher, and is nobody in particular.
+    /// Whether it showed only a voucher and is otherwise anonymous.
     pub fn is_bearer(&self) -> bool {
         self.voucher.is_some()
     }
 
-    /// Whether other servers get arrays that are held for it with a voucher only.
+    /// Whether other servers need a voucher to fetch its arrays.
     pub fn wants_vouchers(&self, shared: &Shared) -> bool {
         shared.config.only_sent || !self.owner.user.is_empty()
     }
 
-    /// Whether it may fetch this array, if that is held for its user.
-    pub fn may_fetch(&mut self, shared: &Shared, name: HeldName) -> Result<(), Failure> {
+    /// Whether it may fetch this array, if the array belongs to its user.
+    pub fn may_fetch(&mut self, shared: &Shared, name: HeldArrayName) -> Result<(), Failure> {
         let Some(voucher) = &self.voucher else { return self.check(shared) };
         if voucher.name != name {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "the voucher is for another array";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
         is_good(shared, voucher)
     }
 
-    /// Whether a call of this routine may come: with this ticket and pass, or without.
+    /// Whether it may call this routine, with this ticket and pass if any.
     pub fn may_call(
         &self,
         shared: &Shared,
@@ -156,7 +156,7 @@ impl Caller {
         }
     }
 
-    /// Refuses what clients ask of the metaserver that has sent them.
+    /// Refuses questions that belong to the metaserver.
     pub fn may_ask(&self) -> Result<(), Failure> {
         if self.sent {
             let text = "a client that a metaserver has sent asks that for descriptions";
@@ -173,10 +173,10 @@ impl Caller {
         self.user = Some(user);
     }
 
-    /// Whether the user still is one, and none who has shown a voucher: the file may have changed since.
+    /// Whether the user still exists and no voucher was shown. The user file may have changed.
     pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
         if self.is_bearer() {
-            shared.door.overstepped();
+            shared.handshake_limit.overstepped();
             let text = "who shows a voucher may fetch the array that it is for, and nothing else";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
@@ -187,7 +187,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Whose calls these are.
+    /// The owner of its calls.
     pub fn owner(&self) -> &Rc<Owner> {
         &self.owner
     }
@@ -197,7 +197,7 @@ impl Caller {
         self.user.as_ref().is_none_or(|user| user.permits(routine))
     }
 
-    /// Refuses a name that the user may not call, whether a routine has it or not.
+    /// Refuses a name that the user may not call, whether the routine exists or not.
     pub fn allow(&self, shared: &Shared, routine: &str) -> Result<(), Failure> {
         let Some(user) = self.user.as_ref().filter(|user| !user.permits(routine)) else {
             return Ok(());
@@ -207,7 +207,7 @@ impl Caller {
         Err(Failure::new(Code::NotPermitted, 0, text))
     }
 
-    /// What is said of a name that no class has, and which the user may call if a routine has it.
+    /// The failure for an unknown class. It reveals a routine of that name only to users who may call it.
     pub fn no_class(&self, shared: &Shared, class: &str) -> Failure {
         let near = match shared.registry.find(class) {
             Some(_) => ": it is a routine, which is called without an object".to_owned(),
@@ -217,7 +217,7 @@ impl Caller {
         Failure::new(Code::NoSuchRoutine, 0, text)
     }
 
-    /// What is said of a name that no routine has.
+    /// The failure for an unknown routine.
     pub fn unknown(&self, shared: &Shared, routine: &str) -> Failure {
         let near = shared.registry.near(routine, |name| self.permits(name));
         let text = format!("the server has no routine `{routine}`{near}");

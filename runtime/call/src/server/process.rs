@@ -1,4 +1,4 @@
-//! The process of a slot, as its server sees it.
+//! Process of a slot, as its server drives it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,27 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
-use super::ear::Ear;
 use super::owner::Owner;
-use super::registry::Offered;
+use super::registry::OfferedRoutine;
+use super::slot_channel::SlotChannel;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
-use crate::protocol::{Order, Setup};
+use crate::slot_protocol::{Order, Setup};
 
-/// What a process is for.
+/// What a process is started for.
 #[derive(Debug, Clone, Copy)]
-pub struct Duty<'a> {
-    /// A routine; or the methods of a class, of one program. Not empty.
-    pub offered: &'a [Arc<Offered>],
-    /// The one user whom it serves.
+pub struct ProcessAssignment<'a> {
+    /// One routine, or the methods of a class from one program. Not empty.
+    pub offered: &'a [Arc<OfferedRoutine>],
+    /// The only user of the process.
     pub owner: &'a Owner,
-    /// Where it reaches files of calls.
+    /// The folder of its calls' files.
     pub scratch: Option<&'a Path>,
 }
 
-impl Duty<'_> {
-    /// The libraries of all that it runs, each once.
+impl ProcessAssignment<'_> {
+    /// All libraries that it needs, each once.
     fn libraries(&self) -> Vec<PathBuf> {
         let mut libraries: Vec<PathBuf> = Vec::new();
         for library in self.offered.iter().flat_map(|offered| &offered.libraries) {
@@ -49,26 +49,26 @@ impl Duty<'_> {
     }
 }
 
-/// A process that runs one routine, or is an object of a class. It is killed when this is dropped, and what it has forked with it.
+/// A process that runs one routine or is an object of a class. Dropping this kills the process and its forks.
 #[derive(Debug)]
 pub struct Process {
-    /// Until its end is waited for; so long its number is nobody else's.
+    /// Kept until its end was waited for, so that its number is not reused.
     child: Option<Child>,
     pid: Pid,
-    ear: Rc<Ear>,
+    slot_channel: Rc<SlotChannel>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
 }
 
 impl Process {
-    /// Starts one and tells it its routine; its first reply is whether it can run that.
+    /// Starts a process and sends its setup. The first reply says whether it can run the routine.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn start(
         config: &Config,
         files: u64,
-        duty: Duty<'_>,
+        duty: ProcessAssignment<'_>,
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
         let run_as = RunAs::of(duty.owner.run_as.as_deref(), config.sandbox)?;
@@ -86,17 +86,24 @@ impl Process {
             command.env(name, &threads);
         }
         if run_as.is_some() || config.sandbox {
-            // It is the server's, and this process is another's or is not trusted.
+            // The secret is the server's; the process may be another user's, or untrusted.
             command.env_remove("KUMI_CALL_TOKEN");
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
-        let ear = Ear::new(ours)?;
-        let process =
-            Process { child: Some(child), pid: Pid::from_raw(pid), ear, known: Vec::new() };
-        let ear = &process.ear;
+        let slot_channel = SlotChannel::new(ours)?;
+        let process = Process {
+            child: Some(child),
+            pid: Pid::from_raw(pid),
+            slot_channel,
+            known: Vec::new(),
+        };
+        let slot_channel = &process.slot_channel;
         let page = arenas.number();
-        ear.send(&Order::Map(page, ear.board().length() as u64), Some(ear.board()))?;
+        slot_channel.send(
+            &Order::Map(page, slot_channel.mailbox().length() as u64),
+            Some(slot_channel.mailbox()),
+        )?;
         let setup = Setup {
             interfaces: duty.offered.iter().map(|offered| offered.json.clone()).collect(),
             libraries: duty.libraries(),
@@ -107,24 +114,25 @@ impl Process {
             run_as,
             sandbox: config.sandbox,
             files,
-            board: Some(page),
+            mailbox: Some(page),
             jobs: config.jobs.clone().filter(|_| parallel),
-            door: None,
+            job_listener: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
         arena.write(0, &json);
         let number = arenas.number();
-        ear.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
-        ear.send(&Order::SetUp(number, json.len() as u64), None)?;
-        ear.send(&Order::Unmap(number), None)?;
+        slot_channel.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
+        slot_channel.send(&Order::SetUp(number, json.len() as u64), None)?;
+        slot_channel.send(&Order::Unmap(number), None)?;
         Ok(process)
     }
 
-    /// Has it run the routine of this index on this memory; whether its reply may come at once ([`Ear::run`]).
+    /// Orders it to run the routine of this index on this memory. Returns whether to wait for its reply at
+    /// once ([`SlotChannel::run`]).
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn run(
         &mut self,
         routine: u32,
@@ -135,43 +143,43 @@ impl Process {
         self.forget()?;
         if !self.known.iter().any(|(number, _)| *number == block.number) {
             let map = Order::Map(block.number, block.arena.length() as u64);
-            self.ear.send(&map, Some(&block.arena))?;
+            self.slot_channel.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.ear.run(&Order::Run(routine, block.number, slots.to_vec()), room)
+        self.slot_channel.run(&Order::Run(routine, block.number, slots.to_vec()), room)
     }
 
-    /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.
+    /// Tells it that its callback has returned, with this many bytes of values in the exchange.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn resume(&mut self, bytes: u64) -> io::Result<()> {
-        self.ear.send(&Order::Return(bytes), None)
+        self.slot_channel.send(&Order::Return(bytes), None)
     }
 
-    /// Has it let go of memory that the server has given up.
+    /// Tells it to unmap memory that the server has given up.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn forget(&mut self) -> io::Result<()> {
         while let Some(index) = self.known.iter().position(|(_, block)| block.strong_count() == 0) {
             let (number, _) = self.known.swap_remove(index);
-            self.ear.send(&Order::Unmap(number), None)?;
+            self.slot_channel.send(&Order::Unmap(number), None)?;
         }
         Ok(())
     }
 
-    /// What it says.
-    pub fn ear(&self) -> Rc<Ear> {
-        Rc::clone(&self.ear)
+    /// Its channel.
+    pub fn slot_channel(&self) -> Rc<SlotChannel> {
+        Rc::clone(&self.slot_channel)
     }
 
-    /// Its number.
+    /// Its process number.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Kills it, and what its routine has forked; its socket ends when they are gone.
+    /// Kills it and its forks. Its socket ends when they are gone.
     pub fn kill(&mut self) {
         if self.child.is_some()
             && let Err(error) = killpg(self.pid, Signal::SIGKILL)
@@ -180,7 +188,7 @@ impl Process {
         }
     }
 
-    /// What its end can be waited for with.
+    /// The handle with which its end can be waited for.
     pub fn take_child(&mut self) -> Option<Child> {
         self.child.take()
     }
@@ -192,7 +200,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for the end of a process, which it leaves to be waited for again. Forks of it may have its socket still.
+/// Waits for the end of a process without reaping it. Forks of it may still hold its socket.
 pub async fn gone(pid: Pid) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let Ok(mut signals) = signal(SignalKind::child()) else {
@@ -206,7 +214,7 @@ pub async fn gone(pid: Pid) {
     }
 }
 
-/// Waits for the end of a process: how it ended, as the protocol's details of crashes.
+/// Waits for the end of a process. Returns the detail of the protocol's crash failure.
 pub async fn ended(child: Option<Child>) -> i64 {
     use std::os::unix::process::ExitStatusExt;
     let Some(mut child) = child else { return -1 };

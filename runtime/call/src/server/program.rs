@@ -1,4 +1,4 @@
-//! Programs that are slots of routines: what they say of themselves.
+//! Programs that act as slots, and the descriptions that interpreters give of their routines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,32 +9,32 @@ use serde::Deserialize;
 use super::registry::{Registry, RegistryError};
 use crate::confine::is_own_folder;
 
-/// What the process of a slot runs.
+/// The program of a slot's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The executable.
     pub path: PathBuf,
-    /// What it is given.
+    /// Its command-line arguments.
     pub arguments: Vec<OsString>,
-    /// The folder from which it reads what it runs, if that is no file of its own.
+    /// The folder from which it imports, if it is an interpreter.
     pub folder: Option<PathBuf>,
 }
 
-/// What an interpreter says of the routines that it can run.
+/// An interpreter's description of its routines.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ProgramDescription {
     version: u32,
     program: Vec<String>,
     folder: Option<PathBuf>,
     interfaces: Vec<Interface>,
 }
 
-/// Version of what is said.
+/// Version of that description.
 const VERSION: u32 = 2;
 
 impl Registry {
-    /// Offers routines of a program that speaks as slots do.
+    /// Offers routines of a program that speaks the slot protocol.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -49,14 +49,14 @@ impl Registry {
         Ok(())
     }
 
-    /// Offers what an interpreter has said of `source` in JSON: its `version`, its `program` with arguments, the `folder`
-    /// from which that imports (null: none but what is installed), and the `interfaces` of routines.
+    /// Offers the routines that an interpreter describes in JSON for `source`. Its keys are `version`,
+    /// `program` with arguments, the `folder` for imports (null: only installed modules), and `interfaces`.
     ///
     /// # Errors
     /// [`RegistryError`].
     pub fn add_said(&mut self, source: &str, json: &[u8]) -> Result<(), RegistryError> {
         let wrong = |why| RegistryError::Executable { path: PathBuf::from(source), why };
-        let said: Said = serde_json::from_slice(json)
+        let said: ProgramDescription = serde_json::from_slice(json)
             .map_err(|error| wrong(format!("the interpreter's answer cannot be used: {error}")))?;
         if said.version != VERSION {
             let version = said.version;
@@ -71,7 +71,7 @@ impl Registry {
         self.add_program(said.interfaces, &Program { path: path.into(), arguments, folder })
     }
 
-    /// Whether sandboxes can show to all routines what they are run from.
+    /// Checks that sandboxes can show every routine its program.
     ///
     /// # Errors
     /// [`RegistryError::Covered`].
@@ -120,7 +120,7 @@ mod tests {
             assert!(registry.add_said("m", wrong.as_bytes()).is_err(), "{wrong}");
             assert_eq!(registry.names().count(), 0);
         }
-        // Installed; in folders that sandboxes have for themselves, by whatever name.
+        // Installed, but in folders that a sandbox covers, by whatever name.
         for (folder, can) in [
             ("null", true),
             (r#""/tmp/m""#, true),

@@ -1,4 +1,4 @@
-//! The routines that a server offers.
+//! Registry of the routines that a server offers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,33 +12,33 @@ use super::program::Program;
 use crate::generator::Manifest;
 use crate::native::{LoadError, check};
 
-/// A routine that is offered.
+/// A routine that a server offers.
 #[derive(Debug)]
-pub struct Offered {
+pub struct OfferedRoutine {
     /// Its description.
     pub interface: Interface,
     /// The description's canonical JSON.
     pub json: String,
-    /// The JSON's hash.
+    /// The hash of the JSON.
     pub hash: u64,
     /// Libraries with the symbol.
     pub libraries: Vec<PathBuf>,
-    /// What its slots run, if it is something of its own.
+    /// The program of its slots, if it is not in a library.
     pub program: Option<Program>,
 }
 
 /// Why a routine cannot be offered.
 #[derive(Debug, Error)]
 pub enum RegistryError {
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("the description {} cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file that is no description.
+    /// A file is not a description.
     #[error("{}: {source}", path.display())]
     Description {
         /// The file.
@@ -46,18 +46,18 @@ pub enum RegistryError {
         /// What is wrong with it.
         source: Box<JsonError>,
     },
-    /// A text that is no description.
+    /// A text is not a valid description.
     #[error("{} is no interface description:\n{what}", path.display())]
     Text {
         /// The file.
         path: PathBuf,
-        /// The errors, each with its place.
+        /// The errors, each with its position.
         what: String,
     },
-    /// A description that cannot be used.
+    /// A description cannot be used.
     #[error(transparent)]
     Invalid(Box<JsonError>),
-    /// A description that clients do not take.
+    /// A description is too long for clients.
     #[error(
         "the description of `{routine}` has {bytes} bytes in JSON, and clients read {most} at most: shorten its texts or \
          its body",
@@ -69,24 +69,24 @@ pub enum RegistryError {
         /// Bytes of its JSON.
         bytes: usize,
     },
-    /// Two routines of one name.
+    /// Two routines have the same name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
-    /// A description of what only a server makes.
+    /// Only the description of a server can contain this.
     #[error("`{0}` has the name of its class: methods are called `class.method`")]
     Constructor(String),
-    /// Methods of one class of two programs.
+    /// The methods of one class come from two programs.
     #[error("the class `{0}` is served by two programs: give one of them another name")]
     ClassTwice(String),
-    /// A manifest of an executable that cannot be used.
+    /// The manifest of an executable cannot be used.
     #[error("{}: {why}", path.display())]
     Executable {
         /// The manifest.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A routine whose files no sandbox can show.
+    /// A sandbox cannot show the routine's files.
     #[error(
         "`{routine}` is imported from {}, in whose place routines in a sandbox have an empty folder: put its files into a \
          folder of its own, or leave --sandbox away",
@@ -98,7 +98,7 @@ pub enum RegistryError {
         /// The folder.
         folder: PathBuf,
     },
-    /// A routine that cannot be run so.
+    /// The routine cannot be run in this way.
     #[error(transparent)]
     NotRunnable(#[from] LoadError),
 }
@@ -106,7 +106,7 @@ pub enum RegistryError {
 /// The routines of a server, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    routines: BTreeMap<String, Arc<Offered>>,
+    routines: BTreeMap<String, Arc<OfferedRoutine>>,
 }
 
 /// The hash by which client and server compare descriptions.
@@ -114,8 +114,7 @@ pub(crate) fn hash(json: &str) -> u64 {
     twox_hash::XxHash3_64::oneshot(json.as_bytes())
 }
 
-/// The shared library that is meant by what a linker would be told. What is to be linked statically is the generator's
-/// business.
+/// The shared library for a linker's word. Static libraries are the generator's business.
 fn shared(required: &str) -> Option<PathBuf> {
     match required.strip_prefix("-l") {
         Some(name) => Some(PathBuf::from(format!("lib{name}.so"))),
@@ -152,7 +151,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Interface>, RegistryError> {
     }
 }
 
-/// The end of a sentence on a name that nothing has.
+/// The end of an error message: names that are similar to an unknown one.
 fn meant(near: &[&str]) -> String {
     match near {
         [] => String::new(),
@@ -166,7 +165,7 @@ fn is(json: &[u8], kind: impl FnOnce(&serde_json::Value) -> bool) -> bool {
     value.is_ok_and(|value| kind(&value))
 }
 
-/// Whether this JSON is a module, which has descriptions, and not one of them.
+/// Whether this JSON is a module of descriptions, rather than one description.
 fn is_module(json: &[u8]) -> bool {
     is(json, |value| value.get("interfaces").is_some())
 }
@@ -185,7 +184,7 @@ fn validate(interface: &Interface) -> Result<(), RegistryError> {
 const MOST_FILE: usize = 64 << 20;
 
 impl Registry {
-    /// Offers a routine of these libraries, beside those that its description requires.
+    /// Offers a routine of these libraries, in addition to those that its description requires.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -196,7 +195,7 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         validate(&interface)?;
         check(&interface)?;
-        // What is to be linked statically is the generator's business.
+        // Static libraries are the generator's business.
         let shared = interface.target.required.iter().filter_map(|name| shared(name));
         let libraries = shared.chain(libraries.iter().cloned()).collect();
         self.offer(interface, libraries, None)
@@ -230,18 +229,21 @@ impl Registry {
         }
         let hash = hash(&json);
         let name = interface.name.clone();
-        let offered = Arc::new(Offered { interface, json, hash, libraries, program });
+        let offered = Arc::new(OfferedRoutine { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
             return Err(RegistryError::Twice(name));
         }
         Ok(())
     }
 
-    /// Offers the routines of a file: interface descriptions as text, a module of them as `kumi call check --json`
-    /// prints it, one description or an array of them in canonical JSON, or what `kumi call build` has made beside an
-    /// executable.
+    /// Offers the routines of a file. The file is one of:
     ///
-    /// Returns why some of them cannot be offered here, as long as one can.
+    /// - interface descriptions as text,
+    /// - a module in JSON, as `kumi call check --json` prints it,
+    /// - one description or an array of them in canonical JSON,
+    /// - the manifest that `kumi call build` writes beside an executable.
+    ///
+    /// Returns why some routines cannot be offered here, as long as one can.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -258,9 +260,9 @@ impl Registry {
         self.add_text(path, &bytes, libraries)
     }
 
-    /// Offers the routines of descriptions that were read already: those of a file of this name, but no executable's.
+    /// Offers the routines of a text with interface descriptions, whose errors name this file.
     ///
-    /// Returns why some of them cannot be offered here, as long as one can.
+    /// Returns why some routines cannot be offered here, as long as one can.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -286,7 +288,7 @@ impl Registry {
         }
     }
 
-    /// Offers the routines of an executable of their own.
+    /// Offers the routines of a linked executable.
     fn add_executable(&mut self, path: &Path, json: &[u8]) -> Result<(), RegistryError> {
         let wrong = |why| RegistryError::Executable { path: path.to_owned(), why };
         let manifest = Manifest::read(json).map_err(wrong)?;
@@ -295,7 +297,7 @@ impl Registry {
         self.add_program(manifest.interfaces, &program)
     }
 
-    /// Offers a routine of a program that speaks as slots do.
+    /// Offers a routine of a program that speaks the slot protocol.
     pub(super) fn offer_program(
         &mut self,
         interface: Interface,
@@ -307,21 +309,21 @@ impl Registry {
 
     /// The routine of this name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
+    pub fn find(&self, name: &str) -> Option<&Arc<OfferedRoutine>> {
         self.routines.get(name)
     }
 
     /// The methods of this class, in order.
     #[must_use]
-    pub fn methods(&self, class: &str) -> Vec<Arc<Offered>> {
-        let is_of = |offered: &&Arc<Offered>| {
+    pub fn methods(&self, class: &str) -> Vec<Arc<OfferedRoutine>> {
+        let is_of = |offered: &&Arc<OfferedRoutine>| {
             let interface = &offered.interface;
             !interface.class.is_empty() && interface.class == class && !interface.is_constructor()
         };
         self.routines.values().filter(is_of).cloned().collect()
     }
 
-    /// What classes are meant by a name that none has, of those with a method that may be told: the end of a sentence.
+    /// The end of an error message: classes similar to an unknown name that have a permitted method.
     pub(crate) fn near_class(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
         let all = self.routines.values().map(|offered| &offered.interface);
         let methods = all.filter(|it| !it.class.is_empty() && may(&it.name));
@@ -335,7 +337,7 @@ impl Registry {
         self.routines.keys().map(String::as_str)
     }
 
-    /// What names are meant by one that nothing has, of those that may be told: the end of a sentence.
+    /// The end of an error message: permitted names similar to an unknown one.
     pub(crate) fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
         meant(&kumi_idl::nearest(name, self.names().filter(|name| may(name))))
     }

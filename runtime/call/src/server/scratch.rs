@@ -1,11 +1,12 @@
-//! Files of calls: each call that has some has a folder, which goes with it.
+//! Folders for the files of calls, one for each call that has files.
 //!
-//! The folder of a call is of the user as whom its routine runs, and for nobody else. It lies in a folder of its owner, whose
-//! calls may share a process: that one is the server's, who alone makes and names things in it, and it is all that a sandbox
-//! shows. What a routine has left under the names of files is looked at by the folder's descriptor and not believed.
+//! A call's folder belongs to the system user of its routine, and nobody else can enter. It lies in a folder
+//! of its owner, whose calls may share a process. Only the server creates entries there, and a sandbox shows
+//! nothing else. The server does not trust what a routine leaves under the names of files: it opens them
+//! relative to the folder's descriptor and checks them.
 //!
-//! A server has a folder of its own below the one it was given, with a lock that the system lets go of when the server
-//! ends, however it does: folders whose lock can be had are of servers that are gone, and are removed.
+//! Each server has a folder of its own with a lock, which the system releases when the server ends. A new
+//! server removes the folders whose lock is free.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,52 +18,52 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kumi_idl::{Interface, Type};
-use kumi_rpc::{Code, Failure, Size};
+use kumi_rpc::{ArraySize, Code, Failure};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, fchown, geteuid};
 
+use super::folder_removal::{FOLDER, FolderRemoval, remove_server};
 use super::owner::Owner;
-use super::sweep::{FOLDER, Sweep, remove_server};
 use crate::confine::RunAs;
-use crate::values::Given;
+use crate::values::GivenValues;
 
-/// What the names of servers' folders begin with.
+/// Prefix of the names of servers' folders.
 const PREFIX: &str = "kumi-call-";
-/// The lock in a server's folder.
+/// Name of the lock file in a server's folder.
 const LOCK: &str = "lock";
 
-/// The folder of a server, with those of its calls.
+/// The folder of a server, with the folders of its calls.
 #[derive(Debug)]
 pub struct Scratch {
     base: PathBuf,
-    /// Made when the first call needs it; with the lock, which is held as long as it is open.
+    /// The folder and its lock, made when the first call needs it. The lock is held while this is open.
     made: Option<(PathBuf, File)>,
-    /// Those of owners in it.
-    places: HashMap<Owner, Place>,
+    /// Folders of owners in it.
+    places: HashMap<Owner, OwnerFolder>,
     /// Whether routines run in a sandbox.
     sandbox: bool,
     next: Cell<u64>,
-    /// Bytes of the files that calls have sent or send, and the most of them.
+    /// Bytes of the files of all calls, and the limit.
     total: Rc<Cell<u64>>,
     most: u64,
 }
 
-/// Where the calls of an owner have their folders, and the user of the system whose those are; `None`: the server's.
+/// The folder of an owner's calls, and its system user. `None`: the server's own.
 #[derive(Debug, Clone)]
-struct Place {
+struct OwnerFolder {
     folder: PathBuf,
     user: Option<RunAs>,
 }
 
-/// Room for the files of a call, as long as that is here.
+/// Reserved bytes for the files of a call, until this is dropped.
 #[derive(Debug)]
-struct Room {
+struct FileReservation {
     bytes: u64,
     total: Rc<Cell<u64>>,
 }
 
-impl Drop for Room {
+impl Drop for FileReservation {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.bytes);
     }
@@ -75,13 +76,13 @@ fn private(path: &Path) -> io::Result<()> {
 fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(create).mode(0o600);
-    // Not waited for: what another has put there under this name may be a pipe.
+    // Non-blocking: another user may have put a pipe under this name.
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     options.open(folder.join(LOCK))
 }
 
 impl Scratch {
-    /// Below this folder, for so many bytes of files together. What servers that are gone have left there is removed.
+    /// Scratch space below this folder with this limit in bytes. Removes what earlier servers left.
     pub fn new(base: &Path, most: u64, sandbox: bool) -> Scratch {
         match stale(base) {
             Ok(()) => {}
@@ -95,16 +96,16 @@ impl Scratch {
         Scratch { base: base.to_owned(), made: None, places, sandbox, next, total, most }
     }
 
-    /// Room for so many bytes; `None`: other calls have it.
-    fn room(&self, bytes: u64) -> Option<Room> {
+    /// Reserves bytes. `None`: other calls use them.
+    fn room(&self, bytes: u64) -> Option<FileReservation> {
         let total = self.total.get().checked_add(bytes).filter(|total| *total <= self.most)?;
         self.total.set(total);
-        Some(Room { bytes, total: Rc::clone(&self.total) })
+        Some(FileReservation { bytes, total: Rc::clone(&self.total) })
     }
 
-    /// Where the calls of an owner have their folders.
-    fn place(&mut self, owner: &Owner) -> io::Result<Place> {
-        // Somebody may have cleaned up.
+    /// The folder of an owner's calls.
+    fn place(&mut self, owner: &Owner) -> io::Result<OwnerFolder> {
+        // A cleaner may have removed it.
         if self.made.as_ref().is_none_or(|(folder, _)| !folder.is_dir()) {
             self.made = Some(own(&self.base)?);
             self.places.clear();
@@ -117,15 +118,15 @@ impl Scratch {
         let folder = server.join(format!("owner-{}", self.number()));
         private(&folder)?;
         passable(&folder)?;
-        let place = Place { folder, user };
+        let place = OwnerFolder { folder, user };
         self.places.insert(owner.clone(), place.clone());
         Ok(place)
     }
 
-    /// The folder in which those of the calls of an owner are.
+    /// The folder that contains the folders of an owner's calls.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn folder_of(&mut self, owner: &Owner) -> io::Result<PathBuf> {
         self.place(owner).map(|place| place.folder)
     }
@@ -134,8 +135,8 @@ impl Scratch {
         self.next.replace(self.next.get() + 1)
     }
 
-    /// A folder for a call, and where that is.
-    fn folder(&mut self, owner: &Owner) -> io::Result<(PathBuf, Place)> {
+    /// A new folder for a call, and its owner's folder.
+    fn folder(&mut self, owner: &Owner) -> io::Result<(PathBuf, OwnerFolder)> {
         let place = self.place(owner)?;
         let folder = place.folder.join(self.number().to_string());
         private(&folder)?;
@@ -153,7 +154,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Others may go through a folder to what they have in it, if they know its name; only a server of root's has others.
+/// Lets others pass through a folder to entries whose names they know. Only a server of root has such users.
 fn passable(folder: &Path) -> io::Result<()> {
     match geteuid().is_root() {
         true => std::fs::set_permissions(folder, Permissions::from_mode(0o711)),
@@ -161,17 +162,17 @@ fn passable(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// A folder for this server, and its lock.
+/// Makes the folder of this server and locks it.
 fn own(base: &Path) -> io::Result<(PathBuf, File)> {
     std::fs::create_dir_all(base)?;
-    // The name by which a sandbox, too, has it.
+    // The canonical path, which is the same in a sandbox.
     let base = std::fs::canonicalize(base)?;
     loop {
         let begin = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
         let folder = base.join(format!("{PREFIX}{}-{begin}", std::process::id()));
         private(&folder)?;
         let lock = open_lock(&folder, true)?;
-        // Another server that starts may have taken it, just before it was locked, for one that nobody has any more.
+        // Another starting server may have removed it as abandoned just before it was locked.
         match lock.try_lock() {
             Ok(()) if open_lock(&folder, false).is_ok() => {
                 passable(&folder)?;
@@ -190,12 +191,12 @@ fn stale(base: &Path) -> io::Result<()> {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        // Others may have folders that are called so.
+        // Folders of others may have such names too.
         let ours = |about: Metadata| about.is_dir() && about.uid() == geteuid().as_raw();
         if !entry.metadata().is_ok_and(ours) {
             continue;
         }
-        // One without a lock is just being made, or is not ours.
+        // A folder without a lock is just being made, or is not ours.
         let Ok(lock) = open_lock(&entry.path(), false) else { continue };
         if lock.try_lock().is_ok()
             && let Err(error) = remove_server(&entry.path())
@@ -206,34 +207,34 @@ fn stale(base: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a call, in a folder that goes with this.
+/// The files of a call. Dropping this removes their folder.
 #[derive(Debug)]
 pub struct CallFiles {
     folder: PathBuf,
-    /// The folder, whatever may be at its name.
+    /// The folder, whatever its name may refer to now.
     held: OwnedFd,
-    place: Place,
-    /// Those that are sent, to be written.
+    place: OwnerFolder,
+    /// Files that the client sends, open for writing.
     coming: Vec<(u16, File)>,
-    _room: Room,
+    _room: FileReservation,
 }
 
-/// A file that goes to the client.
+/// A file that goes back to the client.
 #[derive(Debug)]
-pub struct Outgoing {
-    /// The parameter, and its bytes.
-    pub size: Size,
-    /// The file, which has no name any more.
+pub struct OutgoingFile {
+    /// The parameter and the length.
+    pub size: ArraySize,
+    /// The file; its name is already removed.
     pub file: File,
 }
 
-/// The server's disk fails before the routine has run: another server may take the call.
+/// The disk failed before the routine ran, so another server may take the call.
 fn disk(doing: &str, error: &io::Error) -> Failure {
     let text = format!("the server cannot {doing} a file of the call: {error}");
     Failure::new(Code::Busy, i64::from(error.raw_os_error().unwrap_or_default()), text)
 }
 
-/// What the routine has left cannot be read.
+/// The failure for an unreadable result file.
 fn unreadable(error: &io::Error) -> Failure {
     let text =
         format!("the routine has run, but the server cannot read a file of the call: {error}");
@@ -241,7 +242,8 @@ fn unreadable(error: &io::Error) -> Failure {
 }
 
 impl CallFiles {
-    /// Makes room for the files of a call, whose lengths `given` has, and gives it their names. `None`: it has none.
+    /// Makes the files of a call, whose lengths are in `given`, and puts their names there. `None`: the call
+    /// has no files.
     ///
     /// # Errors
     /// They are longer than `most` bytes together, or the disk does not take them.
@@ -249,7 +251,7 @@ impl CallFiles {
         scratch: &mut Scratch,
         owner: &Owner,
         interface: &Interface,
-        given: &mut Given,
+        given: &mut GivenValues,
         most: u64,
     ) -> Result<Option<CallFiles>, Failure> {
         if !interface.params.iter().any(|param| param.ty == Type::File) {
@@ -280,8 +282,8 @@ impl CallFiles {
         made.map(Some).map_err(|error| disk("make", &error))
     }
 
-    /// Makes the files, for the user as whom the routine runs.
-    fn make(&mut self, interface: &Interface, given: &mut Given) -> io::Result<()> {
+    /// Makes the files, owned by the user of the routine.
+    fn make(&mut self, interface: &Interface, given: &mut GivenValues) -> io::Result<()> {
         let user = self.place.user.as_ref();
         let user = user.map(|user| (Uid::from_raw(user.user()), Gid::from_raw(user.group())));
         let hand_over = |file: &OwnedFd| match user {
@@ -305,7 +307,7 @@ impl CallFiles {
         Ok(hand_over(&self.held)?)
     }
 
-    /// The folder that the routine's process needs to reach.
+    /// The folder that the routine's process must reach.
     pub fn place(&self) -> &Path {
         &self.place.folder
     }
@@ -315,7 +317,7 @@ impl CallFiles {
         self.coming.iter().any(|(other, _)| *other == parameter)
     }
 
-    /// Writes bytes that have come.
+    /// Writes bytes that have arrived.
     ///
     /// # Errors
     /// The disk does not take them.
@@ -327,16 +329,16 @@ impl CallFiles {
             .map_err(|error| disk("write", &error))
     }
 
-    /// All has come: the routine has the files for itself.
+    /// All files have arrived; the server closes them.
     pub fn complete(&mut self) {
         self.coming.clear();
     }
 
-    /// The files that go back, when the routine has run. What it has left there is not believed to be files.
+    /// Opens the result files after the routine has run. It does not trust them to be regular files.
     ///
     /// # Errors
-    /// It left something else, or more than `most` bytes.
-    pub fn outgoing(&self, interface: &Interface, most: u64) -> Result<Vec<Outgoing>, Failure> {
+    /// A result is not a regular file, or longer than `most` bytes.
+    pub fn outgoing(&self, interface: &Interface, most: u64) -> Result<Vec<OutgoingFile>, Failure> {
         let mut all = Vec::new();
         let mut left = most;
         for (argument, param) in (0_u16..).zip(&interface.params) {
@@ -348,7 +350,7 @@ impl CallFiles {
             let opened = openat(&self.held, name(argument).as_str(), flags, Mode::empty());
             let file = File::from(opened.map_err(|errno| unreadable(&errno.into()))?);
             let about = file.metadata().map_err(|error| unreadable(&error))?;
-            // A second name of somebody else's file is none of the routine's.
+            // A hard link to somebody else's file is not a result.
             let own = self.place.user.as_ref().is_none_or(|user| about.uid() == user.user());
             if !about.is_file() || !own {
                 let text = format!("`{}` left no file for `{}`", interface.name, param.name);
@@ -362,34 +364,35 @@ impl CallFiles {
                 );
                 Failure::new(Code::Storage, i64::try_from(bytes).unwrap_or(i64::MAX), text)
             })?;
-            all.push(Outgoing { size: Size { argument, bytes }, file });
+            all.push(OutgoingFile { size: ArraySize { argument, bytes }, file });
         }
         Ok(all)
     }
 }
 
-/// What a file is called in the folder of its call.
+/// The name of a parameter's file in the folder of its call.
 fn name(parameter: u16) -> String {
     format!("file-{parameter}")
 }
 
-/// Entries of a call's folder that are removed while the server waits; a routine may have left any number.
+/// Entries that the server removes at once. A routine may have left any number; a thread removes the rest.
 const AT_ONCE: u64 = 256;
 
 impl Drop for CallFiles {
     fn drop(&mut self) {
         let folder = self.folder.clone();
         let told = move |error: io::Error| {
-            // The server's whole folder may have gone before.
+            // The whole folder of the server may be gone already.
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::warn!(%error, "{} cannot be removed", folder.display());
             }
         };
-        match Sweep::of(&self.folder).and_then(|mut sweep| Ok((sweep.go(AT_ONCE)?, sweep))) {
+        match FolderRemoval::of(&self.folder).and_then(|mut sweep| Ok((sweep.go(AT_ONCE)?, sweep)))
+        {
             Ok((true, _)) => {}
             Ok((false, mut sweep)) => {
                 let rest = move || sweep.go(u64::MAX).map(|_| ()).unwrap_or_else(told);
-                // If there is no thread it is removed at the server's end.
+                // Without a thread, it is removed when the server ends.
                 if let Err(error) = std::thread::Builder::new().spawn(rest) {
                     tracing::warn!(%error, "no thread to remove what a routine has left");
                 }
@@ -410,7 +413,7 @@ mod tests {
         let mut lives = Scratch::new(base.path(), 10, false);
         let folder = lives.folder(&Owner::default()).expect("a folder").0;
         assert!(folder.exists());
-        // As a crash leaves it: the folder with a lock that nobody holds.
+        // As after a crash: a folder whose lock nobody holds.
         let left = base.path().join("kumi-call-1-2");
         private(&left).expect("made");
         open_lock(&left, true).expect("a lock");

@@ -1,7 +1,7 @@
-//! Which call runs in which process, and which calls wait.
+//! Pool of slot processes, and the queue of calls that wait for one.
 
-mod attend;
 mod objects;
+mod worker_task;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,72 +12,72 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure, Fate};
+use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
-use super::asks::{Asked, Asks};
-use super::ear::Room;
-use super::holding::Keeping;
+use super::callback_requests::{CallbackRequest, CallbackTracker};
+use super::held_results::RetainedResults;
 use super::owner::Owner;
-use super::process::{Duty, Process};
-use super::registry::Offered;
+use super::process::{Process, ProcessAssignment};
+use super::registry::OfferedRoutine;
 use super::scratch::CallFiles;
-use super::tickets::Held;
+use super::slot_channel::PollingBudget;
+use super::tickets::TicketGuard;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use objects::Object;
-pub use objects::{News, OnObject, Wanted, create};
+pub use objects::{ObjectEvent, ObjectRequest, ObjectTarget, create};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
-pub struct Job {
+pub struct ReadyCall {
     /// Its number.
     pub id: u64,
     /// The stream of its connection.
     pub stream: u32,
     /// The routine.
-    pub offered: Arc<Offered>,
-    /// Whose it is.
+    pub offered: Arc<OfferedRoutine>,
+    /// Its owner.
     pub owner: Rc<Owner>,
-    /// Where its arguments lie.
+    /// The layout of its arguments.
     pub layout: Layout,
-    /// The memory.
+    /// Their memory.
     pub block: Rc<Block>,
-    /// Its files, if it has some.
+    /// Its files, if it has any.
     pub files: Option<CallFiles>,
-    /// Whether another's data lie in the memory.
+    /// Whether the memory holds another connection's data.
     pub foreign: bool,
-    /// When it is to be over.
+    /// Its deadline.
     pub deadline: Option<Instant>,
-    /// When it was ready to run.
+    /// When it became ready to run.
     pub ready: Instant,
-    /// What stays of its results.
-    pub keeping: Option<Box<Keeping>>,
-    /// Where its end is told.
-    pub told: UnboundedSender<Ended>,
-    /// Where functions of the client are asked for.
-    pub asks: UnboundedSender<Asked>,
-    /// The ticket with which a metaserver has sent it.
-    pub ticket: Option<Held>,
-    /// The object on which it is to run; `None`: any process does.
-    pub object: Option<OnObject>,
-    /// Whether a process has given it back, as one that another is to be set up for.
+    /// The results that the server is to hold.
+    pub retained: Option<Box<RetainedResults>>,
+    /// Where to report its end.
+    pub told: UnboundedSender<FinishedCall>,
+    /// Where to send callback requests.
+    pub callback_requests: UnboundedSender<CallbackRequest>,
+    /// The ticket of its attempt, if a metaserver sent it.
+    pub ticket: Option<TicketGuard>,
+    /// The object on which it runs. `None`: any process will do.
+    pub object: Option<ObjectTarget>,
+    /// Whether a process gave it back for another process that is set up anew.
     pub given_back: bool,
-    /// How many processes have ended that seemed not to have taken it.
+    /// How many processes have ended without taking it, as far as known.
     pub untaken: u8,
 }
 
-impl Job {
+impl ReadyCall {
     /// Whether the bytes of a parameter go to a file.
     pub fn takes_file(&self, parameter: u16) -> bool {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
     }
 
-    /// Where its files are, and those of other calls that its process may have.
+    /// The folder of its files, and of the other calls of its process.
     pub fn scratch(&self) -> Option<&Path> {
         self.files.as_ref().map(CallFiles::place)
     }
@@ -85,56 +85,56 @@ impl Job {
 
 /// The end of a call.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FinishedCall {
     /// The call.
-    pub job: Box<Job>,
-    /// Nanoseconds that it waited and ran, or why it failed.
+    pub job: Box<ReadyCall>,
+    /// Nanoseconds of waiting and running, or the failure.
     pub outcome: Result<(u64, u64), Failure>,
 }
 
-/// A call that waits for a slot; not longer than it may.
-struct Waiting {
-    job: Box<Job>,
-    _timer: Option<Timer>,
+/// A call that waits for a slot, and the timer of its deadline.
+struct WaitingCall {
+    job: Box<ReadyCall>,
+    _timer: Option<TaskGuard>,
 }
 
-/// A task that ends with this.
-struct Timer(AbortHandle);
+/// A task that is aborted when this is dropped.
+struct TaskGuard(AbortHandle);
 
-impl Drop for Timer {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// A process and what it does.
+/// A process and its present call.
 struct Worker {
-    offered: Arc<Offered>,
-    /// The one user whom it serves.
+    offered: Arc<OfferedRoutine>,
+    /// The only user of the process.
     owner: Rc<Owner>,
-    /// Where it reaches files of calls.
+    /// The folder of its calls' files.
     scratch: Option<PathBuf>,
     process: RefCell<Process>,
     /// Its call, and when that began.
-    job: RefCell<Option<(Box<Job>, Instant)>>,
-    /// Whether it can run calls, or is still being set up.
+    job: RefCell<Option<(Box<ReadyCall>, Instant)>>,
+    /// Whether it is set up and can run calls.
     set_up: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
     /// It has given its call back.
     outdated: Cell<bool>,
-    /// What its call is told then, if not what the code says.
+    /// The failure for its call then, if not the default text of the code.
     failing: RefCell<Option<Failure>>,
-    /// The functions that its routine calls.
-    asks: RefCell<Asks>,
-    /// What it is, if that is an object.
+    /// Callback state of its routine.
+    callback_requests: RefCell<CallbackTracker>,
+    /// Its object, if it is one.
     object: Option<Object>,
-    /// It has got a call with a deadline, or one whose end is looked for.
+    /// Notified for a call with a deadline, or whose reply is polled for.
     changed: Notify,
 }
 
 impl Worker {
-    /// Has it let go of memory that was given up. False: it is of no use, and is killed.
+    /// Tells the process to unmap memory that was given up. False: it is broken and is killed.
     fn lets_go(&self) -> bool {
         let mut process = self.process.borrow_mut();
         let forgot = process.forget();
@@ -144,14 +144,14 @@ impl Worker {
         forgot.is_ok()
     }
 
-    /// One that is yet to be set up, and has no call.
+    /// A worker that is not set up yet and has no call.
     fn new(
         process: Process,
-        offered: Arc<Offered>,
+        offered: Arc<OfferedRoutine>,
         owner: Rc<Owner>,
         scratch: Option<PathBuf>,
     ) -> Worker {
-        let asks = RefCell::new(Asks::new(&offered.interface));
+        let callback_requests = RefCell::new(CallbackTracker::new(&offered.interface));
         Worker {
             offered,
             owner,
@@ -162,13 +162,13 @@ impl Worker {
             ending: Cell::new(None),
             outdated: Cell::new(false),
             failing: RefCell::new(None),
-            asks,
+            callback_requests,
             object: None,
             changed: Notify::new(),
         }
     }
 
-    /// Ends it and its call with this failure, if it does not end anyway.
+    /// Ends the process and its call with this failure, unless it is ending already.
     fn fail(&self, failure: Failure) {
         if self.ending.get().is_none() {
             self.ending.set(Some(failure.code));
@@ -178,24 +178,24 @@ impl Worker {
     }
 }
 
-/// The processes of a server.
-pub struct Pool {
+/// All slot processes of a server, and the waiting calls.
+pub struct SlotPool {
     slots: usize,
     processes: usize,
     waiting: usize,
     next: u64,
     running: usize,
-    queue: VecDeque<Waiting>,
-    /// The least recently used first.
+    queue: VecDeque<WaitingCall>,
+    /// Idle workers, least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
-    /// Those that are objects, by number, whether they run a call or not.
+    /// Workers that are objects, by number, with or without a call.
     objects: BTreeMap<u64, Rc<Worker>>,
     most_objects: usize,
     /// The memory of calls.
     pub arenas: Arenas,
-    /// Processors for who looks for what comes next.
-    room: Room,
+    /// Decides whether a processor is free for polling.
+    room: PollingBudget,
     /// How many arenas had been given up when idle processes were last told.
     freed: u64,
 }
@@ -204,20 +204,22 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
-            Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
-            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => Fate::Crashed,
-            Err(_) => Fate::Gone,
+            Ok((_, ran_ns)) => AttemptState::Completed(*ran_ns),
+            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => {
+                AttemptState::Crashed
+            }
+            Err(_) => AttemptState::Unknown,
         });
     }
     let told = job.told.clone();
-    // A connection that has ended needs to know nothing.
-    let _gone = told.send(Ended { job, outcome });
+    // A connection that has ended needs no answer.
+    let _gone = told.send(FinishedCall { job, outcome });
 }
 
-fn failure(code: Code, detail: i64, job: &Job) -> Failure {
+fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
     let name = &job.offered.interface.name;
     let text = match code {
         Code::TimedOut => format!("`{name}` took longer than it may and was stopped"),
@@ -235,11 +237,11 @@ fn failure(code: Code, detail: i64, job: &Job) -> Failure {
     Failure::new(code, detail, text)
 }
 
-impl Pool {
-    /// No processes yet.
-    pub fn new(config: &Config) -> Pool {
+impl SlotPool {
+    /// An empty pool.
+    pub fn new(config: &Config) -> SlotPool {
         let slots = config.slots.max(1);
-        Pool {
+        SlotPool {
             slots,
             processes: slots + config.warm,
             waiting: config.waiting,
@@ -251,8 +253,8 @@ impl Pool {
             objects: BTreeMap::new(),
             most_objects: config.objects,
             arenas: Arenas::new(config.bytes),
-            // Where that is not known there is none for who looks.
-            room: Room::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
+            // If the number of processors is unknown, none is free for polling.
+            room: PollingBudget::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             freed: 0,
         }
     }
@@ -263,7 +265,7 @@ impl Pool {
         self.next
     }
 
-    /// Calls that run, and that wait.
+    /// Number of calls that run, and that wait.
     pub fn load(&self) -> (usize, usize) {
         (self.running, self.queue.len())
     }
@@ -276,10 +278,10 @@ impl Pool {
         self.objects.clear();
     }
 
-    /// Ends a call that waits or runs; its end is told.
+    /// Ends a call that waits or runs, and reports its end.
     pub fn cancel(&mut self, id: u64, code: Code) {
         if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
-            if let Some(Waiting { job, .. }) = self.queue.remove(index) {
+            if let Some(WaitingCall { job, .. }) = self.queue.remove(index) {
                 let failure = failure(code, 0, &job);
                 tell(job, Err(failure));
             }
@@ -291,40 +293,40 @@ impl Pool {
         }
     }
 
-    /// Ends a call that its metaserver does not want any more; the client of one that has not begun is told so.
+    /// Ends a call that its metaserver does not want any more. If it has not begun, the client is told so.
     pub fn take_back(&mut self, id: u64) {
         let waits = self.queue.iter().any(|waiting| waiting.job.id == id);
         self.cancel(id, if waits { Code::NoTicket } else { Code::Cancelled });
     }
 
-    /// The process that runs a call.
+    /// The worker that runs a call.
     fn runs(&self, id: u64) -> Option<&Rc<Worker>> {
         self.busy
             .iter()
             .find(|worker| worker.job.borrow().as_ref().is_some_and(|(job, _)| job.id == id))
     }
 
-    /// Ends a call that runs with this failure, if it does not end anyway.
+    /// Ends a running call with this failure, unless it is ending already.
     pub fn fail(&mut self, id: u64, failure: Failure) {
         if let Some(worker) = self.runs(id) {
             worker.fail(failure);
         }
     }
 
-    /// A function that the routine of a call has called has returned.
+    /// A callback of a call has returned.
     pub fn resume(&mut self, id: u64, bytes: u64) {
         if let Some(worker) = self.runs(id) {
-            worker.asks.borrow_mut().open = false;
-            // One that is gone is found out about by its task.
+            worker.callback_requests.borrow_mut().open = false;
+            // The worker's task notices a process that is gone.
             let _gone = worker.process.borrow_mut().resume(bytes);
         }
     }
 
-    /// Memory for a call of a connection, and whether what lies in it is another connection's. `None`: there is too
-    /// little left.
+    /// Memory for a call of a connection, and whether it holds another connection's data. `None`: too little
+    /// memory is left.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn memory(
         &mut self,
         owner: &Rc<Owner>,
@@ -336,10 +338,10 @@ impl Pool {
         taken
     }
 
-    /// [`Pool::memory`], for the client of the connection to map.
+    /// [`SlotPool::memory`] that the connection's client may map.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn shared_memory(
         &mut self,
         owner: &Rc<Owner>,
@@ -357,20 +359,20 @@ impl Pool {
         self.let_go();
     }
 
-    /// What is given up is free when no process maps it any more; those that run see to it when they are done.
+    /// Tells idle processes to unmap memory that was given up. Busy processes do so when they are done.
     fn let_go(&mut self) {
         let freed = self.arenas.freed();
         if std::mem::replace(&mut self.freed, freed) < freed {
             self.idle.retain(|worker| worker.lets_go());
-            // One that is of no use any more is found out about by its task.
+            // The worker's task notices a process that is broken.
             self.objects.values().filter(|it| it.job.borrow().is_none()).for_each(|object| {
                 object.lets_go();
             });
         }
     }
 
-    /// An idle process for a call's routine, which has served nobody but its user.
-    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+    /// An idle process for a call's routine, which has served only the call's user.
+    fn idle_for(&mut self, job: &ReadyCall) -> Option<Rc<Worker>> {
         let fits = |worker: &Rc<Worker>| {
             Arc::ptr_eq(&worker.offered, &job.offered)
                 && worker.owner == job.owner
@@ -380,14 +382,14 @@ impl Pool {
         self.idle.remove(index)
     }
 
-    /// The first call that waits and can begin, if there is a slot.
-    fn next_call(&mut self) -> Option<Waiting> {
+    /// The first waiting call that can begin, if a slot is free.
+    fn next_call(&mut self) -> Option<WaitingCall> {
         let free = self.running < self.slots;
         let index = self.queue.iter().position(|waiting| free && self.can_begin(&waiting.job))?;
         self.queue.remove(index)
     }
 
-    /// Whether a process more may be started; the one that was idle for longest makes room.
+    /// Makes room for one more process by ending the one that was idle for longest.
     fn make_room(&mut self) {
         while self.idle.len() + self.busy.len() >= self.processes && !self.idle.is_empty() {
             // Its task ends with it.
@@ -398,8 +400,8 @@ impl Pool {
     }
 }
 
-/// Runs a call now or has it wait.
-pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
+/// Runs a call now, or lets it wait.
+pub fn submit(shared: &Rc<Shared>, job: Box<ReadyCall>) {
     let mut pool = shared.pool.borrow_mut();
     if pool.running < pool.slots && pool.can_begin(&job) {
         drop(pool);
@@ -419,13 +421,13 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
             sleep_until(deadline).await;
             shared.pool.borrow_mut().cancel(id, Code::TimedOut);
         });
-        Timer(task.abort_handle())
+        TaskGuard(task.abort_handle())
     });
-    pool.queue.push_back(Waiting { job, _timer: timer });
+    pool.queue.push_back(WaitingCall { job, _timer: timer });
 }
 
-/// Gives a call to a process. False: there is none, and its end is told.
-fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
+/// Gives a call to a process. False: no process could start, and the call's end was reported.
+fn begin(shared: &Rc<Shared>, job: Box<ReadyCall>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let running = pool.running;
@@ -438,7 +440,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job, room) {
             Ok(()) => return true,
-            // It has died idle, or does not listen; its task buries it.
+            // It died while idle, or does not read; its task cleans up.
             Err(back) => {
                 worker.process.borrow_mut().kill();
                 job = back;
@@ -446,7 +448,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         }
     }
     pool.make_room();
-    let duty = Duty {
+    let duty = ProcessAssignment {
         offered: std::slice::from_ref(&job.offered),
         owner: &job.owner,
         scratch: job.scratch(),
@@ -467,19 +469,19 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     worker.job = RefCell::new(Some((job, Instant::now())));
     let worker = Rc::new(worker);
     pool.busy.push(Rc::clone(&worker));
-    tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
+    tokio::task::spawn_local(worker_task::attend(Rc::clone(shared), worker));
     true
 }
 
-/// Why there is no process for a routine.
-fn not_started(shared: &Shared, offered: &Offered, error: &io::Error) -> Failure {
+/// The failure for a process that cannot be started.
+fn not_started(shared: &Shared, offered: &OfferedRoutine, error: &io::Error) -> Failure {
     let program = offered.program.as_ref().map_or(&shared.config.slot, |program| &program.path);
     let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
     Failure::new(Code::NotRunnable, 0, text)
 }
 
-/// Has a process run a call; the call is given back if the process is gone.
-fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
+/// Orders a process to run a call. Returns the call if the process is gone.
+fn give(worker: &Worker, job: Box<ReadyCall>, room: bool) -> Result<(), Box<ReadyCall>> {
     let routine = job.object.map_or(0, |on| on.method);
     let run = worker.process.borrow_mut().run(routine, &job.block, &job.layout.slots, room);
     let Ok(looked_for) = run else { return Err(job) };
@@ -490,13 +492,13 @@ fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
     Ok(())
 }
 
-/// A slot is free: the next call may run.
+/// A slot is free: begins the next call.
 fn free(shared: &Rc<Shared>) {
     shared.pool.borrow_mut().running -= 1;
     advance(shared);
 }
 
-/// Begins calls that wait, as long as there are slots for them.
+/// Begins waiting calls while slots are free.
 fn advance(shared: &Rc<Shared>) {
     loop {
         let next = shared.pool.borrow_mut().next_call();

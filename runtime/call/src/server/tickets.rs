@@ -1,136 +1,140 @@
-//! Attempts of calls that a metaserver has sent here, by their tickets.
+//! Tickets of attempts that a metaserver has sent to this server.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use kumi_rpc::{Fate, Ticket};
+use kumi_rpc::{AttemptState, Ticket};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Tickets that are remembered after their end, so that none is taken twice.
+/// Number of used tickets that are remembered, so that none is accepted twice.
 const MOST_SPENT: usize = 65_536;
 
 /// A ticket whose call is here.
 #[derive(Debug)]
-struct Here {
+struct AdmittedTicket {
     /// The call's number in the pool.
     job: u64,
-    /// Its arguments have come.
+    /// Its arguments have arrived.
     runs: bool,
     /// The metaserver does not want it any more.
     stopped: bool,
-    /// What became of it.
-    fate: Fate,
+    /// The outcome.
+    fate: AttemptState,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    here: BTreeMap<Ticket, Here>,
-    /// Not taken, or not again, and what became of each; the oldest first in the queue.
-    spent: BTreeMap<Ticket, Fate>,
+    here: BTreeMap<Ticket, AdmittedTicket>,
+    /// Used or withdrawn tickets and their outcomes. The queue has the oldest first.
+    ticket_refused: BTreeMap<Ticket, AttemptState>,
     order: VecDeque<Ticket>,
-    /// To the task that talks to the metaserver, if there is one.
-    news: Option<UnboundedSender<(Ticket, Fate)>>,
+    /// The task that talks to the metaserver, if it runs.
+    news: Option<UnboundedSender<(Ticket, AttemptState)>>,
 }
 
 /// All tickets of a server.
 #[derive(Debug, Default)]
 pub struct Tickets(RefCell<State>);
 
-/// A ticket whose call is here; when this goes the call is not.
+/// The ticket of a call that is here. Dropping this ends the ticket.
 #[derive(Debug)]
-pub struct Held {
+pub struct TicketGuard {
     ticket: Ticket,
     tickets: Rc<Tickets>,
 }
 
-/// What is to be done with the call of a ticket that is not wanted any more.
+/// What to do with the call of an unwanted ticket.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// It is not here, and the metaserver knows.
+pub enum StopAction {
+    /// It is not here, and the metaserver was told.
     Nothing,
-    /// This call of the pool is to be cancelled.
+    /// Cancel this call of the pool.
     Cancel(u64),
 }
 
 impl State {
-    fn spend(&mut self, ticket: Ticket, fate: Fate) {
-        if self.spent.insert(ticket, fate).is_none() {
+    fn spend(&mut self, ticket: Ticket, fate: AttemptState) {
+        if self.ticket_refused.insert(ticket, fate).is_none() {
             self.order.push_back(ticket);
         }
         if self.order.len() > MOST_SPENT
             && let Some(oldest) = self.order.pop_front()
         {
-            self.spent.remove(&oldest);
+            self.ticket_refused.remove(&oldest);
         }
     }
 
-    fn tell(&mut self, ticket: Ticket, fate: Fate) {
+    fn tell(&mut self, ticket: Ticket, fate: AttemptState) {
         if let Some(news) = &self.news {
-            // Without a connection there is nobody to tell; the next one begins with all tickets.
+            // Without a connection nobody is told; the next registration lists all tickets.
             let _gone = news.send((ticket, fate));
         }
     }
 }
 
 impl Tickets {
-    /// Where news of tickets come.
-    pub fn listen(&self) -> UnboundedReceiver<(Ticket, Fate)> {
+    /// The receiver of ticket events.
+    pub fn listen(&self) -> UnboundedReceiver<(Ticket, AttemptState)> {
         let (news, receiver) = unbounded_channel();
         self.0.borrow_mut().news = Some(news);
         receiver
     }
 
-    /// Takes the call of a ticket; `None`: the ticket is spent, or here already.
-    pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<Held> {
+    /// Accepts the ticket of a call. `None`: it is used up, or here already.
+    pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<TicketGuard> {
         let mut state = self.0.borrow_mut();
-        if state.spent.contains_key(&ticket) || state.here.contains_key(&ticket) {
+        if state.ticket_refused.contains_key(&ticket) || state.here.contains_key(&ticket) {
             return None;
         }
-        state.here.insert(ticket, Here { job, runs: false, stopped: false, fate: Fate::Gone });
-        Some(Held { ticket, tickets: Rc::clone(self) })
+        state.here.insert(
+            ticket,
+            AdmittedTicket { job, runs: false, stopped: false, fate: AttemptState::Unknown },
+        );
+        Some(TicketGuard { ticket, tickets: Rc::clone(self) })
     }
 
     /// The metaserver does not want a ticket any more.
-    pub fn stop(&self, ticket: Ticket) -> Stop {
+    pub fn stop(&self, ticket: Ticket) -> StopAction {
         let mut state = self.0.borrow_mut();
         match state.here.get_mut(&ticket) {
             Some(here) => {
                 let (job, runs) = (here.job, here.runs);
                 here.stopped = true;
                 if !runs {
-                    // Its arguments may come for long yet: it will not run when they have.
-                    state.tell(ticket, Fate::Gone);
+                    // Its arguments may take long to arrive. It will not run then.
+                    state.tell(ticket, AttemptState::Unknown);
                 }
-                Stop::Cancel(job)
+                StopAction::Cancel(job)
             }
             None => {
-                let fate = state.spent.get(&ticket).copied().unwrap_or(Fate::Gone);
+                let fate =
+                    state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Unknown);
                 state.spend(ticket, fate);
                 state.tell(ticket, fate);
-                Stop::Nothing
+                StopAction::Nothing
             }
         }
     }
 
-    /// The metaserver does not want a ticket any more whose call has not come: it is refused then.
+    /// The metaserver withdraws a ticket whose call has not arrived; a later arrival is refused.
     pub fn expire(&self, ticket: Ticket) {
         if !self.0.borrow().here.contains_key(&ticket) {
             self.stop(ticket);
         }
     }
 
-    /// What is with a ticket.
-    pub fn fate(&self, ticket: Ticket) -> Fate {
+    /// The state of a ticket.
+    pub fn fate(&self, ticket: Ticket) -> AttemptState {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
-            Some(here) if here.runs || !here.stopped => Fate::Here,
-            Some(_) => Fate::Gone,
-            None => state.spent.get(&ticket).copied().unwrap_or(Fate::Gone),
+            Some(here) if here.runs || !here.stopped => AttemptState::Accepted,
+            Some(_) => AttemptState::Unknown,
+            None => state.ticket_refused.get(&ticket).copied().unwrap_or(AttemptState::Unknown),
         }
     }
 
-    /// All that are here, and run or may.
+    /// All tickets whose calls run or may still run.
     pub fn here(&self) -> Vec<Ticket> {
         let state = self.0.borrow();
         let live = state.here.iter().filter(|(_, here)| here.runs || !here.stopped);
@@ -143,8 +147,8 @@ impl Tickets {
     }
 }
 
-impl Held {
-    /// The arguments have come. False: the call is not wanted any more.
+impl TicketGuard {
+    /// The arguments have arrived. False: the call is not wanted any more.
     pub fn runs(&self) -> bool {
         let mut state = self.tickets.0.borrow_mut();
         let stopped = match state.here.get_mut(&self.ticket) {
@@ -155,24 +159,24 @@ impl Held {
             None => true,
         };
         if !stopped {
-            state.tell(self.ticket, Fate::Here);
+            state.tell(self.ticket, AttemptState::Accepted);
         }
         !stopped
     }
 
-    /// It is over.
-    pub fn ended(&self, fate: Fate) {
+    /// The call is over.
+    pub fn ended(&self, fate: AttemptState) {
         if let Some(here) = self.tickets.0.borrow_mut().here.get_mut(&self.ticket) {
             here.fate = fate;
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for TicketGuard {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
-        let fate = here.as_ref().map_or(Fate::Gone, |here| here.fate);
+        let fate = here.as_ref().map_or(AttemptState::Unknown, |here| here.fate);
         state.spend(self.ticket, fate);
         if here.is_some_and(|here| here.runs || !here.stopped) {
             state.tell(self.ticket, fate);
@@ -196,18 +200,21 @@ mod tests {
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(held.runs());
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
-        assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+        assert_eq!(tickets.stop(ticket(1)), StopAction::Cancel(5));
         assert!(!held.runs());
-        assert_eq!(tickets.fate(ticket(1)), Fate::Here);
-        held.ended(Fate::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Accepted);
+        held.ended(AttemptState::Completed(9));
         drop(held);
-        assert_eq!(tickets.fate(ticket(1)), Fate::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Completed(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
-        assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
+        assert_eq!(tickets.stop(ticket(2)), StopAction::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        let gone = (ticket(2), Fate::Gone);
-        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(1), Fate::Ran(9)), gone]);
+        let gone = (ticket(2), AttemptState::Unknown);
+        assert_eq!(
+            told,
+            [(ticket(1), AttemptState::Accepted), (ticket(1), AttemptState::Completed(9)), gone]
+        );
     }
 
     #[test]
@@ -216,11 +223,15 @@ mod tests {
         let mut news = tickets.listen();
         let held = tickets.admit(ticket(1), 5).expect("it is new");
         for _ in 0..2 {
-            assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+            assert_eq!(tickets.stop(ticket(1)), StopAction::Cancel(5));
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), Fate::Gone); 2], "at once, not when they have come");
+        assert_eq!(
+            told,
+            [(ticket(1), AttemptState::Unknown); 2],
+            "at once, not when they have come"
+        );
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(!held.runs());
         assert_eq!(tickets.running(), 0);
@@ -240,7 +251,7 @@ mod tests {
         tickets.expire(ticket(2));
         assert!(tickets.admit(ticket(2), 6).is_none());
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(2), Fate::Gone)]);
+        assert_eq!(told, [(ticket(1), AttemptState::Accepted), (ticket(2), AttemptState::Unknown)]);
     }
 
     #[test]
@@ -250,6 +261,6 @@ mod tests {
             tickets.stop(ticket(call));
         });
         let state = tickets.0.borrow();
-        assert_eq!((state.spent.len(), state.order.len()), (MOST_SPENT, MOST_SPENT));
+        assert_eq!((state.ticket_refused.len(), state.order.len()), (MOST_SPENT, MOST_SPENT));
     }
 }

@@ -20,8 +20,8 @@ use rustls::{
 };
 use thiserror::Error;
 
-pub(crate) use session::Secured;
-pub(crate) use stream::SecuredStream;
+pub(crate) use session::TlsSession;
+pub(crate) use stream::TlsStream;
 
 /// Why there can be no TLS with these files.
 #[derive(Debug, Error)]
@@ -112,9 +112,9 @@ impl Tls {
     }
 
     /// The session of a connection that has come.
-    pub(crate) fn accept(&self) -> io::Result<Secured> {
+    pub(crate) fn accept(&self) -> io::Result<TlsSession> {
         let session = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
-        Ok(Secured::new(session.into()))
+        Ok(TlsSession::new(session.into()))
     }
 }
 
@@ -176,18 +176,18 @@ impl Authorities {
     }
 
     /// The session of a connection to a server of this name.
-    pub(crate) fn begin(&self, host: &str) -> Result<Secured, TlsError> {
+    pub(crate) fn begin(&self, host: &str) -> Result<TlsSession, TlsError> {
         let wrong = |reason: String| TlsError::Content { what: host.to_owned(), reason };
         let name = ServerName::try_from(host.to_owned());
         let name =
             name.map_err(|_| wrong("this is no name that a certificate could have".to_owned()))?;
         let session = ClientConnection::new(Arc::clone(&self.config), name);
-        Ok(Secured::new(session.map_err(|error| wrong(error.to_string()))?.into()))
+        Ok(TlsSession::new(session.map_err(|error| wrong(error.to_string()))?.into()))
     }
 }
 
 /// The session of a connection to a server of this name.
-pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<Secured, TlsError> {
+pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<TlsSession, TlsError> {
     Authorities::load(ca)?.begin(host)
 }
 

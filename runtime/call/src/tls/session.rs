@@ -18,7 +18,7 @@ const PIECES: usize = 32;
 
 /// A session, and what has come and is not decrypted.
 #[derive(Debug)]
-pub struct Secured {
+pub struct TlsSession {
     session: Connection,
     /// Encrypted bytes: `begin..end` of it.
     input: Vec<u8>,
@@ -29,9 +29,9 @@ pub struct Secured {
 }
 
 /// The socket, for what is encrypted.
-struct Out<'a>(BorrowedFd<'a>);
+struct SocketWriter<'a>(BorrowedFd<'a>);
 
-impl Write for Out<'_> {
+impl Write for SocketWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         native::write(self.0, [Source::Bytes(bytes)].into_iter())
     }
@@ -45,11 +45,11 @@ impl Write for Out<'_> {
     }
 }
 
-impl Secured {
+impl TlsSession {
     /// Nothing has come.
-    pub fn new(mut session: Connection) -> Secured {
+    pub fn new(mut session: Connection) -> TlsSession {
         session.set_buffer_limit(Some(AHEAD));
-        Secured { session, input: Vec::new(), begin: 0, end: 0, record: Vec::new() }
+        TlsSession { session, input: Vec::new(), begin: 0, end: 0, record: Vec::new() }
     }
 
     /// Whether nothing has come yet.
@@ -183,7 +183,7 @@ impl Secured {
     /// Writes what is encrypted; false: the socket takes no more.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         while self.session.wants_write() {
-            match self.session.write_tls(&mut Out(socket)) {
+            match self.session.write_tls(&mut SocketWriter(socket)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

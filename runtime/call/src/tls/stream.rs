@@ -8,27 +8,27 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Secured, advice};
+use super::{TlsSession, advice};
 use crate::native::{self, Source, Target};
 
 /// A connection over TLS.
 #[derive(Debug)]
-pub struct SecuredStream {
+pub struct TlsStream {
     socket: AsyncFd<OwnedFd>,
-    session: Secured,
+    session: TlsSession,
 }
 
 fn waits(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-impl SecuredStream {
+impl TlsStream {
     /// Over a socket that does not wait.
     ///
     /// # Errors
     /// What the system says.
-    pub fn new(socket: OwnedFd, session: Secured) -> io::Result<SecuredStream> {
-        Ok(SecuredStream { socket: native::watch(socket)?, session })
+    pub fn new(socket: OwnedFd, session: TlsSession) -> io::Result<TlsStream> {
+        Ok(TlsStream { socket: native::watch(socket)?, session })
     }
 
     /// Writes what is encrypted. Pending: the socket takes no more, and whoever is woken tries again.
@@ -43,7 +43,7 @@ impl SecuredStream {
     }
 }
 
-impl AsyncRead for SecuredStream {
+impl AsyncRead for TlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -77,7 +77,7 @@ impl AsyncRead for SecuredStream {
     }
 }
 
-impl AsyncWrite for SecuredStream {
+impl AsyncWrite for TlsStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! One attempt to run a call, on a thread of its own.
+//! Attempt to run a call of a transaction, in a thread of its own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,40 +6,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
-use kumi_idl::{Argument, Form, Order};
-use kumi_rpc::{HeldName, HeldPart, Placed};
+use kumi_idl::{Argument, ArgumentForm, Order};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
 
 use super::place::buffer;
-use crate::client::{Arg, CallError, Client, Known, Outcome};
-use crate::lent::{Lent, LentMut};
+use crate::client::{Arg, CallError, Client, KnownRoutine, Outcome};
+use crate::lent::{LentBytes, LentBytesMut};
 
-/// How often it is looked whether a call is to be cancelled.
+/// How often an attempt checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a server is asked whether it holds an array.
+/// Time limit for the question whether a server holds an array.
 const ASK: Duration = Duration::from_secs(5);
 
-/// What is fetched from a server: whose, which, first byte there, first byte here, bytes.
-pub type Fetch = (Client, HeldName, u64, u64, u64);
+/// A fetch: server, array, first byte there, first byte here, bytes.
+pub type Fetch = (Client, HeldArrayName, u64, u64, u64);
 
-/// An argument that goes through the client, because servers do not reach each other.
+/// An argument that the client relays because one server does not reach the other.
 pub struct Relay {
     argument: Argument,
     fetches: Vec<Fetch>,
-    /// What of it is the client's: the memory, and pieces of it.
-    pub gaps: Option<(Lent, Vec<(u64, u64)>)>,
+    /// The client's own part: its memory, and pieces of it.
+    pub gaps: Option<(LentBytes, Vec<(u64, u64)>)>,
     _memory: Box<[u8]>,
-    lent: LentMut,
+    lent: LentBytesMut,
 }
 
 impl Relay {
     pub fn new(argument: Argument, fetches: Vec<Fetch>) -> Relay {
-        // Checked against the server's limits when the call is sent.
+        // The size is checked against the server's limits when the call is sent.
         let (memory, lent) = buffer(argument.bytes as usize);
         Relay { argument, fetches, gaps: None, _memory: memory, lent }
     }
 
-    /// The array from which it is sent, once it is there.
-    pub fn memory(&self) -> Lent {
+    /// The buffer from which the argument is sent.
+    pub fn memory(&self) -> LentBytes {
         self.lent.as_lent()
     }
 
@@ -60,7 +60,7 @@ impl Relay {
             })?;
         }
         let order = match self.argument.form {
-            Form::Array(_, order) => order,
+            ArgumentForm::Array(_, order) => order,
             _ => Order::Row,
         };
         let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
@@ -69,24 +69,24 @@ impl Relay {
     }
 }
 
-/// A result that is put to its place when all of it has come.
+/// A result that is copied to its place after all of it has arrived.
 pub struct Delivery {
     _memory: Box<[u8]>,
-    from: LentMut,
-    to: LentMut,
-    /// What of it is the result.
+    from: LentBytesMut,
+    to: LentBytesMut,
+    /// The part of the buffer that is the result.
     range: Range<usize>,
 }
 
 impl Delivery {
-    /// For a part of an array.
-    pub fn new(to: LentMut, range: Range<usize>) -> Delivery {
+    /// A delivery to a part of an array.
+    pub fn new(to: LentBytesMut, range: Range<usize>) -> Delivery {
         let (memory, from) = buffer(to.length());
         Delivery { _memory: memory, from, to, range }
     }
 
-    /// Where the result comes to.
-    pub fn memory(&self) -> LentMut {
+    /// The buffer that receives the result.
+    pub fn memory(&self) -> LentBytesMut {
         self.from.part(0, self.from.length())
     }
 
@@ -96,7 +96,7 @@ impl Delivery {
     }
 }
 
-/// What an error means that is not of the server that runs the call, but of one that holds what it reads.
+/// Turns an error of a server that holds an input into one that does not blame the server of the call.
 fn not_from(address: &str, error: CallError) -> CallError {
     match error {
         error @ CallError::NotHeld { .. } => error,
@@ -106,12 +106,12 @@ fn not_from(address: &str, error: CallError) -> CallError {
     }
 }
 
-/// Whether an attempt is to end before its time.
+/// Requests to end an attempt early.
 #[derive(Debug, Default)]
-pub struct Stop {
-    /// Its server is asked to end it, and waited for.
+pub struct StopFlags {
+    /// Ask its server to end it, and wait for that.
     pub cancel: AtomicBool,
-    /// It is left, whatever its server says.
+    /// Leave it, whatever its server says.
     pub leave: AtomicBool,
 }
 
@@ -120,53 +120,53 @@ pub struct Attempt {
     pub call: CallId,
     pub number: u32,
     pub client: Client,
-    pub known: Arc<Known>,
-    /// What the server is shown, if a metaserver has named it.
-    pub place: Option<Arc<Placed>>,
+    pub known: Arc<KnownRoutine>,
+    /// The placement to show to the server, if a metaserver made one.
+    pub place: Option<Arc<Placement>>,
     pub args: Vec<Arg<'static>>,
     pub relays: Vec<Relay>,
     pub deliveries: Vec<Delivery>,
-    /// Who holds what it reads.
-    pub holders: Vec<(Client, ServerId, HeldName)>,
-    /// Who gives vouchers for what it reads, and where that is.
-    pub vouchers: Vec<(Client, String, HeldName)>,
-    /// How long results stay at servers.
+    /// Servers that hold its inputs.
+    pub holders: Vec<(Client, ServerId, HeldArrayName)>,
+    /// Servers that give vouchers for its inputs, and the address where each is shown.
+    pub vouchers: Vec<(Client, String, HeldArrayName)>,
+    /// How long its results stay at servers.
     pub held: Duration,
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopFlags>,
     pub time: Option<Duration>,
 }
 
-/// Whether a server has what a call wanted to read.
+/// Whether a server still holds an input of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// It has.
+pub enum SourceStatus {
+    /// It does.
     There,
-    /// It has not.
+    /// It does not.
     Missing,
     /// It does not answer.
     Dead,
 }
 
 /// The end of an attempt.
-pub struct Ended {
+pub struct AttemptEnd {
     pub call: CallId,
     pub number: u32,
     pub result: Result<Outcome, CallError>,
-    /// If the call could not be run because of what it reads: what became of that.
-    pub found: Vec<(ServerId, HeldName, Found)>,
+    /// If the call failed because of its inputs: the state of each input.
+    pub found: Vec<(ServerId, HeldArrayName, SourceStatus)>,
 }
 
 impl Attempt {
-    pub fn run(mut self) -> Ended {
+    pub fn run(mut self) -> AttemptEnd {
         let result = self.call();
         let mut found = Vec::new();
         if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
             for (client, server, name) in &self.holders {
                 let (_memory, nothing) = buffer(0);
                 let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK)) {
-                    Ok(()) => Found::There,
-                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => Found::Dead,
-                    Err(_) => Found::Missing,
+                    Ok(()) => SourceStatus::There,
+                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => SourceStatus::Dead,
+                    Err(_) => SourceStatus::Missing,
                 };
                 found.push((*server, *name, found_it));
             }
@@ -174,10 +174,10 @@ impl Attempt {
         if let Err(CallError::Busy(_)) = result {
             std::thread::sleep(LOOK * self.number.min(20));
         }
-        Ended { call: self.call, number: self.number, result, found }
+        AttemptEnd { call: self.call, number: self.number, result, found }
     }
 
-    /// Gets vouchers for what the server is to fetch, so that it needs no token.
+    /// Gets vouchers for the arrays that the server must fetch, so that it needs no token.
     fn vouch(&mut self) -> Result<(), CallError> {
         let lifetime = self.time.map_or(self.held, |time| self.held.min(time.saturating_add(ASK)));
         for (holder, address, name) in &self.vouchers {
@@ -187,7 +187,7 @@ impl Attempt {
                 Arg::AtServers(array) => Some(array),
                 _ => None,
             });
-            let is_it = |part: &&mut HeldPart| part.name == *name && part.server == *address;
+            let is_it = |part: &&mut HeldArrayPart| part.name == *name && part.server == *address;
             for part in arrays.flat_map(|array| &mut array.parts).filter(is_it) {
                 part.voucher.clone_from(&voucher);
             }

@@ -1,134 +1,135 @@
-//! Who chooses the servers of a transaction's calls.
+//! Choice of servers for the calls of a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use kumi_broker::{CallId, Failure, Held, ServerId};
-use kumi_rpc::Placed;
+use kumi_broker::{CallId, Failure, HeldInput, ServerId};
+use kumi_rpc::Placement;
 
-use super::attempt::Ended;
+use super::attempt::AttemptEnd;
 use super::drive::Server;
-use super::grid::Placer;
-use super::own::Own;
-use super::prepare::{Plans, Prepared, prepare};
+use super::local_chooser::LocalChooser;
+use super::metaserver_chooser::MetaserverChooser;
+use super::prepare::{Plans, PreparedCall, prepare};
 use super::{RunOptions, Transaction, TransactionError};
-use crate::client::{CallError, Client, Grid, Heard, Known, Outcome};
+use crate::client::{CallError, Client, Grid, KnownRoutine, Outcome, PlacementEvent};
 
-/// Where the calls of a transaction may go.
+/// The servers that a transaction may use.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
-    /// To these servers.
+    /// These servers.
     Servers(&'a [&'a str]),
-    /// Where a metaserver says.
+    /// Servers that a metaserver chooses.
     Grid(&'a Grid),
 }
 
-/// What comes to the driver of a transaction.
-pub enum Message {
-    /// The end of an attempt.
-    Ended(Ended),
-    /// Something for who chooses.
-    Heard(News),
+/// A message to the driver of a transaction.
+pub enum DriverMessage {
+    /// An attempt has ended.
+    Ended(AttemptEnd),
+    /// An event for the chooser.
+    Heard(ChooserEvent),
 }
 
-/// What who chooses may hear.
-pub enum News {
-    /// Of a metaserver.
-    Meta(Heard),
+/// An event for the chooser.
+pub enum ChooserEvent {
+    /// An answer of a metaserver.
+    Meta(PlacementEvent),
     /// A connection to the server of a place.
-    Server(Arc<Placed>, Result<Client, CallError>),
+    Server(Arc<Placement>, Result<Client, CallError>),
 }
 
-/// A call that is ready.
-pub struct Submitted<'a> {
+/// A call that is ready to run.
+pub struct SubmittedCall<'a> {
     pub call: CallId,
-    pub prepared: &'a Prepared,
-    /// Bytes that come back to the client.
+    pub prepared: &'a PreparedCall,
+    /// Bytes that return to the client.
     pub back: u64,
-    /// What it reads and lies at servers.
-    pub held: Vec<Held>,
+    /// Inputs that servers hold.
+    pub held: Vec<HeldInput>,
 }
 
-/// What a call took that has run.
-pub struct Went<'a> {
+/// Measurements of a call that has run.
+pub struct CompletedCall<'a> {
     pub outcome: &'a Outcome,
-    /// Bytes of arguments and of results, if all of them went between client and server and nothing else did.
+    /// Bytes of arguments and results, if all of them went between client and server.
     pub bytes: Option<(u64, u64)>,
 }
 
-/// What is to be done.
-pub enum Choice {
-    /// A server that was not known: it has the number behind the last.
+/// A decision of the chooser.
+pub enum PlacementDecision {
+    /// A new server. Its number follows the last.
     Server(Server),
-    /// A call starts at this server as the attempt with this number; what the server is shown.
-    Start(CallId, ServerId, u32, Option<Arc<Placed>>),
-    /// An attempt is to end: it is not believed in any more.
+    /// Start a call at this server as the attempt with this number, with the placement to show.
+    Start(CallId, ServerId, u32, Option<Arc<Placement>>),
+    /// End an attempt: it counts as failed.
     Leave(CallId, u32),
-    /// A call does not start (again), for this reason.
+    /// A call does not start, or not again, for this reason.
     Over(CallId, String),
 }
 
-/// Chooses servers. Each call that is submitted is either told as ended, as failed with [`Failure::Routine`] or as cancelled, or
-/// has a [`Choice::Over`].
-pub trait Chooser {
+/// Chooser of servers. Each submitted call ends in one of these ways: it is reported as ended, as failed with
+/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::Over`].
+pub trait ServerChooser {
     /// A call is ready.
-    fn submit(&mut self, ready: &Submitted<'_>);
-    /// An attempt has run.
-    fn ended(&mut self, call: CallId, number: u32, went: &Went<'_>);
-    /// An attempt came to nothing. The call starts again unless that is [`Failure::Routine`].
+    fn submit(&mut self, ready: &SubmittedCall<'_>);
+    /// An attempt has succeeded.
+    fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>);
+    /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
-    /// An attempt came to nothing through no fault of its server, and the call is over, or submitted anew as another.
+    /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
+    /// another.
     fn withdrawn(&mut self, call: CallId, number: u32);
-    /// A call that does not run is not wanted any more.
+    /// A call that does not run is cancelled.
     fn cancel(&mut self, call: CallId);
-    /// The connection to a server is gone.
+    /// The connection to a server is lost.
     fn left(&mut self, server: ServerId);
-    /// Something that it waited for.
-    fn heard(&mut self, news: News);
+    /// An awaited event has arrived.
+    fn heard(&mut self, news: ChooserEvent);
     /// Time has passed.
     fn tick(&mut self);
-    /// What is to be done next.
-    fn poll(&mut self) -> Option<Choice>;
-    /// How long it can wait for [`Chooser::tick`].
+    /// The next decision.
+    fn poll(&mut self) -> Option<PlacementDecision>;
+    /// Time until the next [`ServerChooser::tick`] is due.
     fn patience(&self) -> Option<Duration>;
-    /// Whether it still has something to hear before the connections may go.
+    /// Whether it still waits for answers before the connections may close.
     fn is_closing(&self) -> bool;
 }
 
-/// Who chooses, the servers that are known, and what is to run there.
-pub struct Begun {
-    pub chooser: Box<dyn Chooser>,
+/// A transaction that is ready to run: chooser, known servers, and plans.
+pub struct PreparedRun {
+    pub chooser: Box<dyn ServerChooser>,
     pub servers: Vec<Server>,
     pub plans: Plans,
 }
 
-/// Connects, asks for descriptions, and finds what depends on what. What comes later goes to `tell`.
+/// Connects, asks for descriptions, and finds the dependencies. Later events go to `tell`.
 pub fn begin(
     tx: &Transaction<'_>,
     target: Target<'_>,
     options: &RunOptions,
-    tell: &Sender<Message>,
-) -> Result<Begun, TransactionError> {
+    tell: &Sender<DriverMessage>,
+) -> Result<PreparedRun, TransactionError> {
     match target {
         Target::Servers(addresses) => {
-            let mut own = Own::new(options)?;
-            let mut servers = super::own::connect(addresses, options)?;
-            let plans = plans(tx, |routine| super::own::describe(&servers, routine))?;
+            let mut own = LocalChooser::new(options)?;
+            let mut servers = super::local_chooser::connect(addresses, options)?;
+            let plans = plans(tx, |routine| super::local_chooser::describe(&servers, routine))?;
             own.join(&mut servers);
-            Ok(Begun { chooser: Box::new(own), servers, plans })
+            Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
             let (grid, meta) = grid.apart().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
-            let chooser = Box::new(Placer::new(grid, meta, tell.clone()));
-            Ok(Begun { chooser, servers: Vec::new(), plans })
+            let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
+            Ok(PreparedRun { chooser, servers: Vec::new(), plans })
         }
     }
 }
 
-/// What would run.
+/// The plan of a transaction.
 pub fn plan(
     tx: &Transaction<'_>,
     target: Target<'_>,
@@ -136,8 +137,8 @@ pub fn plan(
 ) -> Result<Plans, TransactionError> {
     match target {
         Target::Servers(addresses) => {
-            let servers = super::own::connect(addresses, options)?;
-            plans(tx, |routine| super::own::describe(&servers, routine))
+            let servers = super::local_chooser::connect(addresses, options)?;
+            plans(tx, |routine| super::local_chooser::describe(&servers, routine))
         }
         Target::Grid(grid) => plans(tx, |routine| grid.interface(routine)),
     }
@@ -152,12 +153,12 @@ fn no_metaserver(error: CallError) -> TransactionError {
     }
 }
 
-/// Checks all calls; each routine is asked for once.
+/// Checks all calls. Asks once for each routine.
 fn plans(
     tx: &Transaction<'_>,
-    describe: impl Fn(&str) -> Result<Arc<Known>, CallError>,
+    describe: impl Fn(&str) -> Result<Arc<KnownRoutine>, CallError>,
 ) -> Result<Plans, TransactionError> {
-    let mut known: HashMap<String, Arc<Known>> = HashMap::new();
+    let mut known: HashMap<String, Arc<KnownRoutine>> = HashMap::new();
     prepare(tx, &mut |routine| {
         if let Some(known) = known.get(routine) {
             return Ok(Arc::clone(known));

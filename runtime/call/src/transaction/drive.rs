@@ -1,4 +1,4 @@
-//! The driver: which call is started when, and what its end means for the others.
+//! Driver of a transaction: starts calls, and handles their ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,80 +7,85 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
-use kumi_rpc::{HeldName, Placed};
+use kumi_rpc::{HeldArrayName, Placement};
 
-use super::attempt::{Ended, Found, Stop};
-use super::chooser::{self, Begun, Choice, Chooser, Message, Submitted, Target, Went};
-use super::prepare::{CLIENT, Output, Plans, Prepared};
-use super::report::{Moved, Report, StepReport};
-use super::ways::Needs;
+use super::attempt::{AttemptEnd, SourceStatus, StopFlags};
+use super::chooser::{
+    self, CompletedCall, DriverMessage, PlacementDecision, PreparedRun, ServerChooser,
+    SubmittedCall, Target,
+};
+use super::prepare::{CLIENT, Output, Plans, PreparedCall};
+use super::report::{MovedBytes, Report, StepReport};
+use super::sources::InputStatus;
 use super::{RunOptions, Transaction, TransactionError};
 use crate::client::{CallError, Client, Outcome};
-use crate::held::Names;
+use crate::held::HeldNames;
 
-/// How often it is asked whether the transaction is to be cancelled.
+/// How often the program is asked whether to cancel the transaction.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long servers have to end the calls of a transaction that is cancelled.
+/// How long servers may take to end the calls of a cancelled transaction.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long is waited at most for what does not matter to the result.
+/// Time limit for waits that do not affect the result.
 const CLOSING: Duration = Duration::from_secs(2);
 /// A server of a transaction.
 pub struct Server {
     pub address: String,
-    /// `None`: it is not reached, or not any more.
+    /// `None`: it is not connected, or not any more.
     pub client: Option<Client>,
 }
 
-/// A call that runs.
-pub struct Running {
+/// A running call.
+pub struct RunningCall {
     pub node: Node,
     pub server: ServerId,
-    pub stop: Arc<Stop>,
-    /// A metaserver has named the server.
+    pub stop: Arc<StopFlags>,
+    /// A metaserver chose the server.
     pub is_placed: bool,
-    /// All its arguments come from the client, and straight.
+    /// All its arguments come directly from the client.
     pub alone: bool,
-    /// Results that stay at the server (their indices), and their names.
-    pub keeps: Vec<(usize, HeldName)>,
-    /// Results that come to the client.
+    /// Results that stay at the server: index and name.
+    pub keeps: Vec<(usize, HeldArrayName)>,
+    /// Results that return to the client.
     pub brings: Vec<usize>,
-    /// Bytes of the client's memory into which they are received.
+    /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
-    pub moved: Moved,
+    pub moved: MovedBytes,
 }
 
-/// A transaction that runs.
+/// A running transaction.
 pub struct Driver<'t> {
     pub tx: &'t Transaction<'t>,
     pub options: &'t RunOptions,
     pub graph: Graph,
-    pub calls: Vec<Prepared>,
+    pub calls: Vec<PreparedCall>,
     pub outputs: Vec<Output>,
     pub servers: Vec<Server>,
     pub report: Vec<StepReport>,
-    /// Bytes of the client's memory that are not what they were.
+    /// Bytes of the client's memory that were overwritten.
     pub overwritten: Vec<(u64, u64)>,
-    /// Calls whose arguments go through the client, and why.
+    /// Calls whose arguments the client relays, and why.
     pub relayed: BTreeMap<Node, String>,
-    /// Servers that do not get what others hold: who wanted it, from whom, and why it did not come.
+    /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
     pub apart: BTreeMap<(ServerId, ServerId), String>,
-    pub names: Names,
-    chooser: Box<dyn Chooser>,
-    /// Calls that it has.
+    pub names: HeldNames,
+    chooser: Box<dyn ServerChooser>,
+    /// Nodes of the calls.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
-    pub running: HashMap<(CallId, u32), Running>,
-    /// Why the last attempt of a call failed.
+    pub running: HashMap<(CallId, u32), RunningCall>,
+    /// The error of each call's last attempt.
     failures: HashMap<Node, String>,
     next: u64,
-    moved: Moved,
+    moved: MovedBytes,
     begun: Instant,
-    queue: (Sender<Message>, Receiver<Message>),
+    queue: (Sender<DriverMessage>, Receiver<DriverMessage>),
 }
 
-fn steps(calls: &[Prepared]) -> Vec<StepReport> {
-    let step =
-        |call: &Prepared| StepReport { routine: call.known.name.clone(), ..StepReport::default() };
+fn steps(calls: &[PreparedCall]) -> Vec<StepReport> {
+    let step = |call: &PreparedCall| StepReport {
+        routine: call.known.name.clone(),
+        ..StepReport::default()
+    };
     calls.iter().map(step).collect()
 }
 
@@ -91,7 +96,7 @@ pub fn plan(
     options: &RunOptions,
 ) -> Result<Report, TransactionError> {
     let Plans { graph, calls, .. } = chooser::plan(tx, target, options)?;
-    let moved = Moved::default();
+    let moved = MovedBytes::default();
     Ok(Report { graph, steps: steps(&calls), moved, took: Duration::ZERO })
 }
 
@@ -103,7 +108,7 @@ pub fn run(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Report, TransactionError> {
     let queue = channel();
-    let Begun { chooser, servers, plans } = chooser::begin(tx, target, options, &queue.0)?;
+    let PreparedRun { chooser, servers, plans } = chooser::begin(tx, target, options, &queue.0)?;
     let Plans { graph, calls, outputs } = plans;
     let mut driver = Driver {
         tx,
@@ -116,14 +121,14 @@ pub fn run(
         overwritten: Vec::new(),
         relayed: BTreeMap::new(),
         apart: BTreeMap::new(),
-        names: Names::new()?,
+        names: HeldNames::new()?,
         chooser,
         nodes: HashMap::new(),
         submitted: BTreeSet::new(),
         running: HashMap::new(),
         failures: HashMap::new(),
         next: 0,
-        moved: Moved::default(),
+        moved: MovedBytes::default(),
         begun: Instant::now(),
         queue,
     };
@@ -138,7 +143,7 @@ pub fn run(
 }
 
 impl Driver<'_> {
-    /// Runs it all. Whether it was cancelled.
+    /// Runs all calls. Returns whether the transaction was cancelled.
     fn drive(&mut self, interrupted: &dyn Fn() -> bool) -> bool {
         let mut cancelled: Option<Instant> = None;
         std::thread::scope(|scope| {
@@ -162,8 +167,8 @@ impl Driver<'_> {
                 }
                 let next = self.chooser.patience().map_or(LOOK, |next| next.min(LOOK));
                 match self.queue.1.recv_timeout(next) {
-                    Ok(Message::Ended(ended)) => self.ended(ended),
-                    Ok(Message::Heard(news)) => self.chooser.heard(news),
+                    Ok(DriverMessage::Ended(ended)) => self.ended(ended),
+                    Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                         self.look_for_lost();
                         self.chooser.tick();
@@ -175,19 +180,19 @@ impl Driver<'_> {
         cancelled.is_some()
     }
 
-    /// Waits until it is known to have been heard how the last calls went, but not long.
+    /// Waits a short time until the reports on the last calls have arrived.
     fn close(&mut self) {
         let until = Instant::now() + CLOSING;
         while self.chooser.is_closing() {
             match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Message::Heard(news)) => self.chooser.heard(news),
-                Ok(Message::Ended(_)) => {}
+                Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
+                Ok(DriverMessage::Ended(_)) => {}
                 Err(_) => return,
             }
         }
     }
 
-    /// Submits the calls that are ready, and has those run again whose results they need.
+    /// Submits the ready calls, and repeats calls whose lost results they need.
     fn submit(&mut self) {
         loop {
             let ready: Vec<Node> =
@@ -203,21 +208,21 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether all that a call reads is there. If not, it waits for what is made again, or does not run.
+    /// Whether all inputs of a call exist. If not, the call waits until they are made again, or fails.
     fn provide(&mut self, node: Node) -> bool {
         match self.needs(node) {
-            Needs::Nothing => return true,
-            Needs::Again(makers) => {
+            InputStatus::Nothing => return true,
+            InputStatus::Again(makers) => {
                 for maker in makers {
                     let again = self.graph.again(maker);
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
-            Needs::Lost(maker, why) => {
+            InputStatus::Lost(maker, why) => {
                 let lost = self.graph.lose(maker, why);
                 debug_assert!(lost.is_ok(), "it has ended");
             }
-            Needs::Overwritten => {
+            InputStatus::Overwritten => {
                 let why = "what it reads was overwritten before it could be tried again";
                 self.fail(node, why.to_owned());
             }
@@ -234,25 +239,25 @@ impl Driver<'_> {
         let held = self.graph.held(node);
         self.submitted.insert(node);
         self.nodes.insert(id, node);
-        self.chooser.submit(&Submitted { call: id, prepared: call, back, held });
+        self.chooser.submit(&SubmittedCall { call: id, prepared: call, back, held });
     }
 
-    fn act<'s, 'e>(&mut self, choice: Choice, scope: &'s std::thread::Scope<'s, 'e>) {
+    fn act<'s, 'e>(&mut self, choice: PlacementDecision, scope: &'s std::thread::Scope<'s, 'e>) {
         match choice {
-            Choice::Server(server) => self.servers.push(server),
-            Choice::Start(call, server, number, place) => {
+            PlacementDecision::Server(server) => self.servers.push(server),
+            PlacementDecision::Start(call, server, number, place) => {
                 self.start(call, server, (number, place), scope);
             }
-            Choice::Leave(call, number) => {
+            PlacementDecision::Leave(call, number) => {
                 if let Some(running) = self.running.get(&(call, number)) {
                     running.stop.leave.store(true, Ordering::Relaxed);
                 }
             }
-            Choice::Over(call, why) => {
+            PlacementDecision::Over(call, why) => {
                 let Some(node) = self.nodes.remove(&call) else { return };
                 self.submitted.remove(&node);
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
-                // One that waits for what is made again comes back.
+                // A call that waits for repeated results comes back.
                 if self.graph.state(node) == Some(&State::Ready) {
                     self.fail(node, why);
                 }
@@ -260,12 +265,12 @@ impl Driver<'_> {
         }
     }
 
-    /// Starts a call, if all that it reads is still there.
+    /// Starts a call if all its inputs still exist.
     fn start<'s, 'e>(
         &mut self,
         call: CallId,
         server: ServerId,
-        (number, place): (u32, Option<Arc<Placed>>),
+        (number, place): (u32, Option<Arc<Placement>>),
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
@@ -294,8 +299,8 @@ impl Driver<'_> {
                 self.running.insert((call, number), running);
                 let told = self.queue.0.clone();
                 scope.spawn(move || {
-                    // The driver waits for all.
-                    let _waits = told.send(Message::Ended(attempt.run()));
+                    // The driver waits for all attempts.
+                    let _waits = told.send(DriverMessage::Ended(attempt.run()));
                 });
             }
             Err(error) => {
@@ -304,7 +309,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Nothing more is started, and what runs is to end.
+    /// Starts nothing more, and ends the running calls.
     fn cancel(&mut self) {
         self.graph.cancel();
         let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
@@ -318,14 +323,14 @@ impl Driver<'_> {
         }
     }
 
-    /// Servers that do not let their calls end are given up.
+    /// Gives up servers that do not end their calls.
     fn break_off(&mut self) {
         let slow: BTreeSet<ServerId> =
             self.running.values().map(|running| running.server).collect();
         slow.into_iter().for_each(|server| self.lost(server));
     }
 
-    /// A call that is ready or runs has failed.
+    /// A ready or running call has failed.
     fn fail(&mut self, node: Node, why: String) {
         if self.graph.state(node) == Some(&State::Ready) {
             let started = self.graph.start(node);
@@ -335,7 +340,7 @@ impl Driver<'_> {
         debug_assert!(failed.is_ok(), "it runs");
     }
 
-    /// A call fails for good.
+    /// A call has failed for good.
     fn give_up(&mut self, call: CallId, number: u32, node: Node, why: String) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
@@ -343,8 +348,8 @@ impl Driver<'_> {
         self.chooser.failed(call, number, Failure::Routine);
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Ended { call, number, result, found } = ended;
+    fn ended(&mut self, ended: AttemptEnd) {
+        let AttemptEnd { call, number, result, found } = ended;
         let Some(running) = self.running.remove(&(call, number)) else { return };
         let now = self.begun.elapsed();
         self.report[running.node.0 as usize].ended = Some(now);
@@ -354,7 +359,7 @@ impl Driver<'_> {
                 if matches!(error, CallError::Status { .. }) {
                     self.delivered(&running);
                 } else if !error.has_not_run() {
-                    // Parts of results may have come.
+                    // Parts of results may have arrived.
                     for access in &running.direct {
                         self.overwrite(running.node, access);
                     }
@@ -364,8 +369,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Results are where they were to come to.
-    fn delivered(&mut self, running: &Running) {
+    /// The results of a call are in place.
+    fn delivered(&mut self, running: &RunningCall) {
         for &(output, name) in &running.keeps {
             self.outputs[output].held = Some((running.server, name));
         }
@@ -378,10 +383,10 @@ impl Driver<'_> {
         }
     }
 
-    fn done(&mut self, call: CallId, number: u32, running: &Running, outcome: Outcome) {
+    fn done(&mut self, call: CallId, number: u32, running: &RunningCall, outcome: Outcome) {
         self.delivered(running);
         let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
-        self.chooser.ended(call, number, &Went { outcome: &outcome, bytes });
+        self.chooser.ended(call, number, &CompletedCall { outcome: &outcome, bytes });
         self.report[running.node.0 as usize].outcome = Some(outcome);
         self.nodes.remove(&call);
         self.submitted.remove(&running.node);
@@ -393,9 +398,9 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         number: u32,
-        running: &Running,
+        running: &RunningCall,
         error: &CallError,
-        found: &[(ServerId, HeldName, Found)],
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
@@ -412,7 +417,7 @@ impl Driver<'_> {
                 self.lost(running.server);
                 idempotent.then_some(Failure::Broken)
             }
-            // The metaserver has had it stopped, which was begun anew and does not know it.
+            // A restarted metaserver that does not know the call has stopped it.
             CallError::Cancelled(_) if running.is_placed && !cancelled => {
                 idempotent.then_some(Failure::Broken)
             }
@@ -427,7 +432,7 @@ impl Driver<'_> {
                 }
                 None
             }
-            // Another server may take it.
+            // Another server may accept it.
             other if running.is_placed && other.has_not_run() => match other {
                 CallError::Argument { .. } => None,
                 _ => Some(Failure::NotBegun),
@@ -443,7 +448,7 @@ impl Driver<'_> {
         self.chooser.failed(call, number, failure);
     }
 
-    /// An attempt came to nothing, and the call is to be submitted anew.
+    /// An attempt failed; submits the call again.
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
@@ -452,38 +457,48 @@ impl Driver<'_> {
         self.chooser.withdrawn(call, number);
     }
 
-    /// What a call was to read did not come.
-    fn sources_failed(&mut self, node: Node, found: &[(ServerId, HeldName, Found)], why: &str) {
+    /// An input of a call did not arrive.
+    fn sources_failed(
+        &mut self,
+        node: Node,
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
+        why: &str,
+    ) {
         for (server, name, what) in found {
             match what {
-                // The client reaches it: so what it has goes through the client.
-                Found::There => {
+                // The client reaches the holder, so it relays the holder's arrays.
+                SourceStatus::There => {
                     self.relayed.insert(node, why.to_owned());
                 }
-                Found::Missing => {
+                SourceStatus::Missing => {
                     for output in &mut self.outputs {
                         if output.held == Some((*server, *name)) {
                             output.held = None;
                         }
                     }
                 }
-                Found::Dead => self.lost(*server),
+                SourceStatus::Dead => self.lost(*server),
             }
         }
     }
 
-    /// If it is certain which server does not give another what it has, no other call tries that.
-    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)], why: &str) {
+    /// If exactly one pair of servers cannot exchange arrays, no other call tries that.
+    fn keep_apart(
+        &mut self,
+        reader: ServerId,
+        found: &[(ServerId, HeldArrayName, SourceStatus)],
+        why: &str,
+    ) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();
-        let all_there = found.iter().all(|(.., what)| *what == Found::There);
+        let all_there = found.iter().all(|(.., what)| *what == SourceStatus::There);
         if let ([holder], true) = (from.as_slice(), all_there) {
             self.apart.insert((reader, *holder), why.to_owned());
         }
     }
 
-    /// Finds servers that have gone while nobody waited for them.
+    /// Notices servers that were lost while nothing waited for them.
     fn look_for_lost(&mut self) {
         let gone = |server: &Server| server.client.as_ref().is_some_and(Client::is_lost);
         let ids = (0..).map(ServerId).zip(&self.servers);
@@ -492,7 +507,7 @@ impl Driver<'_> {
         lost.into_iter().for_each(|server| self.lost(server));
     }
 
-    /// A server is gone, with what it held.
+    /// A server is lost, with all arrays that it held.
     fn lost(&mut self, server: ServerId) {
         let Some(client) = self.servers[server.0 as usize].client.take() else { return };
         client.disconnect();
@@ -505,8 +520,8 @@ impl Driver<'_> {
     }
 }
 
-impl Moved {
-    fn add(&mut self, other: &Moved) {
+impl MovedBytes {
+    fn add(&mut self, other: &MovedBytes) {
         self.sent += other.sent;
         self.received += other.received;
         self.between += other.between;

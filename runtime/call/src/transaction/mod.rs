@@ -1,4 +1,4 @@
-//! Transactions: calls that are recorded, and then run together on several servers.
+//! Transactions: recorded calls that run together on several servers.
 //!
 //! ```no_run
 //! use kumi_call::transaction::Transaction;
@@ -14,18 +14,18 @@
 //! # Ok::<(), kumi_call::transaction::TransactionError>(())
 //! ```
 //!
-//! What depends on what follows from the bytes that calls read and write. Calls that do not depend on each other run at
-//! the same time. What only other calls read stays at the servers and goes from one to the other.
+//! Dependencies follow from the bytes that calls read and write. Independent calls run at the same time.
+//! Arrays that only other calls read stay at the servers and go from one to the other.
 
 mod attempt;
 mod chooser;
 mod drive;
-mod grid;
-mod own;
+mod local_chooser;
+mod metaserver_chooser;
 mod place;
 mod prepare;
 mod report;
-mod ways;
+mod sources;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -35,22 +35,22 @@ use kumi_broker::{GraphError, UnknownPolicy};
 use kumi_idl::{Order, Scalar};
 use thiserror::Error;
 
-pub use report::{Moved, Report, StepReport};
+pub use report::{MovedBytes, Report, StepReport};
 
 use crate::client::{CallError, Grid, Options, Shape};
-use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
+use crate::lent::{LentBytes, LentBytesMut, Number, bytes_of, bytes_of_mut};
 use chooser::Target;
 
 /// An array of a transaction, or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Data {
     index: usize,
-    /// First element and the one behind the last.
+    /// First element, and the one behind the last.
     part: Option<(u64, u64)>,
 }
 
 impl Data {
-    /// Some of its elements, counted in the order in which they lie.
+    /// Some of its elements, in memory order.
     #[must_use]
     pub fn part(self, elements: Range<u64>) -> Data {
         let first = self.part.map_or(0, |(first, _)| first);
@@ -64,7 +64,7 @@ impl Data {
 pub struct Step(pub(crate) u32);
 
 impl Step {
-    /// The call that was recorded as the one with this number, counted from 0.
+    /// The call that was recorded with this number, counted from 0.
     #[must_use]
     pub fn of(number: u32) -> Step {
         Step(number)
@@ -82,7 +82,7 @@ pub enum TxArg {
     Text(String),
     /// An array.
     Data(Data),
-    /// An array that is sent, and another to which it comes back.
+    /// An array that is sent, and another that receives the result.
     InOut(Data, Data),
 }
 
@@ -110,44 +110,44 @@ impl From<Data> for TxArg {
     }
 }
 
-/// Where an array lies.
+/// The location of an array.
 #[derive(Debug)]
 enum Memory {
-    /// At the caller, to be read.
-    Read(Lent),
-    /// At the caller.
-    Write(LentMut),
-    /// At servers only.
+    /// The caller's memory, read only.
+    Read(LentBytes),
+    /// The caller's memory.
+    Write(LentBytesMut),
+    /// Servers only.
     Intermediate,
 }
 
 #[derive(Debug)]
 struct Datum {
     memory: Memory,
-    /// What is known of it; nothing of an intermediate.
+    /// Its shape, if known; none for an intermediate array.
     shape: Option<Shape>,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct TransactionCall {
     routine: String,
     args: Vec<TxArg>,
 }
 
-/// How a transaction is run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// How the servers are connected to.
+    /// How to connect to the servers.
     pub connect: Options,
-    /// Calls that a server is given at a time.
+    /// Most calls that a server gets at a time.
     pub in_flight: u32,
-    /// How often a call is tried, counting those that are made again because their results were lost.
+    /// Most attempts of a call, including repetitions for lost results.
     pub attempts: u32,
-    /// How a server is chosen.
+    /// Policy for choosing servers.
     pub policy: String,
     /// How long results stay at servers.
     pub held: Duration,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub time: Option<Duration>,
 }
 
@@ -171,46 +171,46 @@ pub enum TransactionError {
     /// No server can be reached.
     #[error("no server can be reached: {0}")]
     NoServer(String),
-    /// A metaserver does not take this client.
+    /// The metaserver refuses this client.
     #[error(transparent)]
     Refused(CallError),
-    /// A description cannot be had.
+    /// A description is not available.
     #[error("call {step}: {source}")]
     Call {
-        /// Which call, counted from 0.
+        /// Index of the call, counted from 0.
         step: u32,
-        /// Why.
+        /// The reason.
         source: CallError,
     },
-    /// Arguments that do not fit; nothing has run.
+    /// The arguments of a call do not fit. Nothing has run.
     #[error("call {step} (`{routine}`): {text}")]
     Argument {
-        /// Which call, counted from 0.
+        /// Index of the call, counted from 0.
         step: u32,
         /// The routine.
         routine: String,
         /// What does not fit.
         text: String,
     },
-    /// The graph cannot be.
+    /// The dependencies cannot be computed.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// No such policy.
+    /// The policy does not exist.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
-    /// The system fails.
+    /// An error of the system.
     #[error("the transaction cannot run: {0}")]
     System(#[from] std::io::Error),
-    /// Calls failed; the report says which, and what did not run because of them.
+    /// Calls failed. The report names them, and the calls that depended on them.
     #[error("{0}")]
     Failed(Box<Report>),
-    /// It was cancelled.
+    /// The transaction was cancelled.
     #[error("the transaction was cancelled\n{0}")]
     Cancelled(Box<Report>),
 }
 
 impl TransactionError {
-    /// What became of the calls, if any was begun.
+    /// The report on the calls, if any was started.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         match self {
@@ -220,16 +220,16 @@ impl TransactionError {
     }
 }
 
-/// Calls that are recorded. The arrays are lent until it goes.
+/// A list of recorded calls. Arrays are lent to it until it is dropped.
 #[derive(Debug, Default)]
 pub struct Transaction<'a> {
     data: Vec<Datum>,
-    calls: Vec<Recorded>,
+    calls: Vec<TransactionCall>,
     lent: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Transaction<'a> {
-    /// Without calls.
+    /// An empty transaction.
     #[must_use]
     pub fn new() -> Transaction<'a> {
         Transaction::default()
@@ -244,20 +244,20 @@ impl<'a> Transaction<'a> {
         Some(Shape { element: T::ELEMENT, dims: None, order: Order::Row })
     }
 
-    /// Numbers that calls read, in the order that the routine wants.
+    /// Numbers that calls read, in the routine's order.
     pub fn input<T: Number>(&mut self, numbers: &'a [T]) -> Data {
-        self.add(Memory::Read(Lent::slice(bytes_of(numbers))), Self::flat::<T>())
+        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Self::flat::<T>())
     }
 
     /// Numbers that calls read and write.
     pub fn array<T: Number>(&mut self, numbers: &'a mut [T]) -> Data {
-        self.add(Memory::Write(LentMut::slice(bytes_of_mut(numbers))), Self::flat::<T>())
+        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Self::flat::<T>())
     }
 
-    /// Numbers of this shape that calls read; they are copied if the routine wants another order.
+    /// Numbers of this shape that calls read. A different order is converted by a copy.
     pub fn shaped<T: Number>(&mut self, numbers: &'a [T], dims: &[u64], order: Order) -> Data {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Read(Lent::slice(bytes_of(numbers))), Some(shape))
+        self.add(Memory::Read(LentBytes::slice(bytes_of(numbers))), Some(shape))
     }
 
     /// Numbers of this shape that calls read and write.
@@ -268,31 +268,31 @@ impl<'a> Transaction<'a> {
         order: Order,
     ) -> Data {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
-        self.add(Memory::Write(LentMut::slice(bytes_of_mut(numbers))), Some(shape))
+        self.add(Memory::Write(LentBytesMut::slice(bytes_of_mut(numbers))), Some(shape))
     }
 
-    /// Memory that calls read. Arrays that are lent may overlap: what counts is which bytes a call reads or writes.
-    pub fn lent(&mut self, lent: Lent, shape: Shape) -> Data {
+    /// Memory that calls read. Lent arrays may overlap: only the bytes that a call reads or writes count.
+    pub fn lent(&mut self, lent: LentBytes, shape: Shape) -> Data {
         self.add(Memory::Read(lent), Some(shape))
     }
 
     /// Memory that calls read and write.
-    pub fn lent_mut(&mut self, lent: LentMut, shape: Shape) -> Data {
+    pub fn lent_mut(&mut self, lent: LentBytesMut, shape: Shape) -> Data {
         self.add(Memory::Write(lent), Some(shape))
     }
 
-    /// An array that one call makes and others read, as it travels between them; it never comes here.
+    /// An array that one call makes and others read. It never comes to the client.
     pub fn intermediate(&mut self) -> Data {
         self.add(Memory::Intermediate, None)
     }
 
-    /// Records a call. The arguments are those of [`crate::Client::call`].
+    /// Records a call, with arguments as in [`crate::Client::call`].
     pub fn call(&mut self, routine: &str, args: Vec<TxArg>) -> Step {
-        self.calls.push(Recorded { routine: routine.to_owned(), args });
+        self.calls.push(TransactionCall { routine: routine.to_owned(), args });
         Step(u32::try_from(self.calls.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// Calls that are recorded.
+    /// Number of recorded calls.
     #[must_use]
     pub fn len(&self) -> usize {
         self.calls.len()
@@ -312,8 +312,8 @@ impl<'a> Transaction<'a> {
         self.run_with(servers, &RunOptions::default(), &|| false)
     }
 
-    /// [`Transaction::run`] with options. `interrupted` is asked again and again; when it says so the
-    /// transaction is cancelled.
+    /// [`Transaction::run`] with options. `interrupted` is asked from time to time, and cancels the
+    /// transaction by returning true.
     ///
     /// # Errors
     /// [`TransactionError`].
@@ -327,7 +327,7 @@ impl<'a> Transaction<'a> {
         drive::run(self, Target::Servers(&servers), options, interrupted)
     }
 
-    /// What would run, without running it: what depends on what. Descriptions are asked of these servers.
+    /// The calls and their dependencies, without running them. These servers are asked for descriptions.
     ///
     /// # Errors
     /// [`TransactionError`].
@@ -340,8 +340,8 @@ impl<'a> Transaction<'a> {
         drive::plan(self, Target::Servers(&servers), options)
     }
 
-    /// Runs the calls on servers that a metaserver chooses, which knows where their intermediate arrays lie. All
-    /// arguments are checked before anything is sent.
+    /// Runs the calls on servers that a metaserver chooses. The metaserver knows where intermediate arrays
+    /// are. All arguments are checked before anything is sent.
     ///
     /// # Errors
     /// [`TransactionError`].
@@ -349,9 +349,9 @@ impl<'a> Transaction<'a> {
         self.run_on_with(grid, &RunOptions::default(), &|| false)
     }
 
-    /// [`Transaction::run_on`] with options, of which `connect`, `in_flight` and `policy` do not matter: connections are
-    /// made as the metaserver's was, on one of this transaction's own, and the rest is the metaserver's. `interrupted` is
-    /// as in [`Transaction::run_with`].
+    /// [`Transaction::run_on`] with options. The options `connect`, `in_flight` and `policy` are ignored: the
+    /// transaction connects as the grid does, over a connection of its own, and the metaserver decides the
+    /// rest. `interrupted` works as in [`Transaction::run_with`].
     ///
     /// # Errors
     /// [`TransactionError`].
@@ -364,7 +364,7 @@ impl<'a> Transaction<'a> {
         drive::run(self, Target::Grid(grid), options, interrupted)
     }
 
-    /// [`Transaction::plan`], with descriptions of a metaserver.
+    /// [`Transaction::plan`] with descriptions of a metaserver.
     ///
     /// # Errors
     /// [`TransactionError`].

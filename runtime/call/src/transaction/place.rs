@@ -1,45 +1,45 @@
-//! The arguments of a call that is about to be started: what the client sends, and what servers have.
+//! Arguments of a call that is about to start, from the client and from servers.
 
 use std::io;
 use std::sync::Arc;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldName, HeldPart, Keep, Placed as Place, Vouchers};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
 
 use super::TxArg;
-use super::attempt::{Attempt, Delivery, Fetch, Relay, Stop};
-use super::drive::{Driver, Running};
-use super::prepare::{self, Prepared, Use, memory, memory_mut, overlap};
-use super::report::Moved;
-use super::ways::Way;
-use crate::client::{Arg, Array, ArrayMut, AtServers, Client, Shape};
-use crate::lent::LentMut;
+use super::attempt::{Attempt, Delivery, Fetch, Relay, StopFlags};
+use super::drive::{Driver, RunningCall};
+use super::prepare::{self, ArgumentUse, PreparedCall, memory, memory_mut, overlap};
+use super::report::MovedBytes;
+use super::sources::ByteSource;
+use crate::client::{Arg, Array, ArrayMut, Client, RemoteArray, Shape};
+use crate::lent::LentBytesMut;
 
-/// Most vouchers of a call: many more would not fit its head.
+/// Most vouchers of a call; many more would not fit into its head.
 const MOST_VOUCHERS: usize = 100;
 
 fn wants_vouchers(holder: &Client) -> bool {
-    holder.vouchers() == Vouchers::Wanted
+    holder.vouchers() == VoucherSupport::Wanted
 }
 
-/// What is put together for a call.
+/// The arguments under construction.
 #[derive(Default)]
-struct Placed {
+struct Placement {
     relays: Vec<Relay>,
     deliveries: Vec<Delivery>,
-    held: Vec<(ServerId, HeldName)>,
-    keeps: Vec<(usize, HeldName)>,
+    held: Vec<(ServerId, HeldArrayName)>,
+    keeps: Vec<(usize, HeldArrayName)>,
     brings: Vec<usize>,
     direct: Vec<Access>,
-    /// Why something goes through the client that another server has.
+    /// Why the client relays an array that a server holds.
     helped: Option<String>,
-    vouchers: Vec<(ServerId, HeldName)>,
-    moved: Moved,
+    vouchers: Vec<(ServerId, HeldArrayName)>,
+    moved: MovedBytes,
 }
 
 impl Driver<'_> {
-    /// An attempt to run a call at a server; what it reads is there.
+    /// Prepares an attempt at a server. All inputs of the call exist.
     pub fn place(
         &mut self,
         node: Node,
@@ -47,8 +47,8 @@ impl Driver<'_> {
         number: u32,
         server: ServerId,
         place: Option<&Arc<Place>>,
-    ) -> io::Result<(Attempt, Running)> {
-        let mut placed = Placed::default();
+    ) -> io::Result<(Attempt, RunningCall)> {
+        let mut placed = Placement::default();
         let tx = self.tx;
         let mut args = Vec::new();
         let given = self.calls[node.0 as usize].given.clone();
@@ -64,7 +64,7 @@ impl Driver<'_> {
             });
         }
         self.report[node.0 as usize].helped = placed.helped;
-        let stop = Arc::new(Stop::default());
+        let stop = Arc::new(StopFlags::default());
         let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
         let client = self.servers[server.0 as usize].client.clone();
         let client = client.ok_or(io::ErrorKind::NotConnected)?;
@@ -86,7 +86,7 @@ impl Driver<'_> {
             stop: Arc::clone(&stop),
             time: self.options.time,
         };
-        let running = Running {
+        let running = RunningCall {
             node,
             server,
             stop,
@@ -100,9 +100,12 @@ impl Driver<'_> {
         Ok((attempt, running))
     }
 
-    /// Whom to ask for vouchers, and where those are shown.
-    fn vouching(&self, vouchers: Vec<(ServerId, HeldName)>) -> Vec<(Client, String, HeldName)> {
-        let asked = |(server, name): (ServerId, HeldName)| {
+    /// Servers to ask for vouchers, and addresses where these are shown.
+    fn vouching(
+        &self,
+        vouchers: Vec<(ServerId, HeldArrayName)>,
+    ) -> Vec<(Client, String, HeldArrayName)> {
+        let asked = |(server, name): (ServerId, HeldArrayName)| {
             let at = &self.servers[server.0 as usize];
             Some((at.client.clone()?, at.address.clone(), name))
         };
@@ -114,9 +117,9 @@ impl Driver<'_> {
         node: Node,
         parameter: usize,
         server: ServerId,
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) -> io::Result<Arg<'static>> {
-        let call: &Prepared = &self.calls[node.0 as usize];
+        let call: &PreparedCall = &self.calls[node.0 as usize];
         let argument = call.plan.arguments[parameter].clone();
         let own: Vec<usize> =
             (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
@@ -142,16 +145,16 @@ impl Driver<'_> {
         Ok(Arg::AtServers(Box::new(array)))
     }
 
-    /// What is sent of an array.
+    /// Prepares an array that is sent.
     fn source(
         &self,
         node: Node,
-        one: &Use,
+        one: &ArgumentUse,
         argument: &Argument,
         server: ServerId,
-        placed: &mut Placed,
-    ) -> AtServers<'static> {
-        let mut array = AtServers::default();
+        placed: &mut Placement,
+    ) -> RemoteArray<'static> {
+        let mut array = RemoteArray::default();
         if !one.reads {
             return array;
         }
@@ -159,7 +162,7 @@ impl Driver<'_> {
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
             let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
-            let Way::Held(output, holder) = self.way(one, bytes, *from) else {
+            let ByteSource::Held(output, holder) = self.way(one, bytes, *from) else {
                 placed.moved.sent += length;
                 gaps.push((offset, length));
                 continue;
@@ -167,9 +170,15 @@ impl Driver<'_> {
             let output = &self.outputs[output];
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
-            // Vouched for, if it must be, by the thread of the attempt.
-            let part =
-                |server| HeldPart { offset, length, name, from, server, voucher: String::new() };
+            // The attempt's thread gets the voucher, if one is needed.
+            let part = |server| HeldArrayPart {
+                offset,
+                length,
+                name,
+                from,
+                server,
+                voucher: String::new(),
+            };
             placed.held.push((holder, name));
             let at = &self.servers[holder.0 as usize];
             if holder == server {
@@ -195,14 +204,15 @@ impl Driver<'_> {
         array
     }
 
-    /// Where what no server sends straight comes from: the caller's memory, or one into which the client fetches the rest.
+    /// Source of the bytes that no server sends: the caller's memory, or a buffer into which the client
+    /// fetches the rest.
     fn fill(
         &self,
-        array: &mut AtServers<'static>,
-        one: &Use,
+        array: &mut RemoteArray<'static>,
+        one: &ArgumentUse,
         argument: &Argument,
         (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) {
         let own = memory(self.tx, one.data);
         if fetches.is_empty() {
@@ -215,20 +225,20 @@ impl Driver<'_> {
         });
         let mut relay = Relay::new(argument.clone(), fetches);
         relay.gaps = from.map(|from| (from, gaps));
-        if let kumi_idl::Form::Array(element, order) = argument.form {
+        if let kumi_idl::ArgumentForm::Array(element, order) = argument.form {
             let shape = Shape { element, dims: None, order };
             array.from = Some(Array::lent(relay.memory(), shape));
         }
         placed.relays.push(relay);
     }
 
-    /// Why what one server holds goes to another through the client, for this call, if it does.
+    /// Why the client must relay a server's array for this call. `None`: it need not.
     fn relays(
         &self,
         node: Node,
         reader: ServerId,
         holder: ServerId,
-        placed: &Placed,
+        placed: &Placement,
     ) -> Option<String> {
         let why = self.relayed.get(&node).or_else(|| self.apart.get(&(reader, holder)));
         if why.is_some() {
@@ -237,21 +247,21 @@ impl Driver<'_> {
         let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
         client(holder).filter(|holder| wants_vouchers(holder))?;
         let address = &self.servers[reader.0 as usize].address;
-        if client(reader).is_some_and(|reader| reader.vouchers() == Vouchers::Unknown) {
+        if client(reader).is_some_and(|reader| reader.vouchers() == VoucherSupport::Unknown) {
             return Some(format!("{address} is of a version that shows no vouchers to others"));
         }
         let is_full = placed.vouchers.len() >= MOST_VOUCHERS;
         is_full.then(|| format!("{address} can be given {MOST_VOUCHERS} vouchers with a call"))
     }
 
-    /// Where a result goes: to the client, or to a name at the server.
+    /// Destination of a result: the client, or a name at the server.
     fn target(
         &mut self,
         node: Node,
         index: usize,
         output: usize,
-        array: &mut AtServers<'static>,
-        placed: &mut Placed,
+        array: &mut RemoteArray<'static>,
+        placed: &mut Placement,
     ) -> io::Result<()> {
         let over = |graph: &kumi_broker::Graph, node: &Node| {
             use kumi_broker::State::{Ready, Running, Waiting};
@@ -264,7 +274,7 @@ impl Driver<'_> {
         if read || !brings {
             let name = self.names.fresh();
             let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
-            array.keep = Some(Keep { name, lifetime_ms, sent: brings, survives: false });
+            array.keep = Some(HeldResult { name, lifetime_ms, sent: brings, survives: false });
             placed.keeps.push((output, name));
         }
         if !brings {
@@ -275,7 +285,7 @@ impl Driver<'_> {
         let call = &self.calls[node.0 as usize];
         let one = &call.uses[index];
         let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
-        // If the connection breaks while results come, what was sent must be there for the next attempt.
+        // If the connection breaks while results arrive, the arguments must be intact for the next attempt.
         if call.known.idempotent && sends_from(call, &one.access) {
             let start = (one.access.start - lent.as_lent().address()) as usize;
             let delivery = Delivery::new(lent, start..start + bytes as usize);
@@ -290,15 +300,15 @@ impl Driver<'_> {
 }
 
 /// Whether a call reads these bytes of the client's memory.
-fn sends_from(call: &Prepared, bytes: &Access) -> bool {
+fn sends_from(call: &PreparedCall, bytes: &Access) -> bool {
     let range = (bytes.start, bytes.end);
-    let same = |one: &&Use| one.is_client() && one.reads;
+    let same = |one: &&ArgumentUse| one.is_client() && one.reads;
     call.uses.iter().filter(same).any(|one| overlap((one.access.start, one.access.end), range))
 }
 
-/// Memory for what is not to be in its place yet.
-pub fn buffer(length: usize) -> (Box<[u8]>, LentMut) {
+/// A buffer for a result that must not go to its place yet.
+pub fn buffer(length: usize) -> (Box<[u8]>, LentBytesMut) {
     let mut bytes = vec![0; length].into_boxed_slice();
-    let lent = LentMut::slice(&mut bytes);
+    let lent = LentBytesMut::slice(&mut bytes);
     (bytes, lent)
 }

@@ -1,56 +1,56 @@
-//! From recorded calls to a graph: arguments are checked, and the bytes are found that each call reads and writes.
+//! Preparation of a transaction: checks arguments and turns recorded calls into a graph of dependencies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_broker::{Access, BufferId, Graph, Node, Recorded, ServerId};
-use kumi_idl::{Argument, Element, Form, Mode, Plan, Type};
-use kumi_rpc::{HeldName, HeldPart};
+use kumi_broker::{Access, BufferId, Graph, Node, RecordedCall, ServerId};
+use kumi_idl::{Argument, ArgumentForm, Element, Mode, Plan, Type};
+use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::{Data, Memory, Transaction, TransactionError, TxArg};
-use crate::client::{Arg, Array, ArrayMut, AtServers, Known, Shape, check, is_given};
-use crate::lent::{Lent, LentMut};
-use crate::values::{self, Given};
+use crate::client::{Arg, Array, ArrayMut, KnownRoutine, RemoteArray, Shape, check, is_given};
+use crate::lent::{LentBytes, LentBytesMut};
+use crate::values::{self, GivenValues};
 
-/// All memory of the caller, by its addresses.
+/// The client's memory as a buffer of the graph; offsets are addresses.
 pub const CLIENT: BufferId = BufferId(0);
 
-/// An array of a call.
+/// An array argument of a call.
 #[derive(Debug)]
-pub struct Use {
+pub struct ArgumentUse {
     pub parameter: usize,
     pub data: Data,
-    /// The bytes that it reads or writes: of the caller's memory by their addresses.
+    /// The bytes that it reads or writes. Bytes of the caller's memory have their addresses.
     pub access: Access,
     pub reads: bool,
     pub writes: bool,
-    /// What travels is one piece of memory, in the same order.
+    /// The array travels as one piece of memory in the same order.
     pub simple: bool,
-    /// What it reads, in parts, and which call made them.
+    /// The parts that it reads, and the call that makes each.
     pub inputs: Vec<(Access, Option<Node>)>,
 }
 
-impl Use {
+impl ArgumentUse {
     pub fn is_client(&self) -> bool {
         self.access.buffer == CLIENT
     }
 
-    /// What is read and already made by others is read whole by those arrays too that cannot be received in one piece.
+    /// Arrays that cannot be received in parts read the whole of what other calls have made.
     fn read_access(&self) -> Option<Access> {
         (self.reads || self.writes && !self.simple).then_some(self.access)
     }
 }
 
-/// A call that can be run.
+/// A call that is ready to run.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedCall {
     /// Its routine.
-    pub known: Arc<Known>,
+    pub known: Arc<KnownRoutine>,
     pub plan: Plan,
-    /// Parameters for which something is given.
+    /// Parameters that take an argument.
     pub given: Vec<usize>,
-    pub uses: Vec<Use>,
+    pub uses: Vec<ArgumentUse>,
 }
 
 /// An array that a call makes.
@@ -63,13 +63,13 @@ pub struct Output {
     pub wanted: bool,
     /// Calls that read it from servers.
     pub readers: Vec<Node>,
-    /// Where it is held.
-    pub held: Option<(ServerId, HeldName)>,
-    /// It has come to the client's memory; what of it others have overwritten there since.
+    /// The server that holds it, and its name there.
+    pub held: Option<(ServerId, HeldArrayName)>,
+    /// It has come to the client's memory; the ranges that were overwritten there since.
     pub here: Option<Vec<(u64, u64)>>,
 }
 
-/// Whether two ranges have a byte in common.
+/// Whether two ranges overlap.
 pub fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
     one.0 < other.1 && other.0 < one.1
 }
@@ -83,17 +83,17 @@ impl Output {
     }
 }
 
-/// All that is known before anything runs.
+/// Everything that is known before a call runs.
 pub struct Plans {
     pub graph: Graph,
-    pub calls: Vec<Prepared>,
+    pub calls: Vec<PreparedCall>,
     pub outputs: Vec<Output>,
 }
 
-/// Where descriptions come from.
-pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<Known>, crate::CallError> + 'a;
+/// Source of descriptions.
+pub type Describe<'a> = dyn FnMut(&str) -> Result<Arc<KnownRoutine>, crate::CallError> + 'a;
 
-/// Checks all calls and finds what depends on what.
+/// Checks all calls and finds their dependencies.
 pub fn prepare(
     tx: &Transaction<'_>,
     describe: &mut Describe<'_>,
@@ -114,18 +114,18 @@ pub fn prepare(
     Ok(Plans { graph, calls, outputs })
 }
 
-/// Intermediate arrays: bytes and elements.
+/// Bytes and elements of intermediate arrays.
 type Sizes = HashMap<usize, (u64, Element)>;
 
 fn one(
     tx: &Transaction<'_>,
-    known: &Arc<Known>,
+    known: &Arc<KnownRoutine>,
     args: &[TxArg],
     sizes: &mut Sizes,
-) -> Result<Prepared, String> {
+) -> Result<PreparedCall, String> {
     let params = &known.params;
     let given: Vec<usize> = (0..params.len()).filter(|index| is_given(&params[*index])).collect();
-    let mut values = Given::nothing(known);
+    let mut values = GivenValues::nothing(known);
     for (index, arg) in given.iter().zip(args) {
         match arg {
             TxArg::Scalar(scalar) if params[*index].scalar().is_some() => {
@@ -137,7 +137,7 @@ fn one(
             _ => {}
         }
     }
-    // If there are too few or too many, the check below says so.
+    // The check below reports a wrong number of arguments.
     let mut plan = None;
     if args.len() == given.len() && values.fill_texts(known).is_ok() {
         plan = values::plan(known, &values, u64::MAX).ok();
@@ -149,7 +149,7 @@ fn one(
         checked.push(match (arg, parameter) {
             (TxArg::Data(_) | TxArg::InOut(..), Some(parameter)) => {
                 let argument = plan.as_ref().map(|plan| &plan.arguments[parameter]);
-                match argument.filter(|argument| matches!(argument.form, Form::Array(..))) {
+                match argument.filter(|argument| matches!(argument.form, ArgumentForm::Array(..))) {
                     Some(argument) => {
                         let told = |text| format!("`{}` {text}", params[parameter].name);
                         let own = arrays(tx, arg, parameter, argument, sizes).map_err(told)?;
@@ -169,17 +169,17 @@ fn one(
         crate::CallError::Argument { text, .. } => text,
         other => other.to_string(),
     })?;
-    Ok(Prepared { known: Arc::clone(known), plan: checked.plan, given, uses })
+    Ok(PreparedCall { known: Arc::clone(known), plan: checked.plan, given, uses })
 }
 
-/// The array of an argument, or the one that is sent and the one that comes back.
+/// The array of an argument; or the array that is sent and the array that receives the result.
 fn arrays(
     tx: &Transaction<'_>,
     arg: &TxArg,
     parameter: usize,
     argument: &Argument,
     sizes: &mut Sizes,
-) -> Result<Vec<Use>, String> {
+) -> Result<Vec<ArgumentUse>, String> {
     let (from, to) = match arg {
         TxArg::InOut(from, to) => (*from, *to),
         TxArg::Data(data) => return Ok(vec![used(tx, *data, parameter, argument, sizes)?]),
@@ -193,8 +193,8 @@ fn arrays(
     let sent = used(tx, from, parameter, &sent, sizes)?;
     let mut both = vec![sent, used(tx, to, parameter, &back, sizes)?];
     if both.iter().any(|one| !one.simple) {
-        // What does not travel in one piece goes from the client's memory to the client's memory.
-        if !both.iter().all(Use::is_client) {
+        // An array that does not travel in one piece goes through the client's memory.
+        if !both.iter().all(ArgumentUse::is_client) {
             let text = "travels in pieces or in another order, which an intermediate array cannot";
             return Err(text.to_owned());
         }
@@ -210,11 +210,18 @@ fn used(
     parameter: usize,
     argument: &Argument,
     sizes: &mut Sizes,
-) -> Result<Use, String> {
+) -> Result<ArgumentUse, String> {
     let (reads, writes) = (argument.mode.is_sent(), argument.mode.is_returned());
     let datum = tx.data.get(data.index).ok_or("is an array of another transaction")?;
-    let shared =
-        |access, simple| Use { parameter, data, access, reads, writes, simple, inputs: Vec::new() };
+    let shared = |access, simple| ArgumentUse {
+        parameter,
+        data,
+        access,
+        reads,
+        writes,
+        simple,
+        inputs: Vec::new(),
+    };
     let address = match &datum.memory {
         Memory::Intermediate => {
             let access = intermediate(data, argument, sizes)?;
@@ -244,13 +251,15 @@ fn offset_of(part: u64, whole: u64) -> u64 {
 }
 
 fn same_order(argument: &Argument, shape: &Shape) -> bool {
-    let Form::Array(_, order) = argument.form else { return true };
+    let ArgumentForm::Array(_, order) = argument.form else { return true };
     let thick = argument.axes.iter().filter(|axis| axis.size > 1).count();
     thick <= 1 || shape.order == order
 }
 
 fn intermediate(data: Data, argument: &Argument, sizes: &mut Sizes) -> Result<Access, String> {
-    let Form::Array(element, _) = argument.form else { return Err("is no array".to_owned()) };
+    let ArgumentForm::Array(element, _) = argument.form else {
+        return Err("is no array".to_owned());
+    };
     let buffer = BufferId(data.index as u64 + 1);
     let known = sizes.get(&data.index).copied();
     if argument.mode == Mode::Out {
@@ -279,8 +288,8 @@ fn intermediate(data: Data, argument: &Argument, sizes: &mut Sizes) -> Result<Ac
     Ok(Access { buffer, start, end })
 }
 
-/// The caller's memory of an array or a part of it. `None`: it is at servers, or has no such part.
-pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, Lent)> {
+/// The caller's memory of an array or a part of it. `None`: servers hold it, or the part is out of range.
+pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytes)> {
     let datum = tx.data.get(data.index)?;
     let shape = datum.shape.clone()?;
     let lent = match &datum.memory {
@@ -294,26 +303,26 @@ pub fn memory(tx: &Transaction<'_>, data: Data) -> Option<(Shape, Lent)> {
     if start > end || end > lent.length() as u64 {
         return None;
     }
-    // Inside of memory, so of a size that it can have.
+    // The array is in memory, so its size fits `usize`.
     Some((Shape { dims: None, ..shape }, lent.part(start as usize, (end - start) as usize)))
 }
 
-/// The caller's memory of an array, to be written.
-pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentMut)> {
+/// The caller's memory of an array, for writing.
+pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentBytesMut)> {
     let (shape, read) = memory(tx, data)?;
     let Memory::Write(lent) = &tx.data.get(data.index)?.memory else { return None };
     let start = offset_of(read.address(), lent.as_lent().address());
     Some((shape, lent.part(usize::try_from(start).ok()?, read.length())))
 }
 
-/// An argument as it will be, for the check.
-fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'static> {
+/// An argument for the check.
+fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> Arg<'static> {
     let mut array = whole(tx, own);
-    let name = HeldName { secret: [0; 16], index: 0 };
+    let name = HeldArrayName { secret: [0; 16], index: 0 };
     for one in own.iter().filter(|one| !one.is_client()) {
         if one.reads && argument.sent > 0 {
             let server = String::new();
-            let part = HeldPart {
+            let part = HeldArrayPart {
                 offset: 0,
                 length: argument.sent,
                 name,
@@ -324,15 +333,15 @@ fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'sta
             array.parts.push(part);
         }
         if one.writes {
-            array.keep = AtServers::stays(name, Duration::ZERO).keep;
+            array.keep = RemoteArray::stays(name, Duration::ZERO).keep;
         }
     }
     Arg::AtServers(Box::new(array))
 }
 
-/// An argument as far as it comes from the caller's memory and goes there.
-pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
-    let mut array = AtServers::default();
+/// An argument for which only the caller's memory is used.
+pub fn whole(tx: &Transaction<'_>, own: &[ArgumentUse]) -> RemoteArray<'static> {
+    let mut array = RemoteArray::default();
     for one in own {
         if one.reads {
             array.from = memory(tx, one.data).map(|(shape, lent)| Array::lent(lent, shape));
@@ -344,11 +353,11 @@ pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
     array
 }
 
-/// Adds a call to the graph, and tells its arrays where their inputs come from.
-fn record(graph: &mut Graph, call: &mut Prepared) -> Result<(), TransactionError> {
-    let reads: Vec<Access> = call.uses.iter().filter_map(Use::read_access).collect();
+/// Adds a call to the graph, and links its arrays to the calls that make their inputs.
+fn record(graph: &mut Graph, call: &mut PreparedCall) -> Result<(), TransactionError> {
+    let reads: Vec<Access> = call.uses.iter().filter_map(ArgumentUse::read_access).collect();
     let writes = call.uses.iter().filter(|one| one.writes).map(|one| one.access).collect();
-    let recorded = Recorded { name: call.known.name.clone(), reads, writes };
+    let recorded = RecordedCall { name: call.known.name.clone(), reads, writes };
     let node = graph.record(&recorded)?;
     let mut inputs = graph.inputs(node).iter();
     for one in &mut call.uses {
@@ -363,7 +372,7 @@ fn record(graph: &mut Graph, call: &mut Prepared) -> Result<(), TransactionError
     Ok(())
 }
 
-/// The output of a call that has these bytes.
+/// The output of a call that contains these bytes.
 pub fn output_of(outputs: &[Output], node: Node, bytes: &Access) -> Option<usize> {
     let holds = |output: &Output| {
         let Access { buffer, start, end } = output.access;
@@ -372,8 +381,8 @@ pub fn output_of(outputs: &[Output], node: Node, bytes: &Access) -> Option<usize
     outputs.iter().position(holds)
 }
 
-/// Which results the client wants, and which calls read them.
-fn outputs(graph: &Graph, calls: &[Prepared]) -> Vec<Output> {
+/// Finds which results the client wants, and which calls read them.
+fn outputs(graph: &Graph, calls: &[PreparedCall]) -> Vec<Output> {
     let mut outputs = Vec::new();
     for (node, call) in graph.nodes().zip(calls) {
         for one in call.uses.iter().filter(|one| one.writes) {
@@ -399,7 +408,7 @@ fn outputs(graph: &Graph, calls: &[Prepared]) -> Vec<Output> {
                 let Some(index) = from.and_then(|from| output_of(&outputs, from, bytes)) else {
                     continue;
                 };
-                // What cannot be sent in one piece is sent from the client's memory.
+                // An array that cannot be sent in one piece is sent from the client's memory.
                 if one.simple {
                     outputs[index].readers.push(node);
                 } else {
@@ -409,7 +418,7 @@ fn outputs(graph: &Graph, calls: &[Prepared]) -> Vec<Output> {
         }
     }
     for output in &mut outputs {
-        // Nobody wants it, but the routine makes it.
+        // Nobody reads it, but the routine makes it.
         output.wanted |= output.readers.is_empty() && output.access.buffer == CLIENT;
     }
     outputs

@@ -1,4 +1,4 @@
-//! What became of a transaction.
+//! Report on a transaction.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use kumi_broker::{Graph, Node, State};
 use super::Step;
 use crate::client::Outcome;
 
-/// What became of a call.
+/// Report on a call.
 #[derive(Debug, Clone, Default)]
 pub struct StepReport {
     /// The routine.
     pub routine: String,
-    /// Where it ran last.
+    /// Its last server.
     pub server: Option<String>,
-    /// When it began last, and when it ended, from the transaction's begin.
+    /// When its last attempt began, after the beginning of the transaction.
     pub begun: Option<Duration>,
     /// When it ended.
     pub ended: Option<Duration>,
-    /// How often it was begun.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Why what it read of another server came through the client; `None`: it came straight, or there was nothing.
+    /// Why the client relayed another server's array. `None`: the array came directly, or there was none.
     pub helped: Option<String>,
-    /// What came back beside arrays.
+    /// The results besides arrays.
     pub outcome: Option<Outcome>,
 }
 
-/// Bytes of arrays, by the way they took.
+/// Bytes of arrays by route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedBytes {
     /// From the client to servers.
     pub sent: u64,
     /// From servers to the client.
@@ -40,45 +40,45 @@ pub struct Moved {
     pub stayed: u64,
 }
 
-/// What became of a transaction's calls.
+/// Report on all calls of a transaction.
 #[derive(Debug)]
 pub struct Report {
     pub(super) graph: Graph,
-    /// One for each call, in the order in which they were recorded.
+    /// One report per call, in the order of recording.
     pub steps: Vec<StepReport>,
-    /// Bytes that moved, those of attempts that failed included.
-    pub moved: Moved,
-    /// How long it took.
+    /// Bytes moved, including those of failed attempts.
+    pub moved: MovedBytes,
+    /// Duration.
     pub took: Duration,
 }
 
 impl Report {
-    /// What came back beside arrays.
+    /// The results besides arrays.
     #[must_use]
     pub fn outcome(&self, step: Step) -> Option<&Outcome> {
         self.steps.get(step.0 as usize)?.outcome.as_ref()
     }
 
-    /// How far a call is.
+    /// State of a call.
     #[must_use]
     pub fn state(&self, step: Step) -> Option<&State> {
         self.graph.state(Node(step.0))
     }
 
-    /// What became of a call, in a sentence; of one that did not run, the way from the call because of which it did
-    /// not.
+    /// The state of a call in a sentence. For a call that did not run, also the chain of calls from the
+    /// failed one.
     #[must_use]
     pub fn explain(&self, step: Step) -> String {
         self.graph.explain(Node(step.0))
     }
 
-    /// Whether all calls have run.
+    /// Whether all calls have succeeded.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.graph.nodes().all(|node| matches!(self.graph.state(node), Some(State::Done(_))))
     }
 
-    /// The graph as a picture: states, servers and times.
+    /// The graph as a picture with states, servers and times.
     #[must_use]
     pub fn svg(&self) -> String {
         self.graph.svg_with(|node| {
@@ -100,7 +100,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// A line for each call that has not run, or one for all.
+    /// One line for each call that has not succeeded, or one for all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = |node: &Node| matches!(self.graph.state(*node), Some(State::Done(_)));
         let all = self.graph.nodes().count();

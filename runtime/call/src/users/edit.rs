@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::file::{
-    Content, Entry, Moment, Token, UsersError, check_name, content, failed, id, shown,
+    Content, Timestamp, Token, UserEntry, UsersError, check_name, content, failed, id, shown,
 };
 use super::hash;
 
@@ -32,7 +32,7 @@ pub struct NewToken {
 
 /// A token of the file, as people may see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct TokenListing {
     /// The user.
     pub user: String,
     /// By what the token is told from others; empty: the user has none.
@@ -120,7 +120,7 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
     let entry = match content.users.iter_mut().position(|entry| entry.name == new.user) {
         Some(index) => &mut content.users[index],
         None => {
-            content.users.push(Entry {
+            content.users.push(UserEntry {
                 name: new.user.clone(),
                 routines: None,
                 weight: None,
@@ -148,7 +148,7 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
     }
     entry.tokens.push(Token {
         blake3: hash(&token).to_hex().to_string(),
-        expires: new.expires.map(|at| Moment::Text(shown(at))),
+        expires: new.expires.map(|at| Timestamp::Text(shown(at))),
     });
     replace(path, &lock, &content)?;
     Ok(token)
@@ -158,14 +158,14 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
 ///
 /// # Errors
 /// [`UsersError`].
-pub fn list(path: &Path) -> Result<Vec<Shown>, UsersError> {
+pub fn list(path: &Path) -> Result<Vec<TokenListing>, UsersError> {
     let mut file = File::open(path).map_err(failed("read", path))?;
     let content = content(path, &mut file)?;
     let parsed = content.parsed();
     parsed.map_err(|reason| UsersError::Content { path: path.to_owned(), reason })?;
     let mut all = Vec::new();
     for entry in &content.users {
-        let shown_as = |id: String, expires| Shown {
+        let shown_as = |id: String, expires| TokenListing {
             user: entry.name.clone(),
             id,
             expires,

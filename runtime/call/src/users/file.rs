@@ -14,7 +14,7 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Account, Known};
+use super::{Account, TokenRecord};
 
 /// Longest file, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
@@ -58,13 +58,13 @@ pub enum UsersError {
 pub struct Content {
     /// Its users.
     #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
-    pub users: Vec<Entry>,
+    pub users: Vec<UserEntry>,
 }
 
 /// A user of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct UserEntry {
     /// The user's name, which servers write to their logs.
     pub name: String,
     /// Patterns of the routines that the user may call, with `*` for any text; without it all routines.
@@ -95,13 +95,13 @@ pub struct Token {
     pub blake3: String,
     /// When the token ends; without it never.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<Moment>,
+    pub expires: Option<Timestamp>,
 }
 
 /// A time as people write it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Moment {
+pub enum Timestamp {
     Seconds(i64),
     Text(String),
     Date(toml::value::Datetime),
@@ -109,8 +109,8 @@ pub enum Moment {
 
 /// What a file says.
 #[derive(Debug)]
-pub struct Parsed {
-    pub tokens: Vec<Known>,
+pub struct ParsedUsers {
+    pub tokens: Vec<TokenRecord>,
     pub accounts: Vec<Arc<Account>>,
 }
 
@@ -126,12 +126,12 @@ pub fn shown(seconds: i64) -> String {
     at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_else(|| format!("{seconds} s since 1970"))
 }
 
-impl Moment {
+impl Timestamp {
     pub fn seconds(&self) -> Result<i64, String> {
         let text = match self {
-            Moment::Seconds(seconds) => return Ok(*seconds),
-            Moment::Text(text) => text.clone(),
-            Moment::Date(date) => date.to_string(),
+            Timestamp::Seconds(seconds) => return Ok(*seconds),
+            Timestamp::Text(text) => text.clone(),
+            Timestamp::Date(date) => date.to_string(),
         };
         moment(&text).ok_or_else(|| {
             format!("`{text}` is no time: write 2026-12-31T23:59:59Z, or seconds since 1970")
@@ -158,7 +158,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-impl Entry {
+impl UserEntry {
     /// The routines that the user may call: all unless some are named, but a server calls none.
     pub fn patterns(&self) -> Vec<String> {
         let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
@@ -168,7 +168,7 @@ impl Entry {
 
 impl Content {
     /// What the file says, if all of it can be.
-    pub fn parsed(&self) -> Result<Parsed, String> {
+    pub fn parsed(&self) -> Result<ParsedUsers, String> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
         for entry in &self.users {
@@ -192,18 +192,18 @@ impl Content {
             accounts.push(Arc::clone(&account));
             for token in &entry.tokens {
                 let hash = token.hash().map_err(of_user)?;
-                let expires = token.expires.as_ref().map(Moment::seconds);
+                let expires = token.expires.as_ref().map(Timestamp::seconds);
                 let expires = expires.transpose().map_err(of_user)?;
                 if !hashes.insert(*hash.as_bytes()) {
                     return Err(of_user(format!("the token {} is there twice", id(&hash))));
                 }
-                tokens.push(Known { hash, user: Arc::clone(&account), expires });
+                tokens.push(TokenRecord { hash, user: Arc::clone(&account), expires });
             }
         }
         if tokens.len() > MOST_TOKENS {
             return Err(format!("{} tokens are more than {MOST_TOKENS}", tokens.len()));
         }
-        Ok(Parsed { tokens, accounts })
+        Ok(ParsedUsers { tokens, accounts })
     }
 }
 
@@ -239,7 +239,7 @@ pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
 }
 
 /// Reads and checks a file.
-pub fn read(path: &Path) -> Result<Parsed, UsersError> {
+pub fn read(path: &Path) -> Result<ParsedUsers, UsersError> {
     let mut file = File::open(path).map_err(failed("read", path))?;
     let parsed = content(path, &mut file)?.parsed();
     parsed.map_err(|reason| UsersError::Content { path: path.to_owned(), reason })

@@ -115,7 +115,7 @@ fn a_failure_that_passes_hides_no_revocation() {
         let full = std::io::Error::from_raw_os_error(nix::errno::Errno::EMFILE as i32);
         let read = Err(file::failed("read", &path)(full));
         let mut state = users.lock();
-        state.take(&path, Stamp::of(&path), read);
+        state.take(&path, FileStamp::of(&path), read);
         assert!(state.failing && state.find(hash(&token), 0).is_ok(), "they stay as they were");
     }
     assert_eq!(users.again(&known).err(), Some(Refusal::Unknown));

@@ -59,9 +59,9 @@ impl Hand {
             streams: 16,
             bytes: self.bytes,
             role: kumi_rpc::Role::Server,
-            gives: false,
+            shares_memory: false,
             local: None,
-            vouchers: kumi_rpc::Vouchers::Unknown,
+            vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }

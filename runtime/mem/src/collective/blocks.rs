@@ -1,9 +1,9 @@
 //! Small blocks, a different one for each pair of ranks or from each rank: they travel together.
 
 use super::{exact, wanted};
+use crate::collective::scalar::{Scalar, bytes, bytes_mut};
 use crate::context::Context;
 use crate::error::Error;
-use crate::scalar::{Scalar, bytes, bytes_mut};
 
 const GATHER: i32 = -12;
 const ALLTOALL: i32 = -13;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::{exact, wanted};
+use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
 use crate::context::Context;
 use crate::error::Error;
-use crate::scalar::{Op, Scalar, bytes, bytes_mut};
 
 const DEAL: i32 = -8;
 const REDUCE: i32 = -9;
@@ -18,12 +18,12 @@ const RING_BYTES: usize = 32 * 1024;
 
 /// How data of this length is cut among so many.
 #[derive(Clone, Copy)]
-struct Pieces {
+struct RingPieces {
     length: usize,
     count: usize,
 }
 
-impl Pieces {
+impl RingPieces {
     /// Where piece `index`, counted round and round, lies.
     fn piece(self, index: usize) -> Range<usize> {
         let index = index % self.count;
@@ -47,8 +47,8 @@ impl Context {
         ranks > 2 && size_of_val(data) >= RING_BYTES && data.len() >= ranks
     }
 
-    fn pieces<T>(&self, data: &[T]) -> Pieces {
-        Pieces { length: data.len(), count: self.ranks() as usize }
+    fn pieces<T>(&self, data: &[T]) -> RingPieces {
+        RingPieces { length: data.len(), count: self.ranks() as usize }
     }
 
     /// The ranks after and before this one.

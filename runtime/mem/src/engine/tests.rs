@@ -7,8 +7,8 @@ use kumi_proto::frame::{
 };
 use proptest::prelude::*;
 
-use crate::queue::{MARK_FIFO, Queue};
-use crate::windows::{Memory, Rights};
+use crate::fifo::queue::{MARK_FIFO, Queue};
+use crate::window::table::{Rights, WindowMemory};
 use kumi_proto::frame::Operation;
 
 const NONE: Rights = Rights { write: false, read: false, atomic: false };
@@ -19,25 +19,25 @@ const LENT: usize = 2;
 
 /// A rank alone, with windows of 64 bytes: one in the segment with all rights, one without, and one on memory of
 /// its own with all rights. What they hold is 0.
-fn rank() -> (Place, Engine, [Memory; 3]) {
-    let place = Place::singleton(1 << 20).expect("place");
-    let mut engine = Engine::new(1000, place.arena_bytes(), Random::Seeded(9));
+fn rank() -> (Attachment, Engine, [WindowMemory; 3]) {
+    let attachment = Attachment::singleton(1 << 20).expect("attachment");
+    let mut engine = Engine::new(1000, attachment.arena_bytes(), RandomSource::Seeded(9));
     let windows = &mut engine.windows;
-    let open = windows.create(&place, 64, Rights::ALL).expect("window");
-    let sealed = windows.create(&place, 64, NONE).expect("window");
+    let open = windows.create(&attachment, 64, Rights::ALL).expect("window");
+    let sealed = windows.create(&attachment, 64, NONE).expect("window");
     let own = Box::leak(Box::new([0u64; 8]));
     // SAFETY: leaked, and from here on used by raw copies and atomics only.
-    let lent = unsafe { windows.lend(&place, own.as_mut_ptr().cast(), 64, Rights::ALL) };
+    let lent = unsafe { windows.lend(&attachment, own.as_mut_ptr().cast(), 64, Rights::ALL) };
     let pieces = [open, sealed, lent.expect("window")];
     for piece in &pieces {
         windows.know(piece.key, [piece.key].into());
     }
-    (place, engine, pieces)
+    (attachment, engine, pieces)
 }
 
 /// Gives the engine a frame; all answers it owes then.
-fn give(place: &Place, engine: &mut Engine, frame: &[u8]) -> Vec<Vec<u8>> {
-    assert_eq!(engine.frame(place, 0, frame), Delivery::Taken);
+fn give(attachment: &Attachment, engine: &mut Engine, frame: &[u8]) -> Vec<Vec<u8>> {
+    assert_eq!(engine.frame(attachment, 0, frame), Delivery::Taken);
     let mut answers = Vec::new();
     let mut send = |to, parts: &[&[u8]]| {
         assert_eq!(to, 0);
@@ -52,7 +52,7 @@ fn encode(frame: &Frame<'_>) -> Vec<u8> {
     [&frame.header(), frame.data()].concat()
 }
 
-fn contents(piece: Memory) -> [u8; 64] {
+fn contents(piece: WindowMemory) -> [u8; 64] {
     // SAFETY: the window has 64 bytes, and nobody else uses it.
     unsafe { piece.base.cast::<[u8; 64]>().read() }
 }
@@ -101,13 +101,13 @@ fn code(answers: &[Vec<u8>]) -> Option<u8> {
 
 #[test]
 fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     let [open, sealed, lent] = pieces.map(|piece| piece.key);
     let mut count = 0;
     let mut refuse = |window, offset, expected| {
         for frame in operations(window, offset) {
             assert_eq!(
-                code(&give(&place, &mut engine, &encode(&frame))),
+                code(&give(&attachment, &mut engine, &encode(&frame))),
                 Some(expected),
                 "{frame:?}"
             );
@@ -128,7 +128,7 @@ fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right(
     }
     for piece in [open, lent] {
         for frame in operations(piece, 2).split_off(5) {
-            let answers = give(&place, &mut engine, &encode(&frame));
+            let answers = give(&attachment, &mut engine, &encode(&frame));
             assert_eq!(code(&answers), Some(REFUSED_ALIGNMENT));
             count += 1;
         }
@@ -138,21 +138,21 @@ fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right(
         [(open ^ 1 << 40, REFUSED_WINDOW, REFUSED_WINDOW), (sealed, REFUSED_RIGHT, REFUSED_FIFO)]
     {
         let put = Frame::Put { window, offset: 0, notify: Some(0), data: &[7] };
-        assert_eq!(give(&place, &mut engine, &encode(&put)), refused(0, expected));
+        assert_eq!(give(&attachment, &mut engine, &encode(&put)), refused(0, expected));
         let append =
             Frame::Append { token: 9, window, offset: 0, wait: true, signal: false, data: &[7] };
-        assert_eq!(give(&place, &mut engine, &encode(&append)), refused(9, no_fifo));
+        assert_eq!(give(&attachment, &mut engine, &encode(&append)), refused(9, no_fifo));
         count += 2;
     }
     assert_eq!(engine.refused(), count);
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     let raised =
         |notify: &kumi_net::layout::Notify| notify.count.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(place.own().notifies.0.iter().map(raised).sum::<u64>(), 0);
+    assert_eq!(attachment.own().notifies.0.iter().map(raised).sum::<u64>(), 0);
     // And what is right is done, in both kinds of memory.
     for (piece, key) in [(OPEN, open), (LENT, lent)] {
         for frame in operations(key, 8) {
-            assert_eq!(code(&give(&place, &mut engine, &encode(&frame))), None);
+            assert_eq!(code(&give(&attachment, &mut engine, &encode(&frame))), None);
         }
         assert_eq!(contents(pieces[piece])[16..], [0; 48]);
         assert_ne!(contents(pieces[piece])[8..16], [0; 8]);
@@ -161,28 +161,34 @@ fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right(
 
 #[test]
 fn a_fence_is_a_get_of_nothing_and_nothing_else() {
-    let (place, mut engine, _) = rank();
+    let (attachment, mut engine, _) = rank();
     let fence = |offset, len| encode(&Frame::GetRequest { token: 9, window: 0, offset, len });
     let reply = encode(&Frame::GetReply { token: 9, offset_in_request: 0, data: &[] });
-    assert_eq!(give(&place, &mut engine, &fence(0, 0)), [reply]);
+    assert_eq!(give(&attachment, &mut engine, &fence(0, 0)), [reply]);
     for (offset, length) in [(0, 1), (8, 0), (u64::MAX, 0)] {
-        assert_eq!(give(&place, &mut engine, &fence(offset, length)), refused(9, REFUSED_WINDOW));
+        assert_eq!(
+            give(&attachment, &mut engine, &fence(offset, length)),
+            refused(9, REFUSED_WINDOW)
+        );
     }
 }
 
 #[test]
 fn what_is_gone_is_refused_though_its_slot_is_used_again() {
-    let (place, mut engine, [open, sealed, lent]) = rank();
+    let (attachment, mut engine, [open, sealed, lent]) = rank();
     for gone in [open, lent] {
-        engine.windows.remove(&place, gone.key).expect("remove");
+        engine.windows.remove(&attachment, gone.key).expect("remove");
     }
     // All slots are used again.
-    let again: Vec<Memory> =
-        std::iter::from_fn(|| engine.windows.create(&place, 64, Rights::ALL).ok()).collect();
+    let again: Vec<WindowMemory> =
+        std::iter::from_fn(|| engine.windows.create(&attachment, 64, Rights::ALL).ok()).collect();
     assert_eq!(again.len(), kumi_net::layout::WINDOWS - 1);
     for gone in [open, lent] {
         for frame in operations(gone.key, 0) {
-            assert_eq!(code(&give(&place, &mut engine, &encode(&frame))), Some(REFUSED_WINDOW));
+            assert_eq!(
+                code(&give(&attachment, &mut engine, &encode(&frame))),
+                Some(REFUSED_WINDOW)
+            );
         }
     }
     assert!(again.iter().all(|piece| contents(*piece) == [0; 64]));
@@ -191,7 +197,7 @@ fn what_is_gone_is_refused_though_its_slot_is_used_again() {
 
 #[test]
 fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     let [open, sealed, lent] = pieces.map(|piece| piece.key);
     let put = |window, offset, stride, notify| {
         let (data, last, token, block) = (&[7; 24][..], true, 9, 8);
@@ -206,7 +212,7 @@ fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
         (put(256, 0, 8, None), REFUSED_WINDOW),
         (put(open, 0, 8, Some(64)), REFUSED_NOTIFY),
     ] {
-        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+        assert_eq!(give(&attachment, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
     let get = |window, offset, stride, count| {
         encode(&Frame::GetStrided { token: 9, window, offset, stride, block: 8, count })
@@ -216,12 +222,12 @@ fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
         (get(lent, 0, u64::MAX, 2), REFUSED_BOUNDS),
         (get(sealed, 0, 8, 1), REFUSED_RIGHT),
     ] {
-        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+        assert_eq!(give(&attachment, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     assert_eq!(engine.refused(), 10);
     assert_eq!(
-        give(&place, &mut engine, &put(open, 0, 28, None)),
+        give(&attachment, &mut engine, &put(open, 0, 28, None)),
         [encode(&Frame::PutDone { token: 9 })]
     );
     let memory = contents(pieces[OPEN]);
@@ -250,7 +256,7 @@ fn put_list(
 
 #[test]
 fn lists_are_checked_piece_by_piece_before_any_is_done() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     let [open, sealed, lent] = pieces.map(|piece| piece.key);
     let put = |window, offset, notify, pieces: &[(u32, u32)]| {
         put_list(window, offset, notify, pieces, b"abcdefghijkl")
@@ -266,7 +272,7 @@ fn lists_are_checked_piece_by_piece_before_any_is_done() {
         (put(open ^ 1 << 40, 0, None, &good), REFUSED_WINDOW),
         (put(open, 0, Some(64), &good), REFUSED_NOTIFY),
     ] {
-        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+        assert_eq!(give(&attachment, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
     let get = |window, offset, pieces: &[(u32, u32)]| {
         let pieces = &list(pieces)[..];
@@ -279,32 +285,32 @@ fn lists_are_checked_piece_by_piece_before_any_is_done() {
         (get(sealed, 0, &good), REFUSED_RIGHT),
         (get(NO_WINDOW, 0, &good), REFUSED_WINDOW),
     ] {
-        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+        assert_eq!(give(&attachment, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     assert_eq!(engine.refused(), 13);
     let done = [encode(&Frame::PutDone { token: 9 })];
-    assert_eq!(give(&place, &mut engine, &put(lent, 20, Some(3), &good)), done);
+    assert_eq!(give(&attachment, &mut engine, &put(lent, 20, Some(3), &good)), done);
     let mut expected = [0; 64];
     expected[60..].copy_from_slice(b"abcd");
     // The last of those that overlap remains.
     expected[20..26].copy_from_slice(b"efghkl");
     assert_eq!(contents(pieces[LENT]), expected);
     let reply = |data| encode(&Frame::GetReply { token: 9, offset_in_request: 0, data });
-    let back = give(&place, &mut engine, &get(lent, 20, &good));
+    let back = give(&attachment, &mut engine, &get(lent, 20, &good));
     assert_eq!(back, [reply(b"abcdefghklkl")]);
 }
 
 /// An answer that takes several frames goes on where the last one ended, inside of a piece too.
 #[test]
 fn a_long_answer_to_a_list_is_in_parts() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     // SAFETY: the window has 64 bytes, and nobody else uses it.
     unsafe { pieces[OPEN].base.cast::<[u8; 64]>().write(std::array::from_fn(|at| at as u8)) };
     let all = list(&[(1, 63), (0, 64), (63, 1), (7, 50), (0, 64), (2, 60)]);
     let get = GetList { token: 9, window: pieces[OPEN].key, offset: 0, pieces: &all };
     let mut got: Vec<u8> = Vec::new();
-    for reply in give(&place, &mut engine, &encode(&Frame::GetList(get))) {
+    for reply in give(&attachment, &mut engine, &encode(&Frame::GetList(get))) {
         let Ok(Frame::GetReply { token: 9, offset_in_request, data }) = Frame::decode(&reply)
         else {
             panic!("{reply:?}")
@@ -318,7 +324,7 @@ fn a_long_answer_to_a_list_is_in_parts() {
 
 #[test]
 fn a_multicast_that_is_none_is_a_fault_or_refused() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     let [open, sealed, _] = pieces.map(|piece| piece.key);
     let cast = |window, offset, tail| {
         encode(&Frame::Multicast { token: 9, window, offset, notify: None, members: 0, tail })
@@ -329,25 +335,25 @@ fn a_multicast_that_is_none_is_a_fault_or_refused() {
         (cast(7, 0, &[7; 8]), REFUSED_WINDOW),
     ] {
         let answer = encode(&Frame::MulticastDone { token: 9, refused: Some((0, code)) });
-        assert_eq!(give(&place, &mut engine, &frame), [answer]);
+        assert_eq!(give(&attachment, &mut engine, &frame), [answer]);
     }
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     // An answer that nobody waits for.
     let answer = encode(&Frame::MulticastDone { token: 77, refused: None });
-    assert!(give(&place, &mut engine, &answer).is_empty() && engine.fault.is_none());
+    assert!(give(&attachment, &mut engine, &answer).is_empty() && engine.fault.is_none());
     let (window, tail) = (open, [&[5, 0, 0, 0][..], &[7; 8]].concat());
     let stranger =
         Frame::Multicast { token: 9, window, offset: 0, notify: None, members: 1, tail: &tail };
-    assert!(give(&place, &mut engine, &encode(&stranger)).is_empty());
+    assert!(give(&attachment, &mut engine, &encode(&stranger)).is_empty());
     assert!(engine.fault.as_ref().is_some_and(|fault| fault.contains("rank 5")));
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
 }
 
 #[test]
 fn a_record_for_many_is_taken_or_answered_why_not() {
-    let (place, mut engine, pieces) = rank();
-    let Memory { base, key, .. } =
-        engine.windows.create(&place, 4096, Rights::ALL).expect("window");
+    let (attachment, mut engine, pieces) = rank();
+    let WindowMemory { base, key, .. } =
+        engine.windows.create(&attachment, 4096, Rights::ALL).expect("window");
     engine.windows.know(key, [key].into());
     // Room for one record of 8 bytes.
     // SAFETY: the start of a window, which nobody else uses.
@@ -372,12 +378,12 @@ fn a_record_for_many_is_taken_or_answered_why_not() {
         (cast(key ^ 1 << 40, 0, false, &[1]), REFUSED_WINDOW),
         (cast(key, 0, false, &[1; 9]), REFUSED_RECORD),
     ] {
-        assert_eq!(give(&place, &mut engine, &frame), done(code, &[]), "{frame:?}");
+        assert_eq!(give(&attachment, &mut engine, &frame), done(code, &[]), "{frame:?}");
     }
     assert_eq!(engine.refused(), 7);
-    assert_eq!(give(&place, &mut engine, &cast(key, 0, false, &[1; 8])), done(0, &[]));
+    assert_eq!(give(&attachment, &mut engine, &cast(key, 0, false, &[1; 8])), done(0, &[]));
     // Full: no mistake, and nothing waits here.
-    assert_eq!(give(&place, &mut engine, &cast(key, 0, false, &[2; 8])), done(0, &[0; 4]));
+    assert_eq!(give(&attachment, &mut engine, &cast(key, 0, false, &[2; 8])), done(0, &[0; 4]));
     assert_eq!((engine.refused(), engine.fifos.owes_answers()), (7, false));
     assert!(engine.fault.is_none());
 }
@@ -385,9 +391,9 @@ fn a_record_for_many_is_taken_or_answered_why_not() {
 #[test]
 fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
     let fault = |frame: &Frame<'_>, prepare: &dyn Fn(&mut Engine)| {
-        let (place, mut engine, pieces) = rank();
+        let (attachment, mut engine, pieces) = rank();
         prepare(&mut engine);
-        assert!(give(&place, &mut engine, &encode(frame)).is_empty());
+        assert!(give(&attachment, &mut engine, &encode(frame)).is_empty());
         assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
         engine.fault
     };
@@ -413,31 +419,31 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
 /// Answers to several requests come in any order, and go each where they belong.
 #[test]
 fn requests_of_a_list_end_in_any_order() {
-    let (place, mut engine, _) = rank();
+    let (attachment, mut engine, _) = rank();
     let mut buffers = [[0u8; 5], [0; 5]];
     {
         let [one, two] = &mut buffers;
         // SAFETY: nobody else uses the buffers until the requests have ended.
-        let mut lent = unsafe { Lent::new(&mut [one, two]) };
+        let mut lent = unsafe { LentBuffers::new(&mut [one, two]) };
         for (token, length) in [(11, 3), (12, 4), (13, 2), (14, 1)] {
             let into = lent.split(length as usize);
-            engine.begin_with(1, token, Pending::Pieces { into, length, received: 0 });
+            engine.begin_with(1, token, PendingRequest::Pieces { into, length, received: 0 });
         }
     }
     let reply = |token, offset_in_request, data| {
         encode(&Frame::GetReply { token, offset_in_request, data })
     };
     for frame in [reply(13, 0, b"hi"), reply(12, 0, b"d"), reply(12, 1, b"efg")] {
-        engine.frame(&place, 1, &frame);
+        engine.frame(&attachment, 1, &frame);
     }
     assert_eq!((engine.fault.take(), engine.ended()), (None, vec![(12, None), (13, None)]));
-    engine.frame(&place, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT }));
-    engine.frame(&place, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT }));
-    engine.frame(&place, 1, &reply(11, 0, b"abc"));
+    engine.frame(&attachment, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT }));
+    engine.frame(&attachment, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT }));
+    engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
     let ended = vec![(11, None), (14, Some(Refusal::Right))];
     assert_eq!((engine.fault.take(), engine.ended()), (None, ended));
     // What is over is known no more; nor does it take more than was asked for.
-    engine.frame(&place, 1, &reply(11, 0, b"abc"));
+    engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
     assert!(engine.fault.take().is_some() && engine.list_requests.is_empty());
     assert_eq!(buffers, [*b"abcde", *b"fghi\0"]);
 }
@@ -452,8 +458,8 @@ fn only_who_was_asked_answers() {
     let refused = || Frame::Refused { token, code: REFUSED_RIGHT };
     let mut buffer = [0u8; 4];
     let into = buffer.as_mut_ptr();
-    let get = || Pending::Bytes { into, length: 4, received: 0 };
-    let ask = || Pending::Value(None);
+    let get = || PendingRequest::Bytes { into, length: 4, received: 0 };
+    let ask = || PendingRequest::Value(None);
     for (pending, wrong, right) in [
         (get(), bytes(b"evil"), bytes(b"good")),
         (ask(), value(6), value(7)),
@@ -461,18 +467,18 @@ fn only_who_was_asked_answers() {
         (ask(), refused(), value(7)),
         (get(), refused(), bytes(b"good")),
     ] {
-        let (place, mut engine, _) = rank();
+        let (attachment, mut engine, _) = rank();
         assert_eq!(engine.begin(1, pending), token);
-        engine.frame(&place, 2, &encode(&wrong));
+        engine.frame(&attachment, 2, &encode(&wrong));
         assert!(engine.request.as_ref().is_some_and(|it| it.refused.is_none() && !it.answered()));
         assert_eq!(engine.fault.take().is_some(), !matches!(wrong, Frame::Refused { .. }));
-        engine.frame(&place, 1, &encode(&right));
+        engine.frame(&attachment, 1, &encode(&right));
         assert_eq!(engine.fault, None);
         match (engine.request.map(|it| (it.answered(), it.pending)), right) {
-            (Some((true, Pending::Value(found))), Frame::AppendReply { .. }) => {
+            (Some((true, PendingRequest::Value(found))), Frame::AppendReply { .. }) => {
                 assert_eq!(found, Some(0));
             }
-            (Some((true, Pending::Value(found))), _) => assert_eq!(found, Some(7)),
+            (Some((true, PendingRequest::Value(found))), _) => assert_eq!(found, Some(7)),
             // SAFETY: the buffer above, which nobody else uses.
             (Some((true, _)), _) => assert_eq!(unsafe { into.cast::<[u8; 4]>().read() }, *b"good"),
             (other, _) => panic!("{other:?}"),
@@ -482,16 +488,16 @@ fn only_who_was_asked_answers() {
 
 #[test]
 fn answers_to_counted_puts_are_combined() {
-    let (place, mut engine, pieces) = rank();
+    let (attachment, mut engine, pieces) = rank();
     let put = |token, piece: usize| {
         let (window, last, notify) = (pieces[piece].key, true, None);
         encode(&Frame::PutCounted { token, last, window, offset: 0, notify, data: &[1] })
     };
     for token in 1..=3 {
-        assert_eq!(engine.frame(&place, 0, &put(token, OPEN)), Delivery::Taken);
+        assert_eq!(engine.frame(&attachment, 0, &put(token, OPEN)), Delivery::Taken);
     }
     assert_eq!(engine.answers.len(), 1);
-    let answers = give(&place, &mut engine, &put(4, SEALED));
+    let answers = give(&attachment, &mut engine, &put(4, SEALED));
     assert_eq!(
         answers,
         [
@@ -515,7 +521,7 @@ proptest! {
         count in 1..5usize,
         notify in prop::option::of(prop_oneof![0..66u32, any::<u32>()]),
     ) {
-        let (place, mut engine, pieces) = rank();
+        let (attachment, mut engine, pieces) = rank();
         let bytes = vec![7; block as usize * count];
         let (token, last, data, window) = (9, true, &bytes[..], pieces[piece].key ^ mask);
         let listed: Vec<_> = (0..count as u64)
@@ -540,7 +546,7 @@ proptest! {
                 operand2: 0,
             },
         };
-        let answers = give(&place, &mut engine, &encode(&frame));
+        let answers = give(&attachment, &mut engine, &encode(&frame));
         prop_assert_eq!(answers.len(), 1);
         let refused = match Frame::decode(&answers[0]) {
             Ok(Frame::Refused { token: 9, .. }) => true,
@@ -550,7 +556,7 @@ proptest! {
         prop_assert!(refused || mask == 0 && piece != SEALED);
         let untouched = pieces.map(contents) == [[0; 64]; 3];
         prop_assert_eq!(refused, untouched);
-        let raised: u64 = place.own().notifies.0.iter()
+        let raised: u64 = attachment.own().notifies.0.iter()
             .map(|notify| notify.count.load(std::sync::atomic::Ordering::Relaxed))
             .sum();
         prop_assert_eq!(raised, u64::from(!refused && ![3, 4].contains(&kind) && notify.is_some()));

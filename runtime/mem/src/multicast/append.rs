@@ -10,17 +10,17 @@ use kumi_proto::frame::{
     Frame, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend,
 };
 
-use super::records::Fate;
-use super::{Child, GiveUp, MOST_MEMBERS, relay};
+use super::records::RecordFate;
+use super::{MOST_MEMBERS, MulticastCleanup, TreeChild, relay};
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
 use crate::fifo::append_refused;
-use crate::queue::{MARK_FIFO, MARK_SIGNAL};
+use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL};
 use crate::window::Window;
 
 /// What is the same for all members.
 #[derive(Clone, Copy)]
-struct Record<'d> {
+struct MulticastRecord<'d> {
     offset: usize,
     data: &'d [u8],
     mark: u64,
@@ -28,7 +28,7 @@ struct Record<'d> {
 
 /// The members that do not have the record, and the first error.
 #[derive(Default)]
-struct Missing {
+struct MissingMembers {
     /// Of this node, in memory that this process has mapped, without room.
     near: Vec<Rank>,
     /// Reached by frames, to be sent to without a tree.
@@ -38,7 +38,7 @@ struct Missing {
     failed: Option<Error>,
 }
 
-impl Missing {
+impl MissingMembers {
     fn fail(&mut self, error: Error) {
         self.failed.get_or_insert(error);
     }
@@ -75,7 +75,8 @@ impl Window<'_> {
     /// others have it, but for those of which the same is true (and those that a member whose window is
     /// gone would have forwarded it to).
     pub fn multicast_append(&self, to: &[u32], offset: usize, record: &[u8]) -> Result<(), Error> {
-        self.append_to_all(to, Record { offset, data: record, mark: MARK_FIFO }, true).map(drop)
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_FIFO }, true)
+            .map(drop)
     }
 
     /// As [`Window::multicast_append`], without waiting for room: the ranks whose FIFO is full, in
@@ -89,7 +90,7 @@ impl Window<'_> {
         offset: usize,
         record: &[u8],
     ) -> Result<Vec<u32>, Error> {
-        self.append_to_all(to, Record { offset, data: record, mark: MARK_FIFO }, false)
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_FIFO }, false)
     }
 
     /// Sends a signal to the ports that several ranks have at the same offset, as
@@ -98,7 +99,8 @@ impl Window<'_> {
     /// # Errors
     /// As [`Window::multicast_append`] but [`Error::FifoFull`].
     pub fn multicast_signal(&self, to: &[u32], offset: usize, record: &[u8]) -> Result<(), Error> {
-        self.append_to_all(to, Record { offset, data: record, mark: MARK_SIGNAL }, true).map(drop)
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_SIGNAL }, true)
+            .map(drop)
     }
 
     /// As [`Window::multicast_signal`], without waiting for room: the ranks whose port is full, in
@@ -112,14 +114,14 @@ impl Window<'_> {
         offset: usize,
         record: &[u8],
     ) -> Result<Vec<u32>, Error> {
-        self.append_to_all(to, Record { offset, data: record, mark: MARK_SIGNAL }, false)
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_SIGNAL }, false)
     }
 
     /// The ranks without room, if they are not waited for.
     fn append_to_all(
         &self,
         to: &[u32],
-        record: Record<'_>,
+        record: MulticastRecord<'_>,
         wait: bool,
     ) -> Result<Vec<Rank>, Error> {
         self.context.check_handlers()?;
@@ -137,7 +139,7 @@ impl Window<'_> {
         members.dedup();
         let (near, far): (Vec<Rank>, Vec<Rank>) =
             members.into_iter().partition(|rank| self.near(*rank).is_some());
-        let mut missing = Missing::default();
+        let mut missing = MissingMembers::default();
         self.context.fence(&near)?;
         for rank in near {
             let full = self.append_once(rank, record, &mut missing, false);
@@ -149,7 +151,7 @@ impl Window<'_> {
             missing.full.append(&mut missing.near);
         }
         if !far.is_empty() {
-            self.append_far(&far, record, wait, &mut missing)?;
+            self.append_through_trees(&far, record, wait, &mut missing)?;
         }
         if !missing.near.is_empty() || !missing.far.is_empty() {
             self.append_directly(record, wait, &mut missing)?;
@@ -166,14 +168,14 @@ impl Window<'_> {
     fn append_once(
         &self,
         rank: Rank,
-        Record { offset, data, mark }: Record<'_>,
-        missing: &mut Missing,
+        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
+        missing: &mut MissingMembers,
         ask: bool,
     ) -> bool {
         let Some((local, near)) = self.near(rank) else { return false };
         let full = near.and_then(|near| {
             loop {
-                let Some(queue) = self.push_near(near, local, (rank, offset), data, mark)? else {
+                let Some(queue) = self.push_mapped(near, local, (rank, offset), data, mark)? else {
                     return Ok(false);
                 };
                 if !ask || !self.ask_for_room(&queue, (rank, offset), data)? {
@@ -194,12 +196,12 @@ impl Window<'_> {
     }
 
     /// Sends through the trees; who had no room then is missing.
-    fn append_far(
+    fn append_through_trees(
         &self,
         far: &[Rank],
-        record: Record<'_>,
+        record: MulticastRecord<'_>,
         wait: bool,
-        missing: &mut Missing,
+        missing: &mut MissingMembers,
     ) -> Result<(), Error> {
         // It goes another way than what was put there before, which must not come later.
         self.context.fence(far)?;
@@ -209,14 +211,15 @@ impl Window<'_> {
             return Ok(());
         };
         let child =
-            |(rank, members): (Rank, Vec<Rank>)| Child { rank, list: relay::list(&members) };
-        let children: Vec<Child> = far.chunks(members).flat_map(relay::split).map(child).collect();
-        let over = GiveUp(self.context);
+            |(rank, members): (Rank, Vec<Rank>)| TreeChild { rank, list: relay::list(&members) };
+        let children: Vec<TreeChild> =
+            far.chunks(members).flat_map(relay::split).map(child).collect();
+        let over = MulticastCleanup(self.context);
         let token = {
             let mut guard = self.context.channel.lock()?;
             let engine = guard.handler();
             let (token, ranks) = (engine.token(), children.iter().map(|child| child.rank));
-            engine.multicasts.begin_record(token, None, ranks, Fate::default(), far.len());
+            engine.multicasts.begin_record(token, None, ranks, RecordFate::default(), far.len());
             token
         };
         self.send_record(&children, token, record)?;
@@ -241,13 +244,13 @@ impl Window<'_> {
 
     fn send_record(
         &self,
-        children: &[Child],
+        children: &[TreeChild],
         token: u64,
-        Record { offset, data, mark }: Record<'_>,
+        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
     ) -> Result<(), Error> {
         let mut sent_to = 0;
         self.context.drive(Wait::Room, |guard| {
-            for Child { rank, list } in &children[sent_to..] {
+            for TreeChild { rank, list } in &children[sent_to..] {
                 let frame = Frame::MulticastAppend(MulticastAppend {
                     token,
                     window: self.keys[*rank as usize],
@@ -271,12 +274,12 @@ impl Window<'_> {
     /// Appends at those that are missing, to each by itself and all at the same time.
     fn append_directly(
         &self,
-        record: Record<'_>,
+        record: MulticastRecord<'_>,
         wait: bool,
-        missing: &mut Missing,
+        missing: &mut MissingMembers,
     ) -> Result<(), Error> {
-        let over = GiveUp(self.context);
-        let room = &self.context.place().own().notifies.0[ROOM].count;
+        let over = MulticastCleanup(self.context);
+        let room = &self.context.attachment().own().notifies.0[ROOM].count;
         let mut under_way = 0;
         loop {
             let seen = room.load(SeqCst);
@@ -310,9 +313,9 @@ impl Window<'_> {
     fn exchange_directly(
         &self,
         guard: &mut Guard<'_, Engine>,
-        Record { offset, data, mark }: Record<'_>,
+        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
         wait: bool,
-        missing: &mut Missing,
+        missing: &mut MissingMembers,
         under_way: &mut usize,
     ) -> Result<(), Error> {
         let (offset, signal) = (offset as u64, mark == MARK_SIGNAL);

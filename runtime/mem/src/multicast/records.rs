@@ -1,24 +1,24 @@
 //! What members do with a record for the FIFOs or signal ports of many ranks: append it where there
 //! is room, forward it, combine the answers. Nobody waits for room here: the sender does.
 
-use kumi_net::{Delivery, Place};
+use kumi_net::{Attachment, Delivery};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     self, MULTICAST_APPEND_BYTES, MulticastAppend, MulticastAppendDone, WindowKey,
 };
 
-use super::relay::{self, Forward};
-use crate::engine::{Answer, Engine, MOST_ANSWERS};
+use super::relay::{self, PendingForward};
+use crate::engine::{Engine, MOST_ANSWERS, QueuedAnswer};
 use crate::error::Refusal;
+use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL, PushOutcome};
 use crate::fifo::queue_in;
-use crate::fifos::{Arrived, Outcome, announce};
-use crate::near::Near;
-use crate::queue::{MARK_FIFO, MARK_SIGNAL, Push};
-use crate::windows::counter_index;
+use crate::fifo::table::{AppendOutcome, IncomingRecord, announce};
+use crate::window::mapped_piece::MappedPiece;
+use crate::window::table::counter_index;
 
 /// What became of a record where it was not taken.
 #[derive(Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct RecordFate {
     /// Who refused it first, and why.
     pub(crate) refused: Option<(Rank, Refusal)>,
     /// Ranks that had no room.
@@ -27,7 +27,7 @@ pub(crate) struct Fate {
 
 /// An own record on its way to one member that had no room.
 #[derive(Debug)]
-struct Direct {
+struct DirectAppend {
     to: Rank,
     token: u64,
     /// The answer: whether there is room now and the record is to be sent again (otherwise it has
@@ -37,11 +37,11 @@ struct Direct {
 
 /// All of these, of the one record that the program waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Directs(Vec<Direct>);
+pub(crate) struct DirectAppends(Vec<DirectAppend>);
 
-impl Directs {
+impl DirectAppends {
     pub(super) fn add(&mut self, to: Rank, token: u64) {
-        self.0.push(Direct { to, token, answer: None });
+        self.0.push(DirectAppend { to, token, answer: None });
     }
 
     /// Those that were answered.
@@ -52,7 +52,7 @@ impl Directs {
 
     /// An answer has come; false if it is none to these.
     fn answered(&mut self, from: Rank, token: u64, answer: Result<bool, Refusal>) -> bool {
-        let mine = |direct: &&mut Direct| {
+        let mine = |direct: &&mut DirectAppend| {
             direct.to == from && direct.token == token && direct.answer.is_none()
         };
         let Some(direct) = self.0.iter_mut().find(mine) else { return false };
@@ -69,38 +69,38 @@ impl Engine {
     /// A record for several ranks has come. An error is a sender's fault.
     pub(crate) fn multicast_append(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         from: Rank,
         cast: &MulticastAppend<'_>,
     ) -> Result<Delivery, String> {
         let MulticastAppend { token, window, offset, signal, source, .. } = *cast;
-        if source >= place.ranks() {
+        if source >= attachment.ranks() {
             return Err(format!("a record of rank {source}, which does not exist"));
         }
         let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(window);
-        let (near, far) = relay::sort(place, &keys, members)?;
+        let (near, far) = relay::sort(attachment, &keys, members)?;
         if !far.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
             return Err("a record for many that is too long to be forwarded".into());
         }
         let cost = relay::cost(data, &far);
         if self.answers.len() >= MOST_ANSWERS
-            || !far.is_empty() && !self.multicasts.has_room(place, cost)
+            || !far.is_empty() && !self.multicasts.has_room(attachment, cost)
         {
             return Ok(Delivery::Full);
         }
-        let (mut fate, most) = (Fate::default(), near.len() + far.len());
+        let (mut fate, most) = (RecordFate::default(), near.len() + far.len());
         if keys.is_empty() {
             // What the others call the window is known to the window that is gone: nobody behind
             // this rank has it.
             self.refused_here += 1;
-            let refused = Some((place.rank(), Refusal::Window));
+            let refused = Some((attachment.rank(), Refusal::Window));
             self.answers
-                .push_back((from, Answer::MulticastAppend { token, refused, full: vec![] }));
+                .push_back((from, QueuedAnswer::MulticastAppend { token, refused, full: vec![] }));
             return Ok(Delivery::Taken);
         }
         for rank in near {
-            match self.append_near(place, rank, keys[rank as usize], cast, data) {
+            match self.append_mapped(attachment, rank, keys[rank as usize], cast, data) {
                 Ok(()) => {}
                 Err(Refusal::Full) => fate.full.push(rank),
                 Err(reason) => {
@@ -110,8 +110,8 @@ impl Engine {
             }
         }
         if far.is_empty() {
-            let Fate { refused, full } = fate;
-            self.answers.push_back((from, Answer::MulticastAppend { token, refused, full }));
+            let RecordFate { refused, full } = fate;
+            self.answers.push_back((from, QueuedAnswer::MulticastAppend { token, refused, full }));
             return Ok(Delivery::Taken);
         }
         let (children, above) = (relay::split(&far), token);
@@ -122,42 +122,42 @@ impl Engine {
             children.into_iter().map(|(rank, rest)| (rank, relay::list(&rest))).collect();
         let (data, record) = (data.to_vec(), Some((source, signal)));
         let notify = None;
-        let forward = Forward { token, keys, offset, notify, record, children, data, cost };
+        let forward = PendingForward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
         Ok(Delivery::Taken)
     }
 
     /// Appends to the FIFO of a rank of this node, the own one or another, if there is room.
-    fn append_near(
+    fn append_mapped(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         rank: Rank,
         window: WindowKey,
         cast: &MulticastAppend<'_>,
         data: &[u8],
     ) -> Result<(), Refusal> {
         let MulticastAppend { offset, signal, source, .. } = *cast;
-        let local = place.local_of(rank).ok_or(Refusal::Window)?;
-        if local == place.local() {
-            let record = Arrived { from: source, token: 0, wait: false, signal, data };
-            return match self.fifos.append(place, (window, offset), record) {
-                Outcome::Taken => Ok(()),
-                Outcome::Refused(reason) => Err(reason),
+        let local = attachment.local_of(rank).ok_or(Refusal::Window)?;
+        if local == attachment.local() {
+            let record = IncomingRecord { from: source, token: 0, wait: false, signal, data };
+            return match self.fifos.append(attachment, (window, offset), record) {
+                AppendOutcome::Taken => Ok(()),
+                AppendOutcome::Refused(reason) => Err(reason),
                 // Only what waits is.
-                Outcome::Parked => Err(Refusal::Full),
+                AppendOutcome::Waiting => Err(Refusal::Full),
             };
         }
-        let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
+        let near = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
         let mark = if signal { MARK_SIGNAL } else { MARK_FIFO };
         let (queue, notify) = queue_in(&near, offset, mark)?;
         match queue.push(source, data) {
-            Ok(Push::Taken) => {
+            Ok(PushOutcome::Taken) => {
                 let counter = (!signal).then(|| counter_index(window, notify));
-                announce(place, local, &queue, counter);
+                announce(attachment, local, &queue, counter);
                 Ok(())
             }
-            Ok(Push::Full) => Err(Refusal::Full),
-            Ok(Push::TooLong) => Err(Refusal::Record),
+            Ok(PushOutcome::Full) => Err(Refusal::Full),
+            Ok(PushOutcome::TooLong) => Err(Refusal::Record),
             Err(_) => Err(Refusal::Damage),
         }
     }
@@ -165,7 +165,7 @@ impl Engine {
     /// A child says what became of a record for it and those behind it. An error is its fault.
     pub(crate) fn multicast_append_done(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         from: Rank,
         done: &MulticastAppendDone<'_>,
     ) -> Result<(), String> {
@@ -173,7 +173,7 @@ impl Engine {
         let full: Vec<Rank> = frame::members(count, done.full).0.collect();
         // Without anybody who waits for it the answer is dropped below.
         let most = self.multicasts.may_be_full(done.token).unwrap_or(full.len());
-        if full.len() > most || full.iter().any(|rank| *rank >= place.ranks()) {
+        if full.len() > most || full.iter().any(|rank| *rank >= attachment.ranks()) {
             return Err("an answer for ranks that it was not asked to see to".into());
         }
         self.child_answered(from, done.token, done.refused, &full);

@@ -8,17 +8,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kumi_net::layout::NOTIFIES;
-use kumi_net::{Answers, ChannelError, Delivery, Place};
+use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery};
 use kumi_proto::Rank;
 use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
 
-use super::records::{Directs, Fate};
-use crate::engine::{Answer, Engine, MOST_ANSWERS};
+use super::records::{DirectAppends, RecordFate};
+use crate::engine::{Engine, MOST_ANSWERS, QueuedAnswer};
 use crate::error::Refusal;
-use crate::key::is_private;
-use crate::near::Near;
-use crate::shape::Shape;
-use crate::windows::{Access, check};
+use crate::window::key::is_private;
+use crate::window::mapped_piece::MappedPiece;
+use crate::window::strided::Shape;
+use crate::window::table::{Access, check};
 
 /// Most bytes that are kept to be forwarded, for each rank of the job: more than those that keep
 /// to the rules of `docs/reference/channel-protocol.md` can make it. Beyond, frames are refused for now; since that
@@ -31,7 +31,7 @@ const RELAYS_PER_RANK: usize = 64;
 
 /// A multicast's frame.
 #[derive(Clone, Copy)]
-pub(crate) struct Cast<'d> {
+pub(crate) struct MulticastFrame<'d> {
     pub(crate) token: u64,
     pub(crate) window: WindowKey,
     pub(crate) offset: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Cast<'d> {
 
 /// A batch that waits for the answers of the children.
 #[derive(Debug)]
-struct Relay {
+struct PendingRelay {
     /// Whom to answer, and the token there; none: the own multicast.
     up: Option<(Rank, u64)>,
     waiting: Vec<Rank>,
@@ -53,16 +53,16 @@ struct Relay {
     most_full: usize,
 }
 
-impl Relay {
+impl PendingRelay {
     /// What is answered when all children have answered.
-    fn answer(self) -> Option<(Rank, Answer)> {
+    fn answer(self) -> Option<(Rank, QueuedAnswer)> {
         let (up, token) = self.up?;
         let refused = self.refused;
         Some((
             up,
             match self.full {
-                None => Answer::Multicast { token, refused },
-                Some(full) => Answer::MulticastAppend { token, refused, full },
+                None => QueuedAnswer::Multicast { token, refused },
+                Some(full) => QueuedAnswer::MulticastAppend { token, refused, full },
             },
         ))
     }
@@ -70,7 +70,7 @@ impl Relay {
 
 /// A frame that waits for room in the rings to the children.
 #[derive(Debug)]
-pub(super) struct Forward {
+pub(super) struct PendingForward {
     pub(super) token: u64,
     /// What each rank calls the window.
     pub(super) keys: Arc<[WindowKey]>,
@@ -84,10 +84,10 @@ pub(super) struct Forward {
     pub(super) cost: usize,
 }
 
-impl Forward {
+impl PendingForward {
     /// What comes before the members and the data, for a child.
     fn header(&self, to: Rank, members: u16) -> FrameHeader {
-        let Forward { token, offset, notify, .. } = *self;
+        let PendingForward { token, offset, notify, .. } = *self;
         let (window, tail) = (self.keys[to as usize], &[]);
         match self.record {
             None => Frame::Multicast { token, window, offset, notify, members, tail }.header(),
@@ -102,14 +102,14 @@ impl Forward {
 
 /// The multicasts of a rank: its own and those it forwards.
 #[derive(Debug, Default)]
-pub(crate) struct Multicasts {
+pub(crate) struct MulticastTable {
     /// By the token that the children answer with.
-    relays: HashMap<u64, Relay>,
-    forwards: VecDeque<Forward>,
+    relays: HashMap<u64, PendingRelay>,
+    forwards: VecDeque<PendingForward>,
     /// What the forwards cost together.
     kept: usize,
     /// Own records for members without room.
-    pub(super) directs: Directs,
+    pub(super) directs: DirectAppends,
 }
 
 /// Cuts a list into children and what each is to see to: the first of the second half with the
@@ -129,29 +129,34 @@ pub(crate) fn list(members: &[Rank]) -> Vec<u8> {
     members.iter().flat_map(|rank| rank.to_le_bytes()).collect()
 }
 
-impl Multicasts {
+impl MulticastTable {
     pub(super) fn begin(
         &mut self,
         token: u64,
         up: Option<(Rank, u64)>,
         children: impl Iterator<Item = Rank>,
     ) {
-        let relay =
-            Relay { up, waiting: children.collect(), refused: None, full: None, most_full: 0 };
+        let relay = PendingRelay {
+            up,
+            waiting: children.collect(),
+            refused: None,
+            full: None,
+            most_full: 0,
+        };
         self.relays.insert(token, relay);
     }
 
-    /// As [`Multicasts::begin`], of a record, with what is known before the children answer.
+    /// As [`MulticastTable::begin`], of a record, with what is known before the children answer.
     pub(super) fn begin_record(
         &mut self,
         token: u64,
         up: Option<(Rank, u64)>,
         children: impl Iterator<Item = Rank>,
-        Fate { refused, full }: Fate,
+        RecordFate { refused, full }: RecordFate,
         most_full: usize,
     ) {
         let (waiting, full) = (children.collect(), Some(full));
-        let relay = Relay { up, waiting, refused, full, most_full };
+        let relay = PendingRelay { up, waiting, refused, full, most_full };
         self.relays.insert(token, relay);
     }
 
@@ -174,14 +179,16 @@ impl Multicasts {
     /// An own record that was sent to one child, for the engine's tests.
     #[cfg(test)]
     pub(crate) fn expect_record(&mut self, token: u64, child: Rank, members: usize) {
-        self.begin_record(token, None, [child].into_iter(), Fate::default(), members);
+        self.begin_record(token, None, [child].into_iter(), RecordFate::default(), members);
     }
 
     /// Ends an own record's way through the trees.
-    pub(super) fn take_record(&mut self, token: u64) -> Fate {
+    pub(super) fn take_record(&mut self, token: u64) -> RecordFate {
         let relay = self.relays.remove(&token);
-        let fate =
-            |relay: Relay| Fate { refused: relay.refused, full: relay.full.unwrap_or_default() };
+        let fate = |relay: PendingRelay| RecordFate {
+            refused: relay.refused,
+            full: relay.full.unwrap_or_default(),
+        };
         relay.map(fate).unwrap_or_default()
     }
 
@@ -192,13 +199,13 @@ impl Multicasts {
     }
 
     /// Whether something of this cost may be kept to be forwarded.
-    pub(super) fn has_room(&self, place: &Place, cost: usize) -> bool {
-        let ranks = place.ranks() as usize;
+    pub(super) fn has_room(&self, attachment: &Attachment, cost: usize) -> bool {
+        let ranks = attachment.ranks() as usize;
         self.kept + cost <= KEPT_PER_RANK * ranks && self.relays.len() < RELAYS_PER_RANK * ranks
     }
 
     /// Keeps a frame until the rings to the children have taken it.
-    pub(super) fn keep(&mut self, forward: Forward) {
+    pub(super) fn keep(&mut self, forward: PendingForward) {
         self.kept += forward.cost;
         self.forwards.push_back(forward);
     }
@@ -218,7 +225,7 @@ impl Multicasts {
     pub(crate) fn hand_out(
         &mut self,
         full: &mut Vec<Rank>,
-        send: &mut Answers<'_>,
+        send: &mut AnswerSender<'_>,
     ) -> Result<(), ChannelError> {
         for _ in 0..self.forwards.len() {
             let Some(mut forward) = self.forwards.pop_front() else { break };
@@ -248,9 +255,9 @@ impl Engine {
     /// A multicast has come. An error is a sender's fault.
     pub(crate) fn multicast(
         &mut self,
-        place: &Place,
+        attachment: &Attachment,
         from: Rank,
-        cast: &Cast<'_>,
+        cast: &MulticastFrame<'_>,
     ) -> Result<Delivery, String> {
         // Those without a token are not answered.
         if cast.token != 0 && self.answers.len() >= MOST_ANSWERS {
@@ -258,26 +265,29 @@ impl Engine {
         }
         let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(cast.window);
-        let (near, far) = sort(place, &keys, members)?;
+        let (near, far) = sort(attachment, &keys, members)?;
         if keys.is_empty() {
-            return Ok(self.refuse_cast(place, from, cast.token));
+            return Ok(self.refuse_cast(attachment, from, cast.token));
         }
         if !far.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
             return Err("a multicast that is too long to be forwarded".into());
         }
-        if !far.is_empty() && !self.multicasts.has_room(place, cost(data, &far)) {
+        if !far.is_empty() && !self.multicasts.has_room(attachment, cost(data, &far)) {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
         for rank in near {
-            if let Err(reason) = self.write_near(place, rank, keys[rank as usize], cast, data) {
+            if let Err(reason) =
+                self.write_mapped(attachment, rank, keys[rank as usize], cast, data)
+            {
                 refused.get_or_insert((rank, reason));
                 self.refused_here += 1;
             }
         }
         if far.is_empty() {
             if cast.token != 0 {
-                self.answers.push_back((from, Answer::Multicast { token: cast.token, refused }));
+                self.answers
+                    .push_back((from, QueuedAnswer::Multicast { token: cast.token, refused }));
             }
             return Ok(Delivery::Taken);
         }
@@ -286,11 +296,11 @@ impl Engine {
     }
 
     /// What the others call the window is known to the window that is gone: nobody behind this rank has it.
-    fn refuse_cast(&mut self, place: &Place, from: Rank, token: u64) -> Delivery {
+    fn refuse_cast(&mut self, attachment: &Attachment, from: Rank, token: u64) -> Delivery {
         self.refused_here += 1;
         if token != 0 {
-            let refused = Some((place.rank(), Refusal::Window));
-            self.answers.push_back((from, Answer::Multicast { token, refused }));
+            let refused = Some((attachment.rank(), Refusal::Window));
+            self.answers.push_back((from, QueuedAnswer::Multicast { token, refused }));
         }
         Delivery::Taken
     }
@@ -299,7 +309,7 @@ impl Engine {
     fn forward(
         &mut self,
         from: Rank,
-        cast: &Cast<'_>,
+        cast: &MulticastFrame<'_>,
         refused: Option<(Rank, Refusal)>,
         keys: Arc<[WindowKey]>,
         far: &[Rank],
@@ -314,29 +324,29 @@ impl Engine {
                 relay.refused = refused;
             }
         }
-        let Cast { offset, notify, .. } = *cast;
+        let MulticastFrame { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
         let (cost, data, record) = (cost(data, far), data.to_vec(), None);
-        let forward = Forward { token, keys, offset, notify, record, children, data, cost };
+        let forward = PendingForward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
     }
 
     /// Writes into the window of a rank of this node, the own one or another.
-    fn write_near(
+    fn write_mapped(
         &self,
-        place: &Place,
+        attachment: &Attachment,
         rank: Rank,
         window: WindowKey,
-        cast: &Cast<'_>,
+        cast: &MulticastFrame<'_>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let Cast { offset, notify, .. } = *cast;
+        let MulticastFrame { offset, notify, .. } = *cast;
         let shape = Shape::whole(offset, data.len() as u64);
-        let local = place.local_of(rank).ok_or(Refusal::Window)?;
-        if local == place.local() {
-            return self.windows.put(place.own(), window, &shape, notify, data);
+        let local = attachment.local_of(rank).ok_or(Refusal::Window)?;
+        if local == attachment.local() {
+            return self.windows.put(attachment.own(), window, &shape, notify, data);
         }
-        let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
+        let near = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
         check(near.rights, near.size, offset, data.len() as u64, Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
@@ -344,7 +354,7 @@ impl Engine {
         // SAFETY: inside of the peer's window by the check.
         unsafe { shape.scatter(near.base.add(offset as usize), data) };
         if let Some(notify) = notify {
-            near.raise(place, local, notify);
+            near.raise(attachment, local, notify);
         }
         Ok(())
     }
@@ -381,17 +391,17 @@ impl Engine {
 /// Those whose memory this process has mapped, the own rank first, and the others. `keys` is what the
 /// ranks call the window.
 pub(super) fn sort(
-    place: &Place,
+    attachment: &Attachment,
     keys: &[WindowKey],
     members: impl Iterator<Item = Rank>,
 ) -> Result<(Vec<Rank>, Vec<Rank>), String> {
-    let (mut near, mut far) = (vec![place.rank()], Vec::new());
+    let (mut near, mut far) = (vec![attachment.rank()], Vec::new());
     for member in members {
-        if member >= place.ranks() {
+        if member >= attachment.ranks() {
             return Err(format!("a multicast to rank {member}, which does not exist"));
         }
         let private = keys.get(member as usize).is_none_or(|key| is_private(*key));
-        if member == place.rank() || (place.local_of(member).is_some() && !private) {
+        if member == attachment.rank() || (attachment.local_of(member).is_some() && !private) {
             near.push(member);
         } else {
             far.push(member);
@@ -408,7 +418,7 @@ pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Random;
+    use crate::window::key::RandomSource;
     use proptest::prelude::*;
 
     /// Follows a tree; the longest way in it.
@@ -421,17 +431,17 @@ mod tests {
         depth
     }
 
-    fn forward(token: u64, children: &[Rank]) -> Forward {
+    fn forward(token: u64, children: &[Rank]) -> PendingForward {
         let children = children.iter().map(|rank| (*rank, list(&[50 + rank]))).collect();
         let (offset, notify, data) = (0, None, vec![token as u8; 10]);
         let (keys, record) = ((100..200).collect(), None);
-        Forward { token, keys, offset, notify, record, children, data, cost: 100 }
+        PendingForward { token, keys, offset, notify, record, children, data, cost: 100 }
     }
 
     /// A ring that is full keeps back what comes later for the same child, and nobody else's.
     #[test]
     fn forwards_keep_the_order_of_each_child() {
-        let mut casts = Multicasts::default();
+        let mut casts = MulticastTable::default();
         for (token, children) in [(1, &[5, 6][..]), (2, &[6]), (3, &[5, 6])] {
             casts.forwards.push_back(forward(token, children));
             casts.kept += 100;
@@ -470,8 +480,8 @@ mod tests {
     /// Only the answer of a child that is waited for counts, once; the first refusal is told.
     #[test]
     fn answers_are_combined() {
-        let place = Place::singleton(1 << 20).expect("place");
-        let mut engine = Engine::new(1000, place.arena_bytes(), Random::Seeded(3));
+        let attachment = Attachment::singleton(1 << 20).expect("attachment");
+        let mut engine = Engine::new(1000, attachment.arena_bytes(), RandomSource::Seeded(3));
         engine.multicasts.begin(3, Some((8, 70)), [1, 2].into_iter());
         engine.multicasts.begin(4, None, [1, 2].into_iter());
         for (from, token) in [(1, 3), (1, 3), (9, 3), (2, 9), (1, 4)] {
@@ -483,7 +493,7 @@ mod tests {
         let answer = engine.answers.pop_front();
         let refused = Some((31, Refusal::Right));
         assert!(
-            matches!(answer, Some((8, Answer::Multicast { token: 70, refused: told }))
+            matches!(answer, Some((8, QueuedAnswer::Multicast { token: 70, refused: told }))
                 if told == refused),
             "{answer:?}"
         );

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use kumi_mem::Context;
 use kumi_net::SealKey;
 use kumi_net::disclosure::{JobPage, JobSlot, NodeLoad, NodePage, RankState, Turn};
-use kumi_net::launch::{Launch, Pages, bind_socket, doorbell};
+use kumi_net::launch::{LaunchBlock, PageDescriptors, bind_socket, doorbell};
 use kumi_net::layout::Layout;
 use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
 use kumi_net::sys::set_cloexec;
@@ -146,7 +146,7 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
         segment.publish_peers(&addresses, job.max_datagram).expect("peers");
         let bells: Vec<OwnedFd> = (0..*count).map(|_| doorbell().expect("doorbell")).collect();
         for rank in first..first + count {
-            let launch = Launch {
+            let launch = LaunchBlock {
                 job: 7,
                 rank,
                 ranks,
@@ -191,13 +191,15 @@ fn pages(job: &Job<'_>) -> Vec<(NodePage, JobPage)> {
 
 fn spawn(
     arguments: &[&str],
-    launch: &Launch,
+    launch: &LaunchBlock,
     pages: Option<&(NodePage, JobPage)>,
     job: &Job<'_>,
     cpu: Option<usize>,
 ) -> Child {
-    let pages = pages
-        .map(|(node, job)| Pages { node: node.as_fd().as_raw_fd(), job: job.as_fd().as_raw_fd() });
+    let pages = pages.map(|(node, job)| PageDescriptors {
+        node: node.as_fd().as_raw_fd(),
+        job: job.as_fd().as_raw_fd(),
+    });
     let more = pages.iter().flat_map(|pages| [pages.node, pages.job]);
     let passed: Vec<RawFd> = [launch.segment, launch.socket]
         .into_iter()

@@ -2,7 +2,7 @@
 //! that they must have.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use kumi_mem::{After, Completion, Context, Error, Piece, Source, Strided, Tag, Window};
+use kumi_mem::{Completion, Context, Error, OnPlacement, Piece, Source, Strided, Tag, Window};
 
 use crate::common::Numbers;
 
@@ -101,7 +101,7 @@ impl<'c> Reference<'c> {
     }
 
     /// Sometimes a notification, sometimes the completion, both counted.
-    fn after(&mut self, to: u32, numbers: &mut Numbers) -> After<'c> {
+    fn after(&mut self, to: u32, numbers: &mut Numbers) -> OnPlacement<'c> {
         let notify = (numbers.below(2) == 0).then_some(self.context.rank() % 64);
         self.raised[to as usize] += u64::from(notify.is_some());
         let completion = (numbers.below(2) == 0).then_some(self.completion);
@@ -110,7 +110,7 @@ impl<'c> Reference<'c> {
             let done = self.completion.done().expect("done");
             assert!(done <= self.counted);
         }
-        After { notify, completion }
+        OnPlacement { notify, completion }
     }
 
     /// Blocks inside of the part; mostly several, sometimes large ones.
@@ -139,8 +139,8 @@ impl<'c> Reference<'c> {
         let there = Strided { offset: self.base + shape.offset, ..shape };
         let after = self.after(to, numbers);
         self.window.put_strided(to, there, &data, after).expect("put");
-        for (byte, place) in data.iter().zip(Self::places(shape)) {
-            self.parts[to as usize][place] = *byte;
+        for (byte, attachment) in data.iter().zip(Self::places(shape)) {
+            self.parts[to as usize][attachment] = *byte;
         }
     }
 
@@ -150,7 +150,7 @@ impl<'c> Reference<'c> {
         let there = Strided { offset: self.base + shape.offset, ..shape };
         self.window.get_strided(from, there, &mut got).expect("get");
         let part = &self.parts[from as usize];
-        let expected: Vec<u8> = Self::places(shape).map(|place| part[place]).collect();
+        let expected: Vec<u8> = Self::places(shape).map(|attachment| part[attachment]).collect();
         assert!(got == expected, "{from}: {shape:?}");
     }
 
@@ -245,7 +245,7 @@ impl<'c> Reference<'c> {
             .chain(self.there(&pieces[at + 1..]))
             .collect();
         let result = if numbers.below(2) == 0 {
-            let after = After { notify: Some(0), completion: Some(self.completion) };
+            let after = OnPlacement { notify: Some(0), completion: Some(self.completion) };
             self.window.put_list(to, &there, &data, after)
         } else {
             self.window.get_list(to, &there, &mut data)
@@ -274,8 +274,8 @@ impl<'c> Reference<'c> {
         let bytes = if numbers.below(2) == 0 { 8 } else { 4 };
         let offset = 8 * numbers.below(4) as usize + 8 - bytes;
         let at = self.base + offset;
-        let place = &mut self.parts[to as usize][offset..offset + bytes];
-        let before = word(place);
+        let attachment = &mut self.parts[to as usize][offset..offset + bytes];
+        let before = word(attachment);
         let operand = if numbers.below(2) == 0 { before } else { numbers.next() };
         let (a, b) = (operand, numbers.next());
         let (small, other) = (a as u32, b as u32);
@@ -305,7 +305,7 @@ impl<'c> Reference<'c> {
             }
         };
         assert_eq!(got.expect("atomic"), before, "{to}: {offset}, {bytes} bytes");
-        place.copy_from_slice(&after.to_ne_bytes()[..bytes]);
+        attachment.copy_from_slice(&after.to_ne_bytes()[..bytes]);
     }
 
     /// Something outside of the window: an error, and nothing is written.

@@ -14,16 +14,16 @@
 #![cfg(not(test))]
 #![allow(dead_code)] // The sources hold more than the models use.
 
-#[path = "../../src/doorbell.rs"]
+#[path = "../../src/shm/doorbell.rs"]
 mod doorbell;
-#[path = "../../src/idle.rs"]
-mod idle;
+#[path = "../../src/shm/idle_flag.rs"]
+mod idle_flag;
 mod layout;
-#[path = "../../src/lock.rs"]
+#[path = "../../src/channel/lock.rs"]
 mod lock;
 pub mod models;
-#[path = "../../../mem/src/queue.rs"]
+#[path = "../../../mem/src/fifo/queue.rs"]
 mod queue;
-#[path = "../../src/ring.rs"]
+#[path = "../../src/shm/ring.rs"]
 mod ring;
 mod sync;

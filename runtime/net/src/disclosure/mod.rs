@@ -12,8 +12,8 @@ mod read;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub use publish::{JobPage, JobSlot, NodePage, Turn};
-pub(crate) use read::Advice;
-pub use read::{Disclosed, JobLoad, NodeLoad, RankKnown};
+pub(crate) use read::PollingAdvice;
+pub use read::{DisclosedPages, JobLoad, NodeLoad, RankReport};
 
 /// First eight bytes of a node's page.
 pub const NODE_MAGIC: u64 = u64::from_le_bytes(*b"KUMINOD\x01");
@@ -112,7 +112,7 @@ pub struct JobHeader {
     /// The job.
     pub job: AtomicU64,
     /// 1 while the job is outside the rotation: no slot is its, and it is not stopped.
-    pub dormant: AtomicU64,
+    pub idle: AtomicU64,
     /// 0.
     pub reserved: [AtomicU64; 4],
 }

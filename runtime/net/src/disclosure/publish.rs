@@ -12,7 +12,7 @@ use super::{
     NOBODY, NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
     node_page_bytes, rank_offset, slot_offset,
 };
-use crate::map::Mapping;
+use crate::shm::mapping::Mapping;
 
 /// Who has the node's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,8 +214,8 @@ impl JobPage {
     }
 
     /// Says whether the job is outside the rotation: no slot is its, and it is not stopped, because all its ranks wait.
-    pub fn set_dormant(&self, dormant: bool) {
-        self.header().dormant.store(u64::from(dormant), Relaxed);
+    pub fn set_idle(&self, idle: bool) {
+        self.header().idle.store(u64::from(idle), Relaxed);
     }
 
     /// Says what a rank did at `stamp` (microseconds on the monotonic clock), as `node` tells. What another

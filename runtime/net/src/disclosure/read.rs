@@ -9,9 +9,9 @@ use super::{
     NODE_MAGIC, NodeEntry, NodeHeader, OTHERS, PAGES_VERSION, RankState, node_offset,
     node_page_bytes, rank_offset, slot_offset,
 };
-use crate::launch::Pages;
-use crate::map::Mapping;
-use crate::place::{AttachError, io_error};
+use crate::segment::attachment::{AttachError, io_error};
+use crate::segment::launch::PageDescriptors;
+use crate::shm::mapping::Mapping;
 use crate::sys;
 
 /// How a node was some time ago.
@@ -50,7 +50,7 @@ pub struct JobLoad {
 
 /// What is known of a rank of the own job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RankKnown {
+pub struct RankReport {
     /// Its node.
     pub node: u32,
     /// What it did.
@@ -61,7 +61,7 @@ pub struct RankKnown {
 
 /// Whether it pays to go on polling (SS-Wait, §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Advice {
+pub(crate) enum PollingAdvice {
     /// Who is waited for can run, and nobody else wants the processor.
     Spin,
     /// Who is waited for does not run.
@@ -77,7 +77,7 @@ const TRIES: usize = 1_000;
 
 /// The pages of this rank's node and job.
 #[derive(Debug)]
-pub struct Disclosed {
+pub struct DisclosedPages {
     node: Mapping,
     job: Mapping,
     number: u64,
@@ -90,22 +90,22 @@ fn bad(what: &'static str) -> AttachError {
     AttachError::BadPages(what)
 }
 
-impl Disclosed {
+impl DisclosedPages {
     /// Maps the pages that the environment names, and closes their descriptors; none if it names none,
     /// as where a rank was started without a daemon.
     ///
     /// # Errors
     /// [`AttachError`]: the environment was changed, or the pages are not what they should be.
-    pub fn from_env() -> Result<Option<Disclosed>, AttachError> {
-        match Pages::from_env()? {
+    pub fn from_env() -> Result<Option<DisclosedPages>, AttachError> {
+        match PageDescriptors::from_env()? {
             Some(pages) => {
                 let own = |raw: RawFd| {
-                    crate::place::check_open(raw, "a page of the node")?;
+                    crate::segment::attachment::check_open(raw, "a page of the node")?;
                     // SAFETY: open, and opened by the daemon for this rank to take over. A process joins
                     // its job once, so this happens once.
                     Ok::<_, AttachError>(unsafe { OwnedFd::from_raw_fd(raw) })
                 };
-                Disclosed::open(&own(pages.node)?, &own(pages.job)?).map(Some)
+                DisclosedPages::open(&own(pages.node)?, &own(pages.job)?).map(Some)
             }
             None => Ok(None),
         }
@@ -115,7 +115,7 @@ impl Disclosed {
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn open(node: &OwnedFd, job: &OwnedFd) -> Result<Disclosed, AttachError> {
+    pub fn open(node: &OwnedFd, job: &OwnedFd) -> Result<DisclosedPages, AttachError> {
         let (node, node_bytes) = map(node)?;
         let (job, job_bytes) = map(job)?;
         if node_bytes < size_of::<NodeHeader>() || job_bytes < size_of::<JobHeader>() {
@@ -142,7 +142,7 @@ impl Disclosed {
         if !fits {
             return Err(bad("its length does not fit its header"));
         }
-        Ok(Disclosed { node, job, number, ranks, nodes, own })
+        Ok(DisclosedPages { node, job, number, ranks, nodes, own })
     }
 
     /// Nodes of the cluster.
@@ -222,45 +222,47 @@ impl Disclosed {
     /// Whether the own job is outside the rotation: no slot is its, and whatever its ranks do beside waiting
     /// takes processors from those whose slot it is.
     #[must_use]
-    pub fn dormant(&self) -> bool {
+    pub fn job_is_idle(&self) -> bool {
         // SAFETY: JobHeader consists of atomics only.
         let header: &JobHeader = unsafe { self.job.view(0) };
-        header.dormant.load(Relaxed) != 0
+        header.idle.load(Relaxed) != 0
     }
 
     /// What is known of a rank of the own job; none if there is no such rank. Of ranks of this node
     /// their contexts tell more exactly.
     #[must_use]
-    pub fn rank(&self, rank: u32) -> Option<RankKnown> {
+    pub fn rank(&self, rank: u32) -> Option<RankReport> {
         let word = self.rank_word(rank)?;
         let age_us = match word >> 24 {
             0 => None,
             stamp => Some(sys::now().saturating_sub(stamp * 1_000)),
         };
-        Some(RankKnown { node: node_of(word), state: RankState::from_word(word), age_us })
+        Some(RankReport { node: node_of(word), state: RankState::from_word(word), age_us })
     }
 
     /// Whether it pays for a rank on the node's processor number `processor` to go on waiting awake, for `awaited`
     /// if it is known for whom.
-    pub(crate) fn advice(&self, processor: usize, awaited: Option<u32>) -> Advice {
+    pub(crate) fn advice(&self, processor: usize, awaited: Option<u32>) -> PollingAdvice {
         let current = self.header().current.load(Relaxed);
         let awaited = awaited.and_then(|rank| self.rank_word(rank));
         if awaited.is_some_and(|word| RankState::from_word(word) == RankState::Over) {
-            return Advice::Unscheduled;
+            return PollingAdvice::Unscheduled;
         }
         if current != EVERYONE {
             // All nodes of a job show it in the same slots: who waits while its job is on runs, and so
             // do its peers; and the slot is nobody else's.
             let on = current == self.number.saturating_add(1);
-            return if on { Advice::Spin } else { Advice::Unscheduled };
+            return if on { PollingAdvice::Spin } else { PollingAdvice::Unscheduled };
         }
         if self.others_want(processor) {
-            return Advice::Others;
+            return PollingAdvice::Others;
         }
         let crowded = |load: &NodeLoad| load.age_us < STALE && load.runnable > load.processors;
         match awaited.map(node_of).filter(|&node| node != self.own) {
-            Some(node) if self.node(node).as_ref().is_some_and(crowded) => Advice::Unscheduled,
-            _ => Advice::Spin,
+            Some(node) if self.node(node).as_ref().is_some_and(crowded) => {
+                PollingAdvice::Unscheduled
+            }
+            _ => PollingAdvice::Spin,
         }
     }
 

@@ -3,16 +3,16 @@ use std::os::fd::OwnedFd;
 
 use super::*;
 
-fn pages(ranks: u32) -> (NodePage, JobPage, Disclosed) {
+fn pages(ranks: u32) -> (NodePage, JobPage, DisclosedPages) {
     let node = NodePage::create(1, 3, 2).unwrap();
     let job = JobPage::create(7, ranks, [(1, 0..2), (2, 2..ranks)]).unwrap();
     let disclosed = open(&node, &job);
     (node, job, disclosed)
 }
 
-fn open(node: &NodePage, job: &JobPage) -> Disclosed {
+fn open(node: &NodePage, job: &JobPage) -> DisclosedPages {
     let [node, job] = [node.as_fd(), job.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
-    Disclosed::open(&node, &job).unwrap()
+    DisclosedPages::open(&node, &job).unwrap()
 }
 
 fn slot(job: u64, runnable: &[usize]) -> JobSlot {
@@ -82,7 +82,7 @@ fn what_was_written_is_read() {
     let load = seen.node(2).unwrap();
     assert!(load.age_us < 60_000_000);
     assert_eq!(NodeLoad { age_us: 0, ..load }, LOAD);
-    assert_eq!(seen.rank(4), Some(RankKnown { node: 2, state: RankState::Unknown, age_us: None }));
+    assert_eq!(seen.rank(4), Some(RankReport { node: 2, state: RankState::Unknown, age_us: None }));
     assert_eq!(seen.rank(5), None);
     // Only a rank's own node says what it does.
     assert!(!job.set_rank(4, 1, RankState::Idle, 5));
@@ -122,30 +122,33 @@ fn jobs_keep_their_slots_and_those_without_one_are_added_up() {
 fn advice_follows_turns_others_and_peers() {
     let (node, job, seen) = pages(4);
     // No turn: nobody that is waited for runs.
-    assert_eq!(seen.advice(0, None), Advice::Unscheduled);
+    assert_eq!(seen.advice(0, None), PollingAdvice::Unscheduled);
     node.set_turn(Turn::Job(8));
-    assert_eq!(seen.advice(0, None), Advice::Unscheduled);
+    assert_eq!(seen.advice(0, None), PollingAdvice::Unscheduled);
     // In its own slot the others are stopped, whatever they could do.
     node.set_jobs(&[slot(7, &[0, 1]), slot(8, &[0])]);
     node.set_turn(Turn::Job(7));
-    assert_eq!(seen.advice(0, Some(2)), Advice::Spin);
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin);
     // Shared: others on this processor, but not the own job and not on another processor.
     node.set_turn(Turn::Everyone);
-    assert_eq!(seen.advice(0, None), Advice::Others);
-    assert_eq!(seen.advice(1, None), Advice::Spin);
+    assert_eq!(seen.advice(0, None), PollingAdvice::Others);
+    assert_eq!(seen.advice(1, None), PollingAdvice::Spin);
     node.set_jobs(&[slot(7, &[0, 1]), slot(8, &[])]);
-    assert_eq!(seen.advice(0, Some(2)), Advice::Spin);
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin);
     // The node of who is waited for has more to do than processors.
     node.set_node(2, sys_now(), &LOAD);
-    assert_eq!(seen.advice(0, Some(2)), Advice::Unscheduled);
-    assert_eq!((seen.advice(0, Some(1)), seen.advice(0, None)), (Advice::Spin, Advice::Spin));
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Unscheduled);
+    assert_eq!(
+        (seen.advice(0, Some(1)), seen.advice(0, None)),
+        (PollingAdvice::Spin, PollingAdvice::Spin)
+    );
     node.set_node(2, 1, &LOAD);
-    assert_eq!(seen.advice(0, Some(2)), Advice::Spin, "too old to say anything");
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin, "too old to say anything");
     // Who has left never answers.
     node.set_turn(Turn::Job(7));
     job.set_rank(2, 2, RankState::Over, 1);
-    assert_eq!(seen.advice(0, Some(2)), Advice::Unscheduled);
-    assert_eq!(seen.advice(0, Some(99)), Advice::Spin);
+    assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Unscheduled);
+    assert_eq!(seen.advice(0, Some(99)), PollingAdvice::Spin);
 }
 
 #[test]
@@ -159,8 +162,8 @@ fn ranks_cannot_write_pages() {
         let reopened = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let mut again = std::fs::File::options().read(true).write(true).open(reopened).unwrap();
         assert!(again.write(b"x").is_err());
-        assert!(crate::map::Mapping::new(fd, 64).is_err());
-        let map = crate::map::Mapping::read_only(fd, 64).unwrap();
+        assert!(crate::shm::mapping::Mapping::new(fd, 64).is_err());
+        let map = crate::shm::mapping::Mapping::read_only(fd, 64).unwrap();
         let write = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a page of a mapping of our own; were it permitted, nothing would be written.
         assert!(unsafe { libc::mprotect(map.at(0, 64).as_ptr().cast(), 64, write) } != 0);
@@ -175,14 +178,14 @@ fn what_is_no_page_is_refused() {
     let (node, job, _) = pages(2);
     let [good_node, good_job] =
         [node.as_fd(), job.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
-    assert!(matches!(Disclosed::open(&good_job, &good_node), Err(AttachError::BadPages(_))));
+    assert!(matches!(DisclosedPages::open(&good_job, &good_node), Err(AttachError::BadPages(_))));
     let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-    assert!(matches!(Disclosed::open(&null, &good_job), Err(AttachError::BadPages(_))));
+    assert!(matches!(DisclosedPages::open(&null, &good_job), Err(AttachError::BadPages(_))));
     assert!(NodePage::create(3, 3, 1).is_err() && JobPage::create(1, 2, [(0, 0..3)]).is_err());
     assert!(JobPage::create(1, MOST_RANKS + 1, []).is_err());
 }
 
-use crate::place::AttachError;
+use crate::segment::attachment::AttachError;
 
 #[test]
 fn readers_never_see_half_of_a_change() {

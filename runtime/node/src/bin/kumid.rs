@@ -26,7 +26,7 @@ head leaves them running.
     kumid rank, kumid watch                used by the daemon itself
 ";
 
-enum Call {
+enum Invocation {
     Head(PathBuf, Option<String>),
     Node(PathBuf, NodeId, Option<String>),
     Rank(i32, u32),
@@ -39,7 +39,7 @@ fn usage(message: &str) -> Failure {
     Failure::new(Code::Usage, format!("{message}; see `kumid --help`"))
 }
 
-fn parse(arguments: &[String]) -> Result<Call, Failure> {
+fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut metrics = None;
     if matches!(words.first(), Some(&("head" | "node")))
@@ -55,20 +55,20 @@ fn parse(arguments: &[String]) -> Result<Call, Failure> {
         ["rank", spec, local] => {
             let parsed = spec.parse().ok().zip(local.parse().ok());
             parsed
-                .map(|(spec, local)| Call::Rank(spec, local))
+                .map(|(spec, local)| Invocation::Rank(spec, local))
                 .ok_or_else(|| usage("`kumid rank` is not for people"))
         }
-        ["watch"] => Ok(Call::Watch(None)),
-        ["watch", group] => Ok(Call::Watch(Some(group.into()))),
-        ["head", "--cluster-dir", dir] => Ok(Call::Head(dir.into(), metrics)),
+        ["watch"] => Ok(Invocation::Watch(None)),
+        ["watch", group] => Ok(Invocation::Watch(Some(group.into()))),
+        ["head", "--cluster-dir", dir] => Ok(Invocation::Head(dir.into(), metrics)),
         ["node", "--cluster-dir", dir, "--node", node]
         | ["node", "--node", node, "--cluster-dir", dir] => {
             let node =
                 node.parse().map_err(|_| usage(&format!("{node:?} is not a node's number")))?;
-            Ok(Call::Node(dir.into(), NodeId(node), metrics))
+            Ok(Invocation::Node(dir.into(), NodeId(node), metrics))
         }
-        ["--help" | "-h" | "help"] => Ok(Call::Help),
-        ["--version" | "-V"] => Ok(Call::Version),
+        ["--help" | "-h" | "help"] => Ok(Invocation::Help),
+        ["--version" | "-V"] => Ok(Invocation::Version),
         [] => Err(usage("nothing to do")),
         _ => Err(usage("the arguments are not understood")),
     }
@@ -104,23 +104,23 @@ fn main() -> ExitCode {
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     let result = parse(&arguments).and_then(|call| match call {
-        Call::Rank(spec, local) => Ok(job::shim::main(spec, local)),
-        Call::Watch(group) => Ok(watch::main(group)),
-        Call::Head(dir, metrics) => {
+        Invocation::Rank(spec, local) => Ok(job::shim::main(spec, local)),
+        Invocation::Watch(group) => Ok(watch::main(group)),
+        Invocation::Head(dir, metrics) => {
             close_inherited();
             start_log();
             head::run(&dir, metrics.as_deref()).map(|()| Code::Ok)
         }
-        Call::Node(dir, number, metrics) => {
+        Invocation::Node(dir, number, metrics) => {
             close_inherited();
             start_log();
             node::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
-        Call::Help => {
+        Invocation::Help => {
             print!("{HELP}");
             Ok(Code::Ok)
         }
-        Call::Version => {
+        Invocation::Version => {
             println!("kumid {}", env!("CARGO_PKG_VERSION"));
             Ok(Code::Ok)
         }

@@ -5,7 +5,7 @@ use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use crate::times;
+use crate::durations;
 
 /// Settings of jobs that do not say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub priority: Option<u16>,
-    /// How long they are thought to run, as [`times::estimate`] reads it.
+    /// How long they are thought to run, as [`durations::estimate`] reads it.
     #[serde(
         default,
         deserialize_with = "checked::estimate",
@@ -70,7 +70,7 @@ fn check_priority(number: u16) -> Result<(), String> {
 }
 
 fn check_estimate(text: &str) -> Result<(), String> {
-    if times::estimate(text).is_some() {
+    if durations::estimate(text).is_some() {
         return Ok(());
     }
     Err(format!(
@@ -91,7 +91,7 @@ impl JobDefaults {
 
     /// The estimate in nanoseconds.
     pub fn estimate_ns(&self) -> Option<u64> {
-        let estimate = self.estimate.as_deref().and_then(times::estimate)?;
+        let estimate = self.estimate.as_deref().and_then(durations::estimate)?;
         u64::try_from(estimate.as_nanos()).ok()
     }
 

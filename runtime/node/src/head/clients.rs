@@ -24,11 +24,11 @@ const MOST_FOLLOWED: usize = 64;
 
 /// Where replies to a client go.
 #[derive(Clone, Debug)]
-pub(super) struct Mouth {
+pub(super) struct ClientOutbox {
     /// Answers, which come before output that waits.
     answers: mpsc::UnboundedSender<ClientReply>,
     /// How many of them wait.
-    waiting: Rc<Waiting>,
+    waiting: Rc<PendingReplies>,
     /// What followers send.
     output: mpsc::Sender<ClientReply>,
     /// Who sends it.
@@ -37,12 +37,12 @@ pub(super) struct Mouth {
 
 /// Answers that wait to be written.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingReplies {
     count: Cell<usize>,
     fewer: Notify,
 }
 
-impl Waiting {
+impl PendingReplies {
     fn written(&self) {
         self.count.set(self.count.get().saturating_sub(1));
         self.fewer.notify_one();
@@ -55,7 +55,7 @@ impl Waiting {
     }
 }
 
-impl Mouth {
+impl ClientOutbox {
     fn new(answers: mpsc::UnboundedSender<ClientReply>, output: mpsc::Sender<ClientReply>) -> Self {
         let (waiting, followers) = Default::default();
         Self { answers, waiting, output, followers }
@@ -101,11 +101,11 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
 }
 
 /// Writes what a client is told, answers first, until nobody has anything more to say.
-async fn say(
+async fn write_replies(
     stream: &mut (impl AsyncWrite + Unpin),
     answers: &mut mpsc::UnboundedReceiver<ClientReply>,
     output: &mut mpsc::Receiver<ClientReply>,
-    waiting: &Waiting,
+    waiting: &PendingReplies,
 ) -> Result<(), FrameError> {
     loop {
         let (reply, answer) = tokio::select! {
@@ -131,9 +131,9 @@ where
     let mut read = BufReader::with_capacity(64 << 10, read);
     let (answers, mut answer_queue) = mpsc::unbounded_channel();
     let (output, mut output_queue) = mpsc::channel(WINDOW);
-    let mouth = Mouth::new(answers.clone(), output);
-    let waiting = Rc::clone(&mouth.waiting);
-    if shared.events.send(Event::ClientUp(id, mouth)).await.is_err() {
+    let outbox = ClientOutbox::new(answers.clone(), output);
+    let waiting = Rc::clone(&outbox.waiting);
+    if shared.events.send(Event::ClientUp(id, outbox)).await.is_err() {
         return;
     }
     let mut congested = shared.congested.clone();
@@ -163,7 +163,7 @@ where
             }
         }
     };
-    let writing = say(&mut write, &mut answer_queue, &mut output_queue, &waiting);
+    let writing = write_replies(&mut write, &mut answer_queue, &mut output_queue, &waiting);
     let last = tokio::select! {
         last = reading => last,
         written = writing => {
@@ -191,24 +191,24 @@ mod tests {
     fn a_client_that_does_not_read_is_not_listened_to() {
         let (answers, _queue) = mpsc::unbounded_channel();
         let (output, _pieces) = mpsc::channel(WINDOW);
-        let mouth = Mouth::new(answers, output);
-        let waiting = Rc::clone(&mouth.waiting);
+        let outbox = ClientOutbox::new(answers, output);
+        let waiting = Rc::clone(&outbox.waiting);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let soon = |waiting: &Waiting| {
+        let soon = |waiting: &PendingReplies| {
             runtime.block_on(async {
                 tokio::time::timeout(Duration::from_millis(1), waiting.few()).await.is_ok()
             })
         };
         for _ in 0..MOST_ANSWERS {
             assert!(soon(&waiting));
-            assert!(mouth.answer(ClientReply::Done));
+            assert!(outbox.answer(ClientReply::Done));
         }
         assert!(!soon(&waiting));
         waiting.written();
         assert!(soon(&waiting));
-        let followers: Vec<_> = (0..MOST_FOLLOWED).map(|_| mouth.follower().unwrap()).collect();
-        assert_eq!(mouth.follower().unwrap_err().kind, RefusalKind::NoResources);
+        let followers: Vec<_> = (0..MOST_FOLLOWED).map(|_| outbox.follower().unwrap()).collect();
+        assert_eq!(outbox.follower().unwrap_err().kind, RefusalKind::NoResources);
         drop(followers);
-        assert!(mouth.follower().is_ok());
+        assert!(outbox.follower().is_ok());
     }
 }

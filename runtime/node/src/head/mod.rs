@@ -1,9 +1,9 @@
 //! `kumid head`: where jobs are placed and recorded, and where clients ask.
 
 mod clients;
-mod figures;
+mod job_table;
+mod metrics;
 mod spool;
-mod table;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use kumi_control::disclosure::{Disclosure, EXCHANGE, Neighbour};
+use kumi_control::disclosure::{Disclosure, EXCHANGE, LinkPeer};
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{ClientReply, ClientRequest, Down, JobRecord, RefusalKind, Up};
 use kumi_sched::{ClusterTime, JobId};
@@ -26,16 +26,16 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
-use crate::door::{Door, Guest, MOST_UNKNOWN};
 use crate::exit::{ExitCode, Failure};
-use crate::link::{self, CalledStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
+use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
+use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
-use clients::Mouth;
-use figures::{Counts, Source};
+use clients::ClientOutbox;
+use job_table::JobTable;
+use metrics::{HeadCounters, HeadMetrics};
 use spool::Spools;
-use table::Table;
 
 /// How long a node may be away before its jobs fail.
 const DETACH_GRACE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ enum Event {
     Head(HeadEvent),
     LinkUp(LinkId, Outbox),
     LinkDown(LinkId),
-    ClientUp(ClientId, Mouth),
+    ClientUp(ClientId, ClientOutbox),
     ClientDown(ClientId),
 }
 
@@ -94,21 +94,21 @@ pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
             )
         })?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, async { Driver::start(dir, metrics).await?.run().await })
+    tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await })
 }
 
-struct Driver {
+struct HeadDaemon {
     /// Not borrowed while anything is waited for: the page of figures is made then.
     head: Rc<RefCell<Head>>,
-    counts: Rc<Counts>,
+    counts: Rc<HeadCounters>,
     /// Whose submission is being handled.
     submitting: Option<ClientId>,
-    table: Table,
+    table: JobTable,
     /// Records that could not be written yet, the latest of each job.
     unwritten: BTreeMap<JobId, JobRecord>,
     spools: Spools,
     links: BTreeMap<LinkId, Outbox>,
-    clients: BTreeMap<ClientId, Mouth>,
+    clients: BTreeMap<ClientId, ClientOutbox>,
     gossip: Disclosure,
     refusals: Refusals,
     events: mpsc::Receiver<Event>,
@@ -127,7 +127,7 @@ fn seed() -> Result<[u8; 32], Failure> {
     Ok(seed)
 }
 
-impl Driver {
+impl HeadDaemon {
     async fn start(dir: &Path, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let credentials = Credentials::load(dir, Identity::Head)?;
@@ -138,13 +138,13 @@ impl Driver {
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
-        let mut table = Table::open(&paths::head_db(dir))?;
+        let mut table = JobTable::open(&paths::head_db(dir))?;
         let records = table.load()?;
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
         let spools = open_spools(dir, |job| known.contains(&job))?;
         let jobs = records.len();
         let head = make_head(&config, records)?;
-        let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
+        let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(HeadCounters::default()));
         counts.spool_bytes.set(spools.bytes());
         let (sender, events) = mpsc::channel(256);
         let congestion = watch::Sender::new(false);
@@ -163,7 +163,7 @@ impl Driver {
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
             let (head, counts) = (Rc::clone(&head), Rc::clone(&counts));
-            let source = Source { shared: shared.clone(), head, counts };
+            let source = HeadMetrics { shared: shared.clone(), head, counts };
             tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
@@ -241,7 +241,7 @@ impl Driver {
     fn event(&mut self, event: Event) {
         match event {
             Event::Head(HeadEvent::Child(link, Up::Disclosed(facts))) => {
-                let from = Neighbour::Child(link);
+                let from = LinkPeer::Child(link);
                 for _ in 0..self.gossip.receive(monotonic(), from, facts) {
                     self.refusals.count("disclosure refused");
                 }
@@ -258,16 +258,16 @@ impl Driver {
             }
             Event::LinkUp(link, outbox) => {
                 self.links.insert(link, outbox);
-                self.gossip.link_up(Neighbour::Child(link));
+                self.gossip.link_up(LinkPeer::Child(link));
                 self.handle(HeadEvent::ChildUp(link));
             }
             Event::LinkDown(link) => {
                 self.links.remove(&link);
-                self.gossip.link_down(Neighbour::Child(link));
+                self.gossip.link_down(LinkPeer::Child(link));
                 self.handle(HeadEvent::ChildDown(link));
             }
-            Event::ClientUp(client, mouth) => {
-                self.clients.insert(client, mouth);
+            Event::ClientUp(client, outbox) => {
+                self.clients.insert(client, outbox);
                 self.counts.clients.set(self.clients.len());
             }
             Event::ClientDown(client) => {
@@ -281,7 +281,7 @@ impl Driver {
     /// Passes on what nodes say of themselves to those that do not know it yet.
     fn gossip(&mut self) {
         for (&link, outbox) in self.links.iter().filter(|(_, link)| link.queued() < MAX_QUEUED) {
-            let facts = self.gossip.message(monotonic(), Neighbour::Child(link));
+            let facts = self.gossip.message(monotonic(), LinkPeer::Child(link));
             if !facts.is_empty() {
                 outbox.send(&Down::Disclosed(facts));
             }
@@ -388,8 +388,8 @@ impl Driver {
                 });
             }
             HeadAction::Follow { client, job, offset, wait } => {
-                if let Some(mouth) = self.clients.get(&client) {
-                    match mouth.follower() {
+                if let Some(outbox) = self.clients.get(&client) {
+                    match outbox.follower() {
                         Ok((output, one)) => {
                             let following = self.spools.follow(job, offset, wait, output);
                             tokio::task::spawn_local(async move {
@@ -408,8 +408,8 @@ impl Driver {
     }
 
     fn reply(&self, client: ClientId, reply: ClientReply) {
-        if let Some(mouth) = self.clients.get(&client)
-            && !mouth.answer(reply)
+        if let Some(outbox) = self.clients.get(&client)
+            && !outbox.answer(reply)
         {
             tracing::debug!(client = client.0, "a client is gone");
         }
@@ -461,11 +461,11 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
 }
 
 async fn serve_links(listener: TcpListener, shared: Shared) {
-    let door = Door::new(MOST_UNKNOWN);
+    let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, door.arrive(), shared.clone()));
+                tokio::task::spawn_local(attend(stream, limiter.admit(), shared.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a link could not be accepted");
@@ -475,7 +475,7 @@ async fn serve_links(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn attend(stream: TcpStream, guest: Guest, shared: Shared) {
+async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     let agree = |hello: &LinkHello| {
         shared.config.node(hello.node).map(drop).map_err(|error| {
             refusal(
@@ -484,8 +484,8 @@ async fn attend(stream: TcpStream, guest: Guest, shared: Shared) {
             )
         })
     };
-    let answer = link::answer(&shared.credentials, &shared.config.name, stream, agree);
-    match guest.introduced(answer).await {
+    let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
+    match permit.complete(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
             Purpose::Client(user) => clients::attend(stream, user, shared).await,
@@ -496,7 +496,7 @@ async fn attend(stream: TcpStream, guest: Guest, shared: Shared) {
     }
 }
 
-async fn attend_link(hello: &LinkHello, stream: CalledStream, shared: &Shared) {
+async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared) {
     let id = LinkId(shared.next_id());
     tracing::info!(node = %hello.node, "attached");
     let (read, write) = tokio::io::split(stream);

@@ -62,7 +62,7 @@ fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A piece of output and the length of its frame.
-struct Piece<'a> {
+struct SpoolRecord<'a> {
     rank: u32,
     stream: Stream,
     data: &'a [u8],
@@ -73,7 +73,7 @@ struct Piece<'a> {
 ///
 /// # Errors
 /// When this is no frame.
-fn parse(bytes: &[u8]) -> Result<Option<Piece<'_>>, ()> {
+fn parse(bytes: &[u8]) -> Result<Option<SpoolRecord<'_>>, ()> {
     let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
     let word = |at: usize| {
         u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -87,7 +87,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Piece<'_>>, ()> {
     if length > MAX_PIECE {
         return Err(());
     }
-    let piece = |data| Piece { rank: word(0), stream, data, length: HEADER + length };
+    let piece = |data| SpoolRecord { rank: word(0), stream, data, length: HEADER + length };
     Ok(rest.get(..length).map(piece))
 }
 
@@ -310,7 +310,7 @@ impl Follower {
                 );
                 return Err(refusal(RefusalKind::BadRequest, message));
             };
-            let Some(Piece { rank, stream, data, length }) = next else { break };
+            let Some(SpoolRecord { rank, stream, data, length }) = next else { break };
             used += length;
             self.offset += length as u64;
             let (job, data, offset) = (self.job, data.to_vec(), self.offset);

@@ -8,21 +8,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
-use kumi_net::launch::{Launch, Pages};
+use kumi_net::launch::{LaunchBlock, PageDescriptors};
 use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
-use super::Site;
+use super::NodeServices;
 use super::process::{self, Process};
 use super::shim::ShimSpec;
-use crate::cgroup::Group;
+use crate::cgroup::ControlGroup;
 use crate::client::refusal;
 
 /// Everything of a job that is ready and has no rank yet.
-pub(super) struct Resources {
-    pub(super) group: Option<Group>,
+pub(super) struct JobResources {
+    pub(super) group: Option<ControlGroup>,
     pub(super) segment: Segment,
     pub(super) page: Option<JobPage>,
     pub(super) prepared: PreparedRanks,
@@ -31,14 +31,14 @@ pub(super) struct Resources {
 }
 
 /// The ranks as shims, and the pipes to and from them.
-pub(super) struct Shims {
-    pub(super) ranks: Vec<Rank>,
+pub(super) struct ShimProcesses {
+    pub(super) ranks: Vec<RankProcess>,
     pub(super) go: pipe::Sender,
     pub(super) status: pipe::Receiver,
 }
 
 /// A process that is or becomes a rank, and the ends of its streams.
-pub(super) struct Rank {
+pub(super) struct RankProcess {
     pub(super) process: Process,
     pub(super) input: Option<pipe::Sender>,
     pub(super) outputs: [pipe::Receiver; 2],
@@ -49,9 +49,13 @@ fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
     refusal(RefusalKind::NoResources, message)
 }
 
-impl Resources {
+impl JobResources {
     /// Makes all of it, or nothing.
-    pub(super) fn make(site: &Site, spec: &JobSpec, part: &NodeRanks) -> Result<Self, Refusal> {
+    pub(super) fn make(
+        services: &NodeServices,
+        spec: &JobSpec,
+        part: &NodeRanks,
+    ) -> Result<Self, Refusal> {
         let ranks = spec.request.ranks;
         let local_ranks = part.first..part.first.saturating_add(part.count);
         let segment = Segment::create(&SegmentSpec {
@@ -63,64 +67,64 @@ impl Resources {
             arena_bytes: arena_bytes(part.count, kumi_net::sys::memory()),
         })
         .map_err(|error| resources("the job's segment", &error))?;
-        let page = job_page(site, spec).map_err(|error| resources("the job's page", &error))?;
+        let page = job_page(services, spec).map_err(|error| resources("the job's page", &error))?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
         for _ in local_ranks {
-            let (socket, port) = kumi_net::launch::bind_socket(site.address)
+            let (socket, port) = kumi_net::launch::bind_socket(services.address)
                 .map_err(|error| resources("a rank's socket", &error))?;
-            addresses.push(RankAddress { ip: site.address.octets(), port });
+            addresses.push(RankAddress { ip: services.address.octets(), port });
             sockets.push(socket);
             let bell = kumi_net::launch::doorbell();
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);
         }
         // Last, since it is what would stay if something else failed.
-        let group = match &site.group {
+        let group = match &services.group {
             Some(node) => Some(
                 node.child(&format!("job-{}", spec.job))
                     .map_err(|error| resources("the job's control group", &error))?,
             ),
             None => None,
         };
-        let prepared = PreparedRanks { addresses, max_datagram: site.max_datagram };
+        let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
         Ok(Self { group, segment, page, prepared, sockets, doorbells })
     }
 
     fn rank_env(
         &self,
-        site: &Site,
+        services: &NodeServices,
         spec: &JobSpec,
         part: &NodeRanks,
     ) -> Vec<Vec<(String, String)>> {
         let doorbells: Vec<_> = self.doorbells.iter().map(AsRawFd::as_raw_fd).collect();
-        let launches = (part.first..).zip(&self.sockets).map(|(rank, socket)| Launch {
+        let launches = (part.first..).zip(&self.sockets).map(|(rank, socket)| LaunchBlock {
             job: spec.job.0,
             rank,
             ranks: spec.request.ranks,
-            node: site.node.0,
+            node: services.node.0,
             segment: self.segment.as_fd().as_raw_fd(),
             socket: socket.as_raw_fd(),
             doorbells: doorbells.clone(),
         });
-        let pages = self
-            .pages(site)
-            .map(|[node, job]| Pages { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env());
+        let pages = self.pages(services).map(|[node, job]| {
+            PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
+        });
         launches.map(|launch| launch.to_env().into_iter().chain(pages.clone()).collect()).collect()
     }
 
     /// The pages that ranks may read, if the node has them.
-    fn pages<'a>(&'a self, site: &'a Site) -> Option<[BorrowedFd<'a>; 2]> {
-        Some([site.page.as_ref()?.as_fd(), self.page.as_ref()?.as_fd()])
+    fn pages<'a>(&'a self, services: &'a NodeServices) -> Option<[BorrowedFd<'a>; 2]> {
+        Some([services.page.as_ref()?.as_fd(), self.page.as_ref()?.as_fd()])
     }
 
     /// Starts the shims. On failure those that were started are killed; the group stays. Between them the
     /// daemon's other tasks have their turn: hundreds of processes take seconds, and its links must not fall silent.
     pub(super) async fn spawn(
         &self,
-        site: &Site,
+        services: &NodeServices,
         spec: &JobSpec,
         part: &NodeRanks,
         program: std::path::PathBuf,
-    ) -> Result<Shims, Refusal> {
+    ) -> Result<ShimProcesses, Refusal> {
         let failed = |error: io::Error| resources("the ranks' processes", &error);
         let (go, go_end) = pipe::pipe().map_err(failed)?;
         let (status_end, status) = pipe::pipe().map_err(failed)?;
@@ -132,12 +136,12 @@ impl Resources {
             path: program,
             args: request.args.clone(),
             env: request.env.clone(),
-            rank_env: self.rank_env(site, spec, part),
+            rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
-            cpus: site.cpus.clone(),
-            open_files: site.open_files,
-            nice: site.nice,
+            cpus: services.cpus.clone(),
+            open_files: services.open_files,
+            nice: services.nice,
             group: self.group.as_ref().map(|group| group.path().to_owned()),
             daemon: std::process::id(),
             go: go_end.as_raw_fd(),
@@ -145,12 +149,13 @@ impl Resources {
         };
         let file = spec_file(&shim).map_err(failed)?;
         let null = File::open("/dev/null").map_err(failed)?;
-        let folder = self.group.as_ref().map(Group::open_folder).transpose().map_err(failed)?;
+        let folder =
+            self.group.as_ref().map(ControlGroup::open_folder).transpose().map_err(failed)?;
         let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
-        let mut ranks: Vec<Rank> = Vec::new();
+        let mut ranks: Vec<RankProcess> = Vec::new();
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
-            match self.spawn_one(site, local, input, &shared, null.as_fd(), folder.as_ref()) {
+            match self.spawn_one(services, local, input, &shared, null.as_fd(), folder.as_ref()) {
                 Ok(rank) => {
                     ranks.push(rank);
                     tokio::task::yield_now().await;
@@ -164,19 +169,19 @@ impl Resources {
                 }
             }
         }
-        Ok(Shims { ranks, go, status })
+        Ok(ShimProcesses { ranks, go, status })
     }
 
     /// Starts one shim. `shared` are descriptors that all ranks inherit, the spec's first.
     fn spawn_one(
         &self,
-        site: &Site,
+        services: &NodeServices,
         local: usize,
         input: bool,
         shared: &[BorrowedFd<'_>; 3],
         null: BorrowedFd<'_>,
         group: Option<&File>,
-    ) -> io::Result<Rank> {
+    ) -> io::Result<RankProcess> {
         let (out, out_end) = output_pipe()?;
         let (err, err_end) = output_pipe()?;
         let (input, input_end) = match input {
@@ -189,25 +194,25 @@ impl Resources {
         let mut inherited = shared.to_vec();
         inherited.extend([self.segment.as_fd(), self.sockets[local].as_fd()]);
         inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
-        inherited.extend(self.pages(site).into_iter().flatten());
+        inherited.extend(self.pages(services).into_iter().flatten());
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
-        let start = process::Start {
-            executable: &site.executable,
+        let start = process::SpawnRequest {
+            executable: &services.executable,
             arguments: ["rank".to_owned(), shared[0].as_raw_fd().to_string(), local.to_string()],
             streams: [stdin, out_end.as_fd(), err_end.as_fd()],
             inherited: &inherited,
             group,
         };
-        Ok(Rank { process: start.start()?, input, outputs: [out, err] })
+        Ok(RankProcess { process: start.start()?, input, outputs: [out, err] })
     }
 }
 
 /// The page of a job, if the node has pages.
-fn job_page(site: &Site, spec: &JobSpec) -> io::Result<Option<JobPage>> {
+fn job_page(services: &NodeServices, spec: &JobSpec) -> io::Result<Option<JobPage>> {
     let part = |part: &NodeRanks| (part.node.0, part.first..part.first.saturating_add(part.count));
     let make =
         |_: &_| JobPage::create(spec.job.0, spec.request.ranks, spec.layout.iter().map(part));
-    site.page.as_ref().map(make).transpose()
+    services.page.as_ref().map(make).transpose()
 }
 
 fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {

@@ -24,12 +24,12 @@ use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use crate::cgroup::Group;
+use crate::cgroup::ControlGroup;
 use crate::switch::Switcher;
 use crate::watch::Watcher;
 use program::Programs;
 
-pub use orphans::{Processes, kill_descendants};
+pub use orphans::{ProcessTable, kill_descendants};
 
 /// What a job's task tells the daemon's main loop.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub enum JobEvent {
 
 /// What a job's task is told.
 #[derive(Debug)]
-pub enum Order {
+pub enum JobCommand {
     /// This program is there now, or cannot be had.
     Program(ContentHash, Result<(), Refusal>),
     /// Let the ranks go.
@@ -62,7 +62,7 @@ pub enum Order {
 
 /// A job whose ranks exist, for the load sampler.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveJob {
     /// The job's name.
     pub name: String,
     /// Its contexts.
@@ -78,27 +78,27 @@ pub struct Live {
     /// The switching thread has it: its ranks run by the timetable.
     pub started: bool,
     /// By the timetable it is outside the rotation, because all its ranks wait.
-    pub dormant: bool,
+    pub idle: bool,
     /// How often the switching thread has continued it.
     pub turns: Arc<AtomicU64>,
     /// Its control group, if it has one.
-    pub group: Option<Group>,
+    pub group: Option<ControlGroup>,
     /// Process groups of its ranks; 0 once the rank is reaped.
     pub groups: Arc<Vec<AtomicI32>>,
 }
 
-impl Live {
+impl LiveJob {
     /// Ranks from `first` on that have not been started, with the job's control group and their process groups.
     fn new(
         name: String,
         first: u32,
         segment: Segment,
         page: Option<JobPage>,
-        (group, groups): (Option<Group>, Arc<Vec<AtomicI32>>),
+        (group, groups): (Option<ControlGroup>, Arc<Vec<AtomicI32>>),
     ) -> Self {
         let load = vec![(0, 0); groups.len()];
-        let (stopped, started, dormant, turns) = (false, false, false, Arc::default());
-        Self { name, segment, first, load, page, stopped, started, dormant, turns, group, groups }
+        let (stopped, started, idle, turns) = (false, false, false, Arc::default());
+        Self { name, segment, first, load, page, stopped, started, idle, turns, group, groups }
     }
 
     /// The ranks' processes, by place; 0 once the rank is reaped.
@@ -109,7 +109,7 @@ impl Live {
 
 /// What the tasks of all jobs share.
 #[derive(Debug)]
-pub struct Site {
+pub struct NodeServices {
     /// This node.
     pub node: NodeId,
     /// Where ranks' sockets bind.
@@ -119,7 +119,7 @@ pub struct Site {
     /// Processors of ranks.
     pub cpus: Vec<usize>,
     /// The node's control group, if there may be one.
-    pub group: Option<Group>,
+    pub group: Option<ControlGroup>,
     /// This program's own file.
     pub executable: PathBuf,
     /// Limit of open files that ranks get.
@@ -139,10 +139,10 @@ pub struct Site {
     /// What ranks may know of the node and of the cluster, if the system has what it takes.
     pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.
-    pub live: RefCell<BTreeMap<JobId, Live>>,
+    pub live: RefCell<BTreeMap<JobId, LiveJob>>,
 }
 
-impl Site {
+impl NodeServices {
     async fn tell(&self, event: AgentEvent) {
         // The main loop ends after all jobs.
         let _ = self.events.send(JobEvent::Agent(Box::new(event))).await;
@@ -150,8 +150,8 @@ impl Site {
 }
 
 /// Starts the task of a job; orders go to the sender that is returned.
-pub fn start(site: &Rc<Site>, spec: Box<JobSpec>) -> mpsc::UnboundedSender<Order> {
+pub fn start(services: &Rc<NodeServices>, spec: Box<JobSpec>) -> mpsc::UnboundedSender<JobCommand> {
     let (orders, inbox) = mpsc::unbounded_channel();
-    tokio::task::spawn_local(run::run(Rc::clone(site), spec, inbox));
+    tokio::task::spawn_local(run::run(Rc::clone(services), spec, inbox));
     orders
 }

@@ -58,9 +58,9 @@ fn belongs_to(pid: i32, job: Option<JobId>) -> bool {
 
 /// The system's process table at one moment, by parent.
 #[derive(Debug)]
-pub struct Processes(BTreeMap<i32, Vec<i32>>);
+pub struct ProcessTable(BTreeMap<i32, Vec<i32>>);
 
-impl Processes {
+impl ProcessTable {
     /// Reads it.
     pub fn read() -> Self {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
@@ -142,7 +142,7 @@ mod tests {
         let mut child = child.spawn().unwrap();
         let rank = i32::try_from(child.id()).unwrap();
         let found = |job, ranks: &[i32], known: &[i32]| {
-            Processes::read().of(JobId(job), ranks, &known.iter().copied().collect())
+            ProcessTable::read().of(JobId(job), ranks, &known.iter().copied().collect())
         };
         while found(7, &[rank], &[rank]).len() < 2 {
             std::thread::sleep(std::time::Duration::from_millis(1));

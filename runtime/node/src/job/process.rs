@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use kumi_control::message::RankStatus;
-use kumi_net::spawn::{Birth, Born, spawn};
+use kumi_net::spawn::{ProcessSpec, SpawnedProcess, spawn};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
 /// What to start.
-pub(super) struct Start<'a> {
+pub(super) struct SpawnRequest<'a> {
     pub(super) executable: &'a Path,
     pub(super) arguments: [String; 3],
     pub(super) streams: [BorrowedFd<'a>; 3],
@@ -32,16 +32,16 @@ pub(super) struct Start<'a> {
 /// A process that was started and is not waited for yet.
 #[derive(Debug)]
 pub(super) enum Process {
-    Born(Born),
+    SpawnedProcess(SpawnedProcess),
     Child(Child),
 }
 
-impl Start<'_> {
+impl SpawnRequest<'_> {
     /// Starts it, leading a process group of its own.
     pub(super) fn start(&self) -> io::Result<Process> {
         if let Some(group) = self.group {
             match self.bear(group) {
-                Ok(born) => return Ok(Process::Born(born)),
+                Ok(born) => return Ok(Process::SpawnedProcess(born)),
                 // Older kernels and some containers cannot; the shim then joins the group itself.
                 Err(error) => tracing::debug!(%error, "no process is born in its control group"),
             }
@@ -49,13 +49,13 @@ impl Start<'_> {
         self.spawn().map(Process::Child)
     }
 
-    fn bear(&self, group: &File) -> io::Result<Born> {
+    fn bear(&self, group: &File) -> io::Result<SpawnedProcess> {
         use std::os::fd::AsFd;
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let program = text(self.executable.as_os_str().as_bytes())?;
         let [a, b, c] = &self.arguments;
         let (a, b, c) = (text(a.as_bytes())?, text(b.as_bytes())?, text(c.as_bytes())?);
-        spawn(&Birth {
+        spawn(&ProcessSpec {
             program: &program,
             arguments: &[&program, &a, &b, &c],
             streams: self.streams,
@@ -70,7 +70,7 @@ impl Start<'_> {
         let mut command = Command::new(self.executable);
         command.args(&self.arguments).env_clear().process_group(0);
         command.stdin(owned(stdin)?).stdout(owned(stdout)?).stderr(owned(stderr)?);
-        let inherit = Inherit::new(self.inherited)?;
+        let inherit = InheritedDescriptors::new(self.inherited)?;
         let child = command.spawn();
         inherit.end().and(child)
     }
@@ -80,7 +80,7 @@ impl Process {
     /// Its number, which is also that of its process group.
     pub(super) fn pid(&self) -> Option<u32> {
         match self {
-            Self::Born(born) => u32::try_from(born.pid).ok(),
+            Self::SpawnedProcess(born) => u32::try_from(born.pid).ok(),
             Self::Child(child) => child.id(),
         }
     }
@@ -89,7 +89,7 @@ impl Process {
     pub(super) fn kill(&mut self) {
         // Gone already is as good.
         match self {
-            Self::Born(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
+            Self::SpawnedProcess(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
             Self::Child(child) => drop(child.start_kill()),
         }
     }
@@ -98,7 +98,7 @@ impl Process {
     pub(super) async fn wait(self) -> io::Result<RankStatus> {
         match self {
             Self::Child(mut child) => child.wait().await.map(rank_status),
-            Self::Born(born) => wait_born(born.pidfd).await,
+            Self::SpawnedProcess(born) => wait_born(born.pidfd).await,
         }
     }
 }
@@ -135,7 +135,7 @@ fn rank_status(status: std::process::ExitStatus) -> RankStatus {
 
 /// Lets children inherit descriptors, under the numbers they have here, while it lives. Children
 /// are started by one thread only, so no other can inherit them by accident.
-struct Inherit<'fd>(Vec<BorrowedFd<'fd>>);
+struct InheritedDescriptors<'fd>(Vec<BorrowedFd<'fd>>);
 
 fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
     let flags = if inherited { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
@@ -143,7 +143,7 @@ fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
     Ok(())
 }
 
-impl<'fd> Inherit<'fd> {
+impl<'fd> InheritedDescriptors<'fd> {
     fn new(fds: &[BorrowedFd<'fd>]) -> io::Result<Self> {
         let inherit = Self(fds.to_vec());
         for &fd in fds {
@@ -157,7 +157,7 @@ impl<'fd> Inherit<'fd> {
     }
 }
 
-impl Drop for Inherit<'_> {
+impl Drop for InheritedDescriptors<'_> {
     fn drop(&mut self) {
         for &fd in &self.0 {
             // On the way out of an error; the descriptors are about to be closed.
@@ -193,7 +193,7 @@ mod tests {
             ("test $(ps -o pgid= $$) = $$ || exit 1", RankStatus::Exited(0)),
         ] {
             for folder in [None, folder.as_ref()] {
-                let start = Start {
+                let start = SpawnRequest {
                     executable: Path::new("/bin/sh"),
                     arguments: [
                         "-c".to_owned(),

@@ -16,16 +16,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::launch::{Rank, Resources, Shims};
+use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::shim::ShimReport;
 use super::streams::{Input, pump};
-use super::{JobEvent, Live, Order, Site, kill_descendants};
-use crate::cgroup::Group;
+use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
+use crate::cgroup::ControlGroup;
 use crate::client::refusal;
 use crate::switch::Stopper;
 
 /// What the parts of a job tell its task.
-enum Part {
+enum TaskEvent {
     Report(ShimReport),
     /// No shim has the status pipe any more: all are programs, or gone.
     Launched,
@@ -37,12 +37,12 @@ enum Part {
 }
 
 /// Why a job did not come to run.
-enum Stopped {
+enum LaunchAborted {
     Refused(Refusal),
     Killed,
 }
 
-impl From<Refusal> for Stopped {
+impl From<Refusal> for LaunchAborted {
     fn from(refused: Refusal) -> Self {
         Self::Refused(refused)
     }
@@ -51,36 +51,36 @@ impl From<Refusal> for Stopped {
 /// How long after the end of a shim its report is waited for.
 const REPORT_LAG: Duration = Duration::from_millis(20);
 
-type Orders = mpsc::UnboundedReceiver<Order>;
+type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
 
-pub(super) async fn run(site: Rc<Site>, spec: Box<JobSpec>, mut orders: Orders) {
+pub(super) async fn run(services: Rc<NodeServices>, spec: Box<JobSpec>, mut orders: JobCommands) {
     let job = spec.job;
-    let result = match find_program(&site, &spec, &mut orders).await {
+    let result = match find_program(&services, &spec, &mut orders).await {
         Ok((part, program)) => {
-            Task::launch(&site, &spec, &part, program).await.map_err(Stopped::from)
+            JobTask::launch(&services, &spec, &part, program).await.map_err(LaunchAborted::from)
         }
         Err(stopped) => Err(stopped),
     };
     match result {
         Ok(task) => task.run(orders).await,
-        Err(Stopped::Killed) => site.tell(AgentEvent::Freed { job }).await,
-        Err(Stopped::Refused(refused)) => {
+        Err(LaunchAborted::Killed) => services.tell(AgentEvent::Freed { job }).await,
+        Err(LaunchAborted::Refused(refused)) => {
             tracing::info!(%job, reason = refused.message, "refused");
-            site.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
+            services.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
             // Fails only when the daemon is about to end.
-            let _ = site.events.send(JobEvent::Gone(job)).await;
+            let _ = services.events.send(JobEvent::Gone(job)).await;
         }
     }
 }
 
 /// Checks the request and finds the file to run, asking for it if this node lacks it.
 async fn find_program(
-    site: &Site,
+    services: &NodeServices,
     spec: &JobSpec,
-    orders: &mut Orders,
-) -> Result<(NodeRanks, std::path::PathBuf), Stopped> {
+    orders: &mut JobCommands,
+) -> Result<(NodeRanks, std::path::PathBuf), LaunchAborted> {
     let bad = |what: &str| refusal(RefusalKind::BadRequest, format!("the job cannot run: {what}"));
-    let part = spec.layout.iter().find(|part| part.node == site.node && part.count > 0);
+    let part = spec.layout.iter().find(|part| part.node == services.node && part.count > 0);
     let part = part.ok_or_else(|| bad("it has no rank on this node"))?;
     let end = part.first.checked_add(part.count).filter(|&end| end <= spec.request.ranks);
     if end.is_none() {
@@ -96,7 +96,7 @@ async fn find_program(
     }
     let mut asked = false;
     loop {
-        let finding = site.programs.borrow().find(&spec.request.program);
+        let finding = services.programs.borrow().find(&spec.request.program);
         if let Some(path) = unless_killed(finding, orders).await? {
             return Ok((part.clone(), path));
         }
@@ -106,11 +106,11 @@ async fn find_program(
         }
         asked = true;
         let hash = spec.request.program.hash;
-        site.tell(AgentEvent::ProgramNeeded { job: spec.job, hash }).await;
+        services.tell(AgentEvent::ProgramNeeded { job: spec.job, hash }).await;
         loop {
             match orders.recv().await {
-                Some(Order::Program(which, result)) if which == hash => break result?,
-                Some(Order::Kill) | None => return Err(Stopped::Killed),
+                Some(JobCommand::Program(which, result)) if which == hash => break result?,
+                Some(JobCommand::Kill) | None => return Err(LaunchAborted::Killed),
                 Some(_) => {}
             }
         }
@@ -120,15 +120,15 @@ async fn find_program(
 /// What comes of looking for a program, which may take long, unless the job is killed meanwhile.
 async fn unless_killed<T>(
     finding: impl Future<Output = T>,
-    orders: &mut Orders,
-) -> Result<T, Stopped> {
+    orders: &mut JobCommands,
+) -> Result<T, LaunchAborted> {
     let mut finding = std::pin::pin!(finding);
     loop {
         tokio::select! {
             biased;
             found = &mut finding => return Ok(found),
             order = orders.recv() => match order {
-                Some(Order::Kill) | None => return Err(Stopped::Killed),
+                Some(JobCommand::Kill) | None => return Err(LaunchAborted::Killed),
                 Some(_) => {}
             },
         }
@@ -136,17 +136,17 @@ async fn unless_killed<T>(
 }
 
 /// A job that has processes.
-struct Task {
-    site: Rc<Site>,
+struct JobTask {
+    services: Rc<NodeServices>,
     job: kumi_sched::JobId,
     first: u32,
-    group: Option<Group>,
+    group: Option<ControlGroup>,
     /// Process groups of the ranks; 0 once the rank is reaped.
     groups: Arc<Vec<AtomicI32>>,
     input: Input,
     go: Option<pipe::Sender>,
-    parts: mpsc::UnboundedReceiver<Part>,
-    tell: mpsc::UnboundedSender<Part>,
+    parts: mpsc::UnboundedReceiver<TaskEvent>,
+    tell: mpsc::UnboundedSender<TaskEvent>,
     addresses: kumi_control::message::PreparedRanks,
     /// Shims that are not ready yet.
     unready: usize,
@@ -161,15 +161,15 @@ struct Task {
     open_pipes: usize,
 }
 
-impl Task {
+impl JobTask {
     async fn launch(
-        site: &Rc<Site>,
+        services: &Rc<NodeServices>,
         spec: &JobSpec,
         part: &NodeRanks,
         program: std::path::PathBuf,
     ) -> Result<Self, Refusal> {
-        let resources = Resources::make(site, spec, part)?;
-        let shims = match resources.spawn(site, spec, part, program).await {
+        let resources = JobResources::make(services, spec, part)?;
+        let shims = match resources.spawn(services, spec, part, program).await {
             Ok(shims) => shims,
             Err(refused) => {
                 if let Some(group) = &resources.group
@@ -180,19 +180,20 @@ impl Task {
                 return Err(refused);
             }
         };
-        let Resources { group, segment, page, prepared, .. } = resources;
+        let JobResources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
         let (tell, parts) = mpsc::unbounded_channel();
-        let Shims { ranks, go, status } = shims;
+        let ShimProcesses { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
         let groups = Arc::new(pids.collect());
-        let live = Live::new(name, part.first, segment, page, (group.clone(), Arc::clone(&groups)));
-        site.live.borrow_mut().insert(spec.job, live);
+        let live =
+            LiveJob::new(name, part.first, segment, page, (group.clone(), Arc::clone(&groups)));
+        services.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
-            site: Rc::clone(site),
+            services: Rc::clone(services),
             job: spec.job,
             first: part.first,
             group,
@@ -220,10 +221,10 @@ impl Task {
     }
 
     /// Starts the tasks that wait for a rank and read its output.
-    fn attend(&mut self, index: usize, rank: Rank, tell: &mpsc::UnboundedSender<Part>) {
-        let Rank { process, input, outputs } = rank;
+    fn attend(&mut self, index: usize, rank: RankProcess, tell: &mpsc::UnboundedSender<TaskEvent>) {
+        let RankProcess { process, input, outputs } = rank;
         if let Some(group) = process.pid() {
-            self.site.watcher.add(group);
+            self.services.watcher.add(group);
         }
         if let Some(pipe) = input {
             self.input = Input::start(pipe);
@@ -231,26 +232,27 @@ impl Task {
         let rank = self.rank(index);
         for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(outputs) {
             self.open_pipes += 1;
-            let (site, tell, job) = (Rc::clone(&self.site), tell.clone(), self.job);
+            let (services, tell, job) = (Rc::clone(&self.services), tell.clone(), self.job);
             tokio::task::spawn_local(async move {
-                if let Err(error) = pump(site, job, rank, stream, pipe).await {
+                if let Err(error) = pump(services, job, rank, stream, pipe).await {
                     tracing::error!(%job, rank, %error, "output of a rank could not be read");
                 }
                 // The job's task outlives its parts.
-                let _ = tell.send(Part::Closed);
+                let _ = tell.send(TaskEvent::Closed);
             });
         }
-        let (groups, site, tell) = (Arc::clone(&self.groups), Rc::clone(&self.site), tell.clone());
+        let (groups, services, tell) =
+            (Arc::clone(&self.groups), Rc::clone(&self.services), tell.clone());
         tokio::task::spawn_local(async move {
             let status = process.wait().await;
             // Before anything else runs: from now on the number may be another process's.
             let group = groups[index].swap(0, Ordering::Relaxed);
-            site.watcher.remove(group);
+            services.watcher.remove(group);
             let status = status.unwrap_or_else(|error| {
                 tracing::error!(group, %error, "a rank could not be waited for");
                 RankStatus::Exited(255)
             });
-            let _ = tell.send(Part::Exited(index, status));
+            let _ = tell.send(TaskEvent::Exited(index, status));
         });
     }
 
@@ -258,7 +260,7 @@ impl Task {
         self.first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    async fn run(mut self, mut orders: Orders) {
+    async fn run(mut self, mut orders: JobCommands) {
         while self.running > 0 {
             tokio::select! {
                 biased;
@@ -279,27 +281,27 @@ impl Task {
         }
         if self.failed.is_some() && !self.killed {
             // Refused, and cleaned up: the head's `Kill` is answered without this task.
-            let _ = self.site.events.send(JobEvent::Gone(self.job)).await;
+            let _ = self.services.events.send(JobEvent::Gone(self.job)).await;
         } else {
-            self.site.tell(AgentEvent::Freed { job: self.job }).await;
+            self.services.tell(AgentEvent::Freed { job: self.job }).await;
         }
     }
 
-    async fn part(&mut self, part: Part) {
+    async fn part(&mut self, part: TaskEvent) {
         match part {
-            Part::Report(ShimReport { result: Ok(()), .. }) => {
+            TaskEvent::Report(ShimReport { result: Ok(()), .. }) => {
                 self.unready = self.unready.saturating_sub(1);
                 if self.unready == 0 && !self.prepared && self.failed.is_none() {
                     self.prepared = true;
                     let (job, result) = (self.job, Ok(self.addresses.clone()));
-                    self.site.tell(AgentEvent::Prepared { job, result }).await;
+                    self.services.tell(AgentEvent::Prepared { job, result }).await;
                 }
             }
-            Part::Report(ShimReport { result: Err(refused), .. }) => self.fail(refused).await,
-            Part::Launched => self.launched().await,
-            Part::Exited(index, status) => self.exited(index, status).await,
-            Part::Silent(index, status) => self.fail_silently(index, status).await,
-            Part::Closed => self.open_pipes = self.open_pipes.saturating_sub(1),
+            TaskEvent::Report(ShimReport { result: Err(refused), .. }) => self.fail(refused).await,
+            TaskEvent::Launched => self.launched().await,
+            TaskEvent::Exited(index, status) => self.exited(index, status).await,
+            TaskEvent::Silent(index, status) => self.fail_silently(index, status).await,
+            TaskEvent::Closed => self.open_pipes = self.open_pipes.saturating_sub(1),
         }
     }
 
@@ -323,16 +325,16 @@ impl Task {
         self.kill_ranks();
         let job = self.job;
         if !self.prepared {
-            self.site.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
+            self.services.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
         } else if self.started {
-            self.site.tell(AgentEvent::Started { job, result: Err(refused) }).await;
+            self.services.tell(AgentEvent::Started { job, result: Err(refused) }).await;
         }
     }
 
     async fn launched(&mut self) {
         self.launched = true;
         if self.started && self.failed.is_none() && !self.killed {
-            self.site.tell(AgentEvent::Started { job: self.job, result: Ok(()) }).await;
+            self.services.tell(AgentEvent::Started { job: self.job, result: Ok(()) }).await;
         }
         if self.prepared {
             for (index, status) in std::mem::take(&mut self.early) {
@@ -350,7 +352,7 @@ impl Task {
                 tokio::time::sleep(REPORT_LAG).await;
                 tokio::task::yield_now().await;
                 // The job may be over by then.
-                let _ = tell.send(Part::Silent(index, status));
+                let _ = tell.send(TaskEvent::Silent(index, status));
             });
         }
         if self.launched && self.prepared {
@@ -364,23 +366,25 @@ impl Task {
         // How a rank ends that is killed says nothing; the job is told of as a whole.
         if self.failed.is_none() && !self.killed {
             let rank = self.rank(index);
-            self.site.tell(AgentEvent::RankExited { job: self.job, rank, status }).await;
+            self.services.tell(AgentEvent::RankExited { job: self.job, rank, status }).await;
         }
     }
 
-    async fn order(&mut self, order: Order) {
+    async fn order(&mut self, order: JobCommand) {
         match order {
-            Order::Program(..) => {}
-            Order::Start { addresses, max_datagram } => self.start(&addresses, max_datagram).await,
-            Order::Signal(signal) => self.signal(signal),
-            Order::Input(data) => {
+            JobCommand::Program(..) => {}
+            JobCommand::Start { addresses, max_datagram } => {
+                self.start(&addresses, max_datagram).await
+            }
+            JobCommand::Signal(signal) => self.signal(signal),
+            JobCommand::Input(data) => {
                 if !self.input.give(data) {
                     let data = b"kumi: standard input is closed: the rank does not read it and too much waits\n".to_vec();
                     let (job, rank, stream) = (self.job, self.first, Stream::Err);
-                    self.site.tell(AgentEvent::Output { job, rank, stream, data }).await;
+                    self.services.tell(AgentEvent::Output { job, rank, stream, data }).await;
                 }
             }
-            Order::Kill => self.kill(),
+            JobCommand::Kill => self.kill(),
         }
     }
 
@@ -392,7 +396,7 @@ impl Task {
         self.started = true;
         let peers: Vec<_> =
             addresses.iter().map(|at| SocketAddrV4::new(at.ip.into(), at.port)).collect();
-        let published = match self.site.live.borrow_mut().get_mut(&self.job) {
+        let published = match self.services.live.borrow_mut().get_mut(&self.job) {
             Some(live) => live.segment.publish_peers(&peers, max_datagram),
             None => Ok(()),
         };
@@ -418,9 +422,9 @@ impl Task {
 
     /// From now on the switching thread stops and continues it.
     fn hand_over(&self, stopper: Stopper) {
-        if let Some(live) = self.site.live.borrow_mut().get_mut(&self.job) {
+        if let Some(live) = self.services.live.borrow_mut().get_mut(&self.job) {
             live.started = true;
-            self.site.switcher.add(self.job, stopper, Arc::clone(&live.turns));
+            self.services.switcher.add(self.job, stopper, Arc::clone(&live.turns));
         }
     }
 
@@ -435,7 +439,7 @@ impl Task {
         let Ok(signal) = Signal::try_from(i32::from(signal)) else {
             return tracing::warn!(job = %self.job, signal, "no such signal");
         };
-        if let Some(live) = self.site.live.borrow_mut().get_mut(&self.job) {
+        if let Some(live) = self.services.live.borrow_mut().get_mut(&self.job) {
             match signal {
                 Signal::SIGSTOP => live.stopped = true,
                 Signal::SIGCONT => live.stopped = false,
@@ -485,8 +489,8 @@ impl Task {
                 None => break,
             }
         }
-        self.site.switcher.remove(self.job);
-        self.site.live.borrow_mut().remove(&self.job);
+        self.services.switcher.remove(self.job);
+        self.services.live.borrow_mut().remove(&self.job);
         if let Some(group) = &self.group {
             remove_group(group).await;
         }
@@ -504,7 +508,7 @@ impl Task {
     }
 }
 
-async fn remove_group(group: &Group) {
+async fn remove_group(group: &ControlGroup) {
     for pause in 0..100 {
         match group.remove() {
             Ok(()) => return,
@@ -517,7 +521,7 @@ async fn remove_group(group: &Group) {
     }
 }
 
-async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<Part>) {
+async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<TaskEvent>) {
     let mut bytes = Vec::new();
     loop {
         match status.read_buf(&mut bytes).await {
@@ -526,8 +530,8 @@ async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<Par
         }
         while let Some(report) = ShimReport::take(&mut bytes) {
             // The job's task outlives its parts.
-            let _ = tell.send(Part::Report(report));
+            let _ = tell.send(TaskEvent::Report(report));
         }
     }
-    let _ = tell.send(Part::Launched);
+    let _ = tell.send(TaskEvent::Launched);
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::Site;
+use super::NodeServices;
 
 /// Longest piece of output in one message, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -20,13 +20,13 @@ const MAX_INPUT: usize = 64 << 20;
 /// Hands output of a rank in until its end; stops reading while the way up is blocked, so that the
 /// rank waits instead of the daemon's memory growing.
 pub(super) async fn pump(
-    site: Rc<Site>,
+    services: Rc<NodeServices>,
     job: JobId,
     rank: u32,
     stream: Stream,
     mut pipe: impl AsyncRead + Unpin,
 ) -> io::Result<()> {
-    let mut blocked = site.blocked.clone();
+    let mut blocked = services.blocked.clone();
     let mut buffer = vec![0; CHUNK];
     loop {
         // Fails only when the main loop is gone, and then output goes nowhere anyway.
@@ -38,7 +38,7 @@ pub(super) async fn pump(
             return Ok(());
         }
         let data = buffer[..count].to_vec();
-        site.tell(AgentEvent::Output { job, rank, stream, data }).await;
+        services.tell(AgentEvent::Output { job, rank, stream, data }).await;
     }
 }
 

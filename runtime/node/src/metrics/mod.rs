@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub(crate) use page::{Kind, Page};
+pub(crate) use page::{MetricKind, MetricsPage};
 
 /// How long a page is good enough for who asks next.
 const FRESH: Duration = Duration::from_millis(250);
@@ -35,9 +35,9 @@ const MOST_HEAD: usize = 8 << 10;
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Makes the page.
-pub(crate) trait Figures: 'static {
+pub(crate) trait MetricsSource: 'static {
     /// Writes all figures as they are now.
-    fn write(&self, page: &mut Page);
+    fn write(&self, page: &mut MetricsPage);
 }
 
 /// The page made last, and when.
@@ -46,13 +46,13 @@ struct Cache<F> {
     last: RefCell<Option<(Instant, Bytes)>>,
 }
 
-impl<F: Figures> Cache<F> {
+impl<F: MetricsSource> Cache<F> {
     fn page(&self) -> Bytes {
         let mut last = self.last.borrow_mut();
         match &*last {
             Some((made, bytes)) if made.elapsed() < FRESH => bytes.clone(),
             _ => {
-                let mut page = Page::default();
+                let mut page = MetricsPage::default();
                 self.figures.write(&mut page);
                 let bytes = Bytes::from(page.finish());
                 *last = Some((Instant::now(), bytes.clone()));
@@ -89,7 +89,7 @@ fn respond(status: StatusCode, format: &'static str, body: Bytes) -> Response<Fu
 }
 
 /// Answers scrapes for ever.
-pub(crate) async fn serve(listener: TcpListener, figures: impl Figures) {
+pub(crate) async fn serve(listener: TcpListener, figures: impl MetricsSource) {
     let cache = Rc::new(Cache { figures, last: RefCell::new(None) });
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -111,7 +111,7 @@ pub(crate) async fn serve(listener: TcpListener, figures: impl Figures) {
     }
 }
 
-async fn attend<F: Figures>(stream: TcpStream, cache: &Cache<F>) {
+async fn attend<F: MetricsSource>(stream: TcpStream, cache: &Cache<F>) {
     let service =
         service_fn(|request| std::future::ready(Ok::<_, Infallible>(cache.answer(&request))));
     let connection = hyper::server::conn::http1::Builder::new()
@@ -134,10 +134,10 @@ mod tests {
     /// Counts how often it is asked.
     struct Count(Cell<u64>);
 
-    impl Figures for Count {
-        fn write(&self, page: &mut Page) {
+    impl MetricsSource for Count {
+        fn write(&self, page: &mut MetricsPage) {
             self.0.set(self.0.get() + 1);
-            page.family("asked", Kind::Counter, "Pages made.");
+            page.family("asked", MetricKind::Counter, "Pages made.");
             page.sample(&[], self.0.get());
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 /// What a family's values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// Only rises; its name gets the suffix `_total`.
     Counter,
     /// Rises and falls.
@@ -15,20 +15,20 @@ pub(crate) enum Kind {
 
 /// A page that is being written. All names begin with `kumi_`.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct MetricsPage {
     text: String,
     name: String,
 }
 
-impl Page {
+impl MetricsPage {
     /// Begins a family; the samples that follow are its. `name` is of `a-z`, `0-9` and `_`.
-    pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         debug_assert!(name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')));
         debug_assert!(!help.contains(['\\', '\n']));
         let (suffix, kind) = match kind {
-            Kind::Counter => ("_total", "counter"),
-            Kind::Gauge => ("", "gauge"),
-            Kind::Summary => ("", "summary"),
+            MetricKind::Counter => ("_total", "counter"),
+            MetricKind::Gauge => ("", "gauge"),
+            MetricKind::Summary => ("", "summary"),
         };
         self.name = format!("kumi_{name}{suffix}");
         let name = &self.name;
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn a_page() {
-        let mut page = Page::default();
-        page.family("jobs", Kind::Gauge, "Jobs here.");
+        let mut page = MetricsPage::default();
+        page.family("jobs", MetricKind::Gauge, "Jobs here.");
         page.sample(&[], 2);
-        page.family("job_info", Kind::Gauge, "Names.");
+        page.family("job_info", MetricKind::Gauge, "Names.");
         page.sample(&[("job", "7"), ("name", "a\"b\\c\nd {x=\"y\"} 1")], 1);
-        page.family("wait_seconds", Kind::Summary, "Waits.");
+        page.family("wait_seconds", MetricKind::Summary, "Waits.");
         page.sample(&[("quantile", "0.5")], 0.25);
         page.sample_of("_count", &[], 3);
         let expected = r#"# HELP kumi_jobs Jobs here.

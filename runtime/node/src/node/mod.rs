@@ -4,9 +4,9 @@
 //! machine, the tasks of the jobs, and the agent that decides.
 
 mod clients;
-mod disclose;
-mod figures;
-mod machine;
+mod disclosure;
+mod machine_load;
+mod metrics;
 mod sampling;
 pub(crate) mod setup;
 mod tree;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
-use kumi_control::disclosure::Neighbour;
+use kumi_control::disclosure::LinkPeer;
 use kumi_control::message::{ContentHash, Down, NodeFacts, Refusal, RefusalKind, Up};
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,11 +30,11 @@ use tokio::time::Instant;
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
-use crate::job::{self, JobEvent, Order, Site};
+use crate::idle::IdleMonitor;
+use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals};
-use crate::quiet::Quiets;
-use disclose::Publisher;
-use figures::Source;
+use disclosure::DisclosurePublisher;
+use metrics::NodeMetrics;
 use sampling::Sampler;
 
 /// Most bytes waiting for the parent before the pipes of ranks are left alone.
@@ -69,7 +69,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct JobEntry {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<JobCommand>,
     /// The agent waits for `Freed`.
     kill_wanted: bool,
 }
@@ -90,7 +90,7 @@ pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failur
     let tasks = tokio::task::LocalSet::new();
     let result = tasks.block_on(&runtime, async {
         let started = setup::Started::start(dir, node, metrics).await?;
-        let mut driver = Driver::new(started)?;
+        let mut driver = NodeDaemon::new(started)?;
         driver.run().await
     });
     // Tasks hold parts of the site, and the switching thread ends with the last of them.
@@ -100,9 +100,9 @@ pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failur
 }
 
 /// Tells a neighbour what it does not know yet, unless much waits for it already.
-fn speak<T: serde::Serialize>(
-    publisher: &mut Publisher,
-    to: Neighbour,
+fn send_facts<T: serde::Serialize>(
+    publisher: &mut DisclosurePublisher,
+    to: LinkPeer,
     outbox: &Outbox,
     frame: impl Fn(Vec<NodeFacts>) -> T,
 ) {
@@ -115,13 +115,13 @@ fn speak<T: serde::Serialize>(
     }
 }
 
-struct Driver {
+struct NodeDaemon {
     agent: Agent,
-    site: Rc<Site>,
+    services: Rc<NodeServices>,
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
-    publisher: Publisher,
-    quiets: Quiets,
+    publisher: DisclosurePublisher,
+    idle_monitor: IdleMonitor,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
@@ -134,10 +134,10 @@ struct Driver {
     done: bool,
 }
 
-impl Driver {
+impl NodeDaemon {
     fn new(started: setup::Started) -> Result<Self, Failure> {
         let setup::Started {
-            site,
+            services,
             shared,
             description,
             config,
@@ -151,17 +151,18 @@ impl Driver {
         } = started;
         let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
         if let Some((listener, cluster)) = metrics {
-            let source = Source::new(cluster, &site, &shared, &sampler);
+            let source = NodeMetrics::new(cluster, &services, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
-        let publisher = Publisher::new(&site, config.node_count(), description.incarnation);
+        let publisher =
+            DisclosurePublisher::new(&services, config.node_count(), description.incarnation);
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
-            site,
+            services,
             shared,
             sampler,
             publisher,
-            quiets: Quiets::new(config.idle_after_ms),
+            idle_monitor: IdleMonitor::new(config.idle_after_ms),
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
@@ -184,7 +185,7 @@ impl Driver {
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
-            let (disclose, quiets) = (self.publisher.due(), self.quiets.due());
+            let (disclose, idle_monitor) = (self.publisher.due(), self.idle_monitor.due());
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -193,10 +194,10 @@ impl Driver {
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
-                () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.site),
+                () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.services),
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
-                () = tokio::time::sleep_until(quiets) => self.look_for_idle_jobs(),
-                _ = child.recv() => self.site.watcher.revive(),
+                () = tokio::time::sleep_until(idle_monitor) => self.look_for_idle_jobs(),
+                _ = child.recv() => self.services.watcher.revive(),
             }
             self.update_blocked();
             self.done |=
@@ -235,36 +236,36 @@ impl Driver {
         // Not by the agent's order, so that it reports the jobs as given up, not as ended well.
         let jobs: Vec<_> = self.jobs.keys().copied().collect();
         for job in jobs {
-            self.order(job, Order::Kill);
+            self.order(job, JobCommand::Kill);
         }
     }
 
     fn tree_event(&mut self, event: TreeEvent) {
         let event = match event {
             TreeEvent::Parent(Down::Disclosed(facts)) => {
-                return self.disclosed(Neighbour::Parent, facts);
+                return self.disclosed(LinkPeer::Parent, facts);
             }
             TreeEvent::Child(link, Up::Disclosed(facts)) => {
-                return self.disclosed(Neighbour::Child(link), facts);
+                return self.disclosed(LinkPeer::Child(link), facts);
             }
             TreeEvent::ParentUp(outbox) => {
-                self.publisher.link_up(Neighbour::Parent);
+                self.publisher.link_up(LinkPeer::Parent);
                 self.parent = Some(outbox);
                 AgentEvent::ParentUp
             }
             TreeEvent::ParentDown => {
-                self.publisher.link_down(Neighbour::Parent);
+                self.publisher.link_down(LinkPeer::Parent);
                 self.parent = None;
                 AgentEvent::ParentDown
             }
             TreeEvent::Parent(down) => AgentEvent::Parent(down),
             TreeEvent::ChildUp(link, outbox) => {
-                self.publisher.link_up(Neighbour::Child(link));
+                self.publisher.link_up(LinkPeer::Child(link));
                 self.children.insert(link, outbox);
                 AgentEvent::ChildUp(link)
             }
             TreeEvent::ChildDown(link) => {
-                self.publisher.link_down(Neighbour::Child(link));
+                self.publisher.link_down(LinkPeer::Child(link));
                 self.children.remove(&link);
                 AgentEvent::ChildDown(link)
             }
@@ -280,21 +281,21 @@ impl Driver {
             return;
         }
         if let Some(parent) = &self.parent {
-            speak(&mut self.publisher, Neighbour::Parent, parent, Up::Disclosed);
+            send_facts(&mut self.publisher, LinkPeer::Parent, parent, Up::Disclosed);
         }
         for (&link, child) in &self.children {
-            speak(&mut self.publisher, Neighbour::Child(link), child, Down::Disclosed);
+            send_facts(&mut self.publisher, LinkPeer::Child(link), child, Down::Disclosed);
         }
     }
 
     fn look_for_idle_jobs(&mut self) {
-        for (job, quiet) in self.quiets.look(&self.site) {
-            tracing::debug!(%job, quiet, "nothing to do, or something again");
-            self.agent_event(AgentEvent::Quiet { job, quiet });
+        for (job, idle) in self.idle_monitor.look(&self.services) {
+            tracing::debug!(%job, idle, "nothing to do, or something again");
+            self.agent_event(AgentEvent::Idle { job, idle });
         }
     }
 
-    fn disclosed(&mut self, from: Neighbour, facts: Vec<NodeFacts>) {
+    fn disclosed(&mut self, from: LinkPeer, facts: Vec<NodeFacts>) {
         for _ in 0..self.publisher.receive(from, facts) {
             self.shared.refusals.count("disclosure refused");
         }
@@ -337,10 +338,10 @@ impl Driver {
             }
             AgentAction::Prepare(spec) => self.prepare(spec),
             AgentAction::Start { job, addresses, max_datagram } => {
-                self.order(job, Order::Start { addresses, max_datagram });
+                self.order(job, JobCommand::Start { addresses, max_datagram });
             }
             AgentAction::StoreProgram { hash, offset, total, data } => {
-                let stored = self.site.programs.borrow_mut().store(hash, offset, total, &data);
+                let stored = self.services.programs.borrow_mut().store(hash, offset, total, &data);
                 match stored {
                     Ok(false) => {}
                     Ok(true) => self.program(hash, &Ok(())),
@@ -348,16 +349,16 @@ impl Driver {
                 }
             }
             AgentAction::ProgramMissing(hash) => self.program(hash, &Err(setup::program_missing())),
-            AgentAction::Signal { job, signal } => self.order(job, Order::Signal(signal)),
-            AgentAction::Input { job, data } => self.order(job, Order::Input(data)),
+            AgentAction::Signal { job, signal } => self.order(job, JobCommand::Signal(signal)),
+            AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
                 self.sampler.borrow_mut().set_mode(timetable.mode);
-                self.quiets.set_timetable(&self.site, &timetable);
-                self.site.switcher.set_timetable(timetable);
+                self.idle_monitor.set_timetable(&self.services, &timetable);
+                self.services.switcher.set_timetable(timetable);
             }
             AgentAction::Sample { request } => {
-                let sample = self.sampler.borrow_mut().sample(&self.site, &self.shared);
+                let sample = self.sampler.borrow_mut().sample(&self.services, &self.shared);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
             AgentAction::LeaseExpired => {
@@ -365,7 +366,7 @@ impl Driver {
             }
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {
-                let sample = self.sampler.borrow().sample_peers(&self.site, &self.shared, job);
+                let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
         }
@@ -379,11 +380,11 @@ impl Driver {
             return self.agent_event(AgentEvent::Prepared { job: id, result: Err(refused) });
         }
         tracing::info!(job = %id, name = spec.request.name, "prepare");
-        let orders = job::start(&self.site, spec);
+        let orders = job::start(&self.services, spec);
         self.jobs.insert(id, JobEntry { orders, kill_wanted: false });
     }
 
-    fn order(&mut self, job: JobId, order: Order) {
+    fn order(&mut self, job: JobId, order: JobCommand) {
         // A job that has just ended takes no orders; what became of it is on its way to the agent.
         if let Some(entry) = self.jobs.get(&job)
             && entry.orders.send(order).is_err()
@@ -396,7 +397,7 @@ impl Driver {
         match self.jobs.get_mut(&job) {
             Some(entry) => {
                 entry.kill_wanted = true;
-                self.order(job, Order::Kill);
+                self.order(job, JobCommand::Kill);
             }
             None => self.agent_event(AgentEvent::Freed { job }),
         }
@@ -413,7 +414,7 @@ impl Driver {
         }
         for entry in self.jobs.values() {
             // A job that has ended waits for nothing.
-            let _ = entry.orders.send(Order::Program(hash, result.clone()));
+            let _ = entry.orders.send(JobCommand::Program(hash, result.clone()));
         }
     }
 

@@ -10,8 +10,8 @@ use kumi_sched::{JobId, Mode};
 use tokio::time::Instant;
 
 use super::Shared;
-use crate::job::{Live, Site};
-use crate::switch::Digest;
+use crate::job::{LiveJob, NodeServices};
+use crate::switch::SwitchStatistics;
 
 /// Between looks while someone watches, and otherwise.
 const WATCHED: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const ATTENTION: Duration = Duration::from_secs(5);
 /// Looks at the ranks now and then.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    digest: Digest,
+    digest: SwitchStatistics,
     mode: Mode,
     asked: Option<Instant>,
     next: Instant,
@@ -37,7 +37,7 @@ impl Sampler {
     pub(super) fn new(recent: usize, most_peers: usize) -> Self {
         let mode = Mode::Gang { force_switch: false };
         Self {
-            digest: Digest::default(),
+            digest: SwitchStatistics::default(),
             mode,
             asked: None,
             next: Instant::now(),
@@ -57,25 +57,25 @@ impl Sampler {
     }
 
     /// Looks at the ranks of the jobs that are scheduled now, or left alone because they only wait.
-    pub(super) fn look(&mut self, site: &Site) {
+    pub(super) fn look(&mut self, services: &NodeServices) {
         let now = Instant::now();
         let watched = self.asked.is_some_and(|asked| now.duration_since(asked) < ATTENTION);
         self.next = now + if watched { WATCHED } else { UNWATCHED };
-        self.digest.drain(site.switcher.ring());
-        let current = site.switcher.ring().current();
-        for (&job, live) in site.live.borrow_mut().iter_mut() {
-            if self.mode == Mode::OperatingSystem || current == Some(job) || live.dormant {
+        self.digest.drain(services.switcher.ring());
+        let current = services.switcher.ring().current();
+        for (&job, live) in services.live.borrow_mut().iter_mut() {
+            if self.mode == Mode::OperatingSystem || current == Some(job) || live.idle {
                 look_at(live);
             }
         }
     }
 
     /// Everything measured; shares of load are since the last time.
-    pub(super) fn sample(&mut self, site: &Site, shared: &Shared) -> NodeSample {
+    pub(super) fn sample(&mut self, services: &NodeServices, shared: &Shared) -> NodeSample {
         self.asked = Some(Instant::now());
-        self.look(site);
+        self.look(services);
         let mut ranks = Vec::new();
-        for (&job, live) in site.live.borrow_mut().iter_mut() {
+        for (&job, live) in services.live.borrow_mut().iter_mut() {
             for (local, rank) in (0..live.load.len()).zip(live.first..) {
                 let context = live.segment.sample(local);
                 let (busy, all) = std::mem::take(&mut live.load[local]);
@@ -91,14 +91,19 @@ impl Sampler {
                 });
             }
         }
-        self.around(ranks, site, shared)
+        self.around(ranks, services, shared)
     }
 
     /// The ranks of a job with their peers, and nothing else of them: counters and shares of load are
     /// for [`Sampler::sample`], and a frame has room for one of the two.
-    pub(super) fn sample_peers(&self, site: &Site, shared: &Shared, job: JobId) -> NodeSample {
+    pub(super) fn sample_peers(
+        &self,
+        services: &NodeServices,
+        shared: &Shared,
+        job: JobId,
+    ) -> NodeSample {
         let mut ranks = Vec::new();
-        if let Some(live) = site.live.borrow().get(&job) {
+        if let Some(live) = services.live.borrow().get(&job) {
             let most = (self.most_peers / live.load.len().max(1)).max(1);
             for (local, rank) in (0..live.load.len()).zip(live.first..) {
                 let context = live.segment.sample(local);
@@ -114,26 +119,31 @@ impl Sampler {
                 });
             }
         }
-        self.around(ranks, site, shared)
+        self.around(ranks, services, shared)
     }
 
     /// The switches so far, without the single ones; nanoseconds that they took, and by which they
     /// were late, together.
-    pub(super) fn switches(&self, site: &Site) -> (SwitchSample, [u64; 2]) {
-        (self.digest.sample(site.switcher.ring(), 0), self.digest.sums())
+    pub(super) fn switches(&self, services: &NodeServices) -> (SwitchSample, [u64; 2]) {
+        (self.digest.sample(services.switcher.ring(), 0), self.digest.sums())
     }
 
     /// A sample of the node with these ranks.
-    fn around(&self, ranks: Vec<RankSample>, site: &Site, shared: &Shared) -> NodeSample {
+    fn around(
+        &self,
+        ranks: Vec<RankSample>,
+        services: &NodeServices,
+        shared: &Shared,
+    ) -> NodeSample {
         let mut refused = shared.refusals.snapshot();
-        let failures = site.switcher.ring().failures();
+        let failures = services.switcher.ring().failures();
         if failures > 0 {
             refused.push(("stop or continue failed".to_owned(), failures));
         }
         NodeSample {
-            node: site.node,
+            node: services.node,
             ranks,
-            switching: self.digest.sample(site.switcher.ring(), self.recent),
+            switching: self.digest.sample(services.switcher.ring(), self.recent),
             control_messages: shared.messages.load(Ordering::Relaxed),
             refused,
         }
@@ -166,11 +176,11 @@ fn peers(mut all: Vec<PeerCounters>, most: usize) -> (Vec<PeerSample>, u32) {
     (all.into_iter().map(sample).collect(), u32::try_from(left_out).unwrap_or(u32::MAX))
 }
 
-fn look_at(live: &mut Live) {
+fn look_at(live: &mut LiveJob) {
     for local in 0..live.load.len() {
         let (busy, all) = &mut live.load[local];
         *all += 1;
         // What waits elsewhere than in the library is only seen of the job as a whole.
-        *busy += u64::from(!live.dormant && !live.segment.sample(local).idle);
+        *busy += u64::from(!live.idle && !live.segment.sample(local).idle);
     }
 }

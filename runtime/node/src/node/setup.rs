@@ -28,7 +28,7 @@ use crate::clock::{self, SharedClock};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 use crate::job::program::Programs;
-use crate::job::{JobEvent, Site};
+use crate::job::{JobEvent, NodeServices};
 use crate::limits;
 use crate::paths;
 use crate::switch::Switcher;
@@ -55,7 +55,7 @@ const YIELDING: i32 = 5;
 pub(crate) struct Files {
     socket: PathBuf,
     pid: PathBuf,
-    group: Option<cgroup::Group>,
+    group: Option<cgroup::ControlGroup>,
 }
 
 impl Files {
@@ -79,7 +79,7 @@ impl Files {
 
 /// A daemon that is ready for its main loop.
 pub(crate) struct Started {
-    pub(super) site: Rc<Site>,
+    pub(super) services: Rc<NodeServices>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
     pub(super) config: Arc<ClusterConfig>,
@@ -125,7 +125,7 @@ impl Started {
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
         let of_all = |most: usize| most / config.nodes.len().max(1);
-        let site = Rc::new(Site {
+        let services = Rc::new(NodeServices {
             node,
             address: own.address,
             max_datagram: max_datagram(&config, node),
@@ -155,10 +155,10 @@ impl Started {
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
         write_pid(&pid)?;
-        let description = describe(&config, node, &own.name, incarnation, &site.cpus, limits);
-        tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
+        let description = describe(&config, node, &own.name, incarnation, &services.cpus, limits);
+        tracing::info!(%node, address = %own.endpoint(), max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?description.limits, "ready");
         Ok(Self {
-            site,
+            services,
             shared,
             description,
             blocked,
@@ -371,7 +371,11 @@ fn processors(configured: &[usize]) -> Result<Vec<usize>, Failure> {
 
 /// The node's control group, without what a former life left in it; otherwise what is done instead
 /// is added to `limits`.
-fn node_group(cluster: &str, node: NodeId, limits: &mut Vec<String>) -> Option<cgroup::Group> {
+fn node_group(
+    cluster: &str,
+    node: NodeId,
+    limits: &mut Vec<String>,
+) -> Option<cgroup::ControlGroup> {
     let cleaned = cgroup::node_group(cluster, node).and_then(|group| {
         let left =
             |error: io::Error| format!("{} cannot be cleaned: {error}", group.path().display());

@@ -17,8 +17,8 @@ use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::ClusterConfig;
-use crate::door::{Door, Guest, MOST_UNKNOWN};
-use crate::link::{self, CallerStream, LinkError, LinkHello, Outbox, Purpose};
+use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
+use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
 use crate::tls::{Credentials, Identity};
 
 /// Time between probes of the parent's clock, which also show that the link lives.
@@ -93,7 +93,7 @@ async fn find_parent(
     tree: &Tree,
     candidates: &[Parent],
     patience: Duration,
-) -> (Parent, CallerStream) {
+) -> (Parent, ConnectedStream) {
     let start = Instant::now();
     let mut pause = BACK_OFF.0;
     let mut complained = false;
@@ -104,7 +104,7 @@ async fn find_parent(
             }
             let Some((identity, address)) = tree.address(parent) else { continue };
             let hello = tree.hello(Purpose::Tree);
-            match link::call(&tree.credentials, identity, address, &hello).await {
+            match link::connect(&tree.credentials, identity, address, &hello).await {
                 Ok(stream) => return (parent, stream),
                 Err(error) if complained => {
                     tracing::debug!(?parent, %address, %error, "no link");
@@ -119,7 +119,11 @@ async fn find_parent(
 }
 
 /// Carries the link to the parent until it ends, and keeps the clock by it.
-async fn attend_parent(tree: &Tree, stream: CallerStream, filter: &mut ClockFilter) -> LinkError {
+async fn attend_parent(
+    tree: &Tree,
+    stream: ConnectedStream,
+    filter: &mut ClockFilter,
+) -> LinkError {
     let (mut read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
     if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
@@ -171,12 +175,12 @@ async fn attend_parent(tree: &Tree, stream: CallerStream, filter: &mut ClockFilt
 /// Accepts the links of children.
 pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     let mut next = 0;
-    let door = Door::new(MOST_UNKNOWN);
+    let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 next += 1;
-                let attended = attend_child(tree.clone(), LinkId(next), stream, door.arrive());
+                let attended = attend_child(tree.clone(), LinkId(next), stream, limiter.admit());
                 tokio::task::spawn_local(attended);
             }
             Err(error) => {
@@ -187,7 +191,7 @@ pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     }
 }
 
-async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, guest: Guest) {
+async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: HandshakePermit) {
     let agree = |hello: &LinkHello| {
         let ours = tree.candidates(hello.node).contains(&Parent::Node(tree.node));
         if ours && hello.purpose == Purpose::Tree {
@@ -202,8 +206,8 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, guest: Guest) {
             ))
         }
     };
-    let answer = link::answer(&tree.credentials, &tree.config.name, stream, agree);
-    let (hello, stream) = match guest.introduced(answer).await {
+    let answer = link::accept(&tree.credentials, &tree.config.name, stream, agree);
+    let (hello, stream) = match permit.complete(answer).await {
         Ok(answered) => answered,
         Err(error) => return tree.shared.refusals.count_link(&error),
     };

@@ -29,7 +29,7 @@ use thread_priority::unix::{
 use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
 pub use plan::{Plan, Step};
-pub use record::{Digest, RING, Record, Ring};
+pub use record::{RING, RecordRing, SwitchRecord, SwitchStatistics};
 
 use crate::clock::{SharedClock, monotonic};
 
@@ -70,7 +70,7 @@ impl Stopper {
 }
 
 #[derive(Debug)]
-enum Order {
+enum SwitcherCommand {
     Timetable(Timetable),
     Add(JobId, Stopper, Arc<AtomicU64>),
     Remove(JobId),
@@ -79,7 +79,7 @@ enum Order {
 
 #[derive(Debug)]
 struct Mailbox {
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<SwitcherCommand>>,
     pending: AtomicBool,
     bell: EventFd,
 }
@@ -88,7 +88,7 @@ struct Mailbox {
 #[derive(Debug)]
 pub struct Switcher {
     mailbox: Arc<Mailbox>,
-    ring: Arc<Ring>,
+    ring: Arc<RecordRing>,
     thread: Option<JoinHandle<()>>,
     realtime: bool,
 }
@@ -111,8 +111,8 @@ impl Switcher {
             pending: AtomicBool::new(false),
             bell,
         });
-        let ring = Arc::new(Ring::default());
-        let worker = Worker {
+        let ring = Arc::new(RecordRing::default());
+        let worker = SwitcherThread {
             mailbox: Arc::clone(&mailbox),
             ring: Arc::clone(&ring),
             clock,
@@ -137,11 +137,11 @@ impl Switcher {
     }
 
     /// Records of what it did.
-    pub fn ring(&self) -> &Ring {
+    pub fn ring(&self) -> &RecordRing {
         &self.ring
     }
 
-    fn post(&self, order: Order) {
+    fn post(&self, order: SwitcherCommand) {
         self.mailbox.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
         self.mailbox.pending.store(true, Ordering::Release);
         if let Err(error) = self.mailbox.bell.write(1) {
@@ -151,24 +151,24 @@ impl Switcher {
 
     /// Gives it a timetable, which replaces the one before at its start time.
     pub fn set_timetable(&self, timetable: Timetable) {
-        self.post(Order::Timetable(timetable));
+        self.post(SwitcherCommand::Timetable(timetable));
     }
 
     /// Hands it a job, which it stops or lets run by the timetable from now on; it counts in `turns` how often it continues
     /// the job.
     pub fn add(&self, job: JobId, stopper: Stopper, turns: Arc<AtomicU64>) {
-        self.post(Order::Add(job, stopper, turns));
+        self.post(SwitcherCommand::Add(job, stopper, turns));
     }
 
     /// Takes a job away from it, as it is: running or stopped.
     pub fn remove(&self, job: JobId) {
-        self.post(Order::Remove(job));
+        self.post(SwitcherCommand::Remove(job));
     }
 }
 
 impl Drop for Switcher {
     fn drop(&mut self) {
-        self.post(Order::Stop);
+        self.post(SwitcherCommand::Stop);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -213,16 +213,16 @@ fn turn(step: &Step) -> Turn {
     }
 }
 
-struct Worker {
+struct SwitcherThread {
     mailbox: Arc<Mailbox>,
-    ring: Arc<Ring>,
+    ring: Arc<RecordRing>,
     clock: SharedClock,
     page: Option<Arc<NodePage>>,
     plan: Plan,
     jobs: BTreeMap<JobId, (Stopper, Arc<AtomicU64>)>,
 }
 
-impl Worker {
+impl SwitcherThread {
     fn run(mut self) {
         let mut step = Step::default();
         loop {
@@ -247,16 +247,16 @@ impl Worker {
         );
         for order in orders {
             match order {
-                Order::Timetable(timetable) => self.plan.set_timetable(timetable),
-                Order::Add(job, stopper, turns) => {
+                SwitcherCommand::Timetable(timetable) => self.plan.set_timetable(timetable),
+                SwitcherCommand::Add(job, stopper, turns) => {
                     self.jobs.insert(job, (stopper, turns));
                     self.plan.add(job);
                 }
-                Order::Remove(job) => {
+                SwitcherCommand::Remove(job) => {
                     self.jobs.remove(&job);
                     self.plan.remove(job);
                 }
-                Order::Stop => return false,
+                SwitcherCommand::Stop => return false,
             }
         }
         true
@@ -286,7 +286,7 @@ impl Worker {
         if step.freeze.is_empty() && step.thaw.is_empty() {
             return;
         }
-        self.ring.push(&Record {
+        self.ring.push(&SwitchRecord {
             generation,
             tick,
             begin: now,
@@ -371,7 +371,7 @@ mod tests {
             phase_ns: 0,
             mode: Mode::Gang { force_switch: false },
             columns: vec![column],
-            dormant: Vec::new(),
+            idle: Vec::new(),
         };
         switcher.set_timetable(timetable.clone());
         wait_for("continue", || state_of(child.id()) == 'S');
@@ -381,7 +381,7 @@ mod tests {
         timetable.mode = Mode::Gang { force_switch: true };
         timetable.start = ClusterTime(0);
         switcher.set_timetable(timetable);
-        let mut digest = Digest::default();
+        let mut digest = SwitchStatistics::default();
         wait_for("forced switches", || {
             digest.drain(switcher.ring());
             digest.sample(switcher.ring(), 0).count >= 4

@@ -143,10 +143,10 @@ impl Plan {
 
     /// Compares what runs with what should.
     fn decide(&mut self, step: &mut Step, everything: bool, forced: bool) {
-        let dormant = self.timetable.as_ref().map_or(&[][..], |timetable| &timetable.dormant);
+        let idle = self.timetable.as_ref().map_or(&[][..], |timetable| &timetable.idle);
         for (&job, running) in &mut self.jobs {
             // Jobs that only wait are left alone, so that they answer at once.
-            let aside = dormant.binary_search(&job).is_ok();
+            let aside = idle.binary_search(&job).is_ok();
             let (wanted, forced) =
                 (everything || aside || step.current == Some(job), forced && !aside);
             if *running && (!wanted || forced) {
@@ -177,7 +177,7 @@ mod tests {
             phase_ns: 0,
             mode,
             columns: vec![Column { node: NODE, slots: slots.to_vec() }],
-            dormant: Vec::new(),
+            idle: Vec::new(),
         }
     }
 
@@ -261,27 +261,27 @@ mod tests {
     }
 
     #[test]
-    fn dormant_jobs_run_beside_the_others() {
+    fn idle_jobs_run_beside_the_others() {
         let mut plan = Plan::new(NODE);
         plan.add(A);
         plan.add(B);
-        let with_dormant = |mut timetable: Timetable, job| {
-            timetable.dormant = vec![job];
+        let with_idle = |mut timetable: Timetable, job| {
+            timetable.idle = vec![job];
             timetable
         };
         plan.set_timetable(timetable(1, 0, GANG, &[Some(A), Some(B)]));
         assert_eq!(at(&mut plan, 1).freeze, vec![B]);
-        plan.set_timetable(with_dormant(timetable(2, 0, GANG, &[Some(B), Some(B)]), A));
+        plan.set_timetable(with_idle(timetable(2, 0, GANG, &[Some(B), Some(B)]), A));
         let step = at(&mut plan, 5);
         assert_eq!((step.freeze, step.thaw, step.current), (vec![], vec![B], Some(B)));
         assert_eq!(step.wake, None, "one job alone in the rotation is not switched");
         // Not even where one job alone is.
         let forced = Mode::Gang { force_switch: true };
-        plan.set_timetable(with_dormant(timetable(3, 0, forced, &[Some(B)]), A));
+        plan.set_timetable(with_idle(timetable(3, 0, forced, &[Some(B)]), A));
         let step = at(&mut plan, 10);
         assert_eq!((step.freeze, step.thaw), (vec![B], vec![B]));
-        // All are dormant.
-        plan.set_timetable(with_dormant(timetable(4, 0, GANG, &[]), B));
+        // All are idle.
+        plan.set_timetable(with_idle(timetable(4, 0, GANG, &[]), B));
         let step = at(&mut plan, 20);
         assert_eq!((step.freeze, step.thaw, step.current), (vec![A], vec![], None));
         plan.set_timetable(timetable(5, 0, GANG, &[Some(A), Some(B)]));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use kumi_control::message::{Percentiles, SwitchSample};
-use kumi_net::probes::switched;
+use kumi_net::tracepoints::switched;
 use kumi_sched::ClusterTime;
 
 /// Switches remembered one by one.
@@ -13,7 +13,7 @@ pub const RING: usize = 4096;
 
 /// One switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct SwitchRecord {
     /// Generation of the timetable.
     pub generation: u64,
     /// Tick.
@@ -33,7 +33,7 @@ struct Slot([AtomicU64; 6]);
 
 /// A ring with one writer, which never waits, and one reader.
 #[derive(Debug)]
-pub struct Ring {
+pub struct RecordRing {
     slots: Vec<Slot>,
     /// Records ever written.
     written: AtomicU64,
@@ -45,7 +45,7 @@ pub struct Ring {
     current: AtomicU64,
 }
 
-impl Default for Ring {
+impl Default for RecordRing {
     fn default() -> Self {
         Self {
             slots: (0..RING).map(|_| Slot::default()).collect(),
@@ -61,9 +61,9 @@ fn place(position: u64) -> usize {
     usize::try_from(position % RING as u64).unwrap_or(0)
 }
 
-impl Ring {
+impl RecordRing {
     /// Adds a record. Only the switching thread calls this.
-    pub fn push(&self, record: &Record) {
+    pub fn push(&self, record: &SwitchRecord) {
         let position = self.written.load(Ordering::Relaxed);
         let values = [
             record.generation,
@@ -80,10 +80,10 @@ impl Ring {
         switched(record.tick, record.freeze_ns, record.thaw_ns, record.late_ns);
     }
 
-    fn read(&self, position: u64) -> Record {
+    fn read(&self, position: u64) -> SwitchRecord {
         let [generation, tick, begin, freeze_ns, thaw_ns, late_ns] =
             std::array::from_fn(|i| self.slots[place(position)].0[i].load(Ordering::Relaxed));
-        Record { generation, tick, begin: ClusterTime(begin), freeze_ns, thaw_ns, late_ns }
+        SwitchRecord { generation, tick, begin: ClusterTime(begin), freeze_ns, thaw_ns, late_ns }
     }
 
     /// Counts ticks that were not kept.
@@ -114,7 +114,7 @@ impl Ring {
 
 /// The reader's side: histograms of everything, and the last records.
 #[derive(Debug)]
-pub struct Digest {
+pub struct SwitchStatistics {
     read: u64,
     freeze: Histogram<u64>,
     thaw: Histogram<u64>,
@@ -122,7 +122,7 @@ pub struct Digest {
     lateness: Histogram<u64>,
     /// Nanoseconds of all switches, and by which they were late.
     sums: [u64; 2],
-    recent: VecDeque<Record>,
+    recent: VecDeque<SwitchRecord>,
 }
 
 /// Longest time a histogram distinguishes: 10 s.
@@ -132,7 +132,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds that the histogram documents as valid")
 }
 
-impl Default for Digest {
+impl Default for SwitchStatistics {
     fn default() -> Self {
         Self {
             read: 0,
@@ -146,10 +146,10 @@ impl Default for Digest {
     }
 }
 
-impl Digest {
+impl SwitchStatistics {
     /// Takes what the ring has since the last time. Call it at least every `RING` switches;
     /// otherwise the oldest are left out of the histograms.
-    pub fn drain(&mut self, ring: &Ring) {
+    pub fn drain(&mut self, ring: &RecordRing) {
         let written = ring.written.load(Ordering::Acquire);
         // The writer may be at work in the slot that comes next: leave some room.
         let oldest = written.saturating_sub(RING as u64 - 16);
@@ -178,7 +178,7 @@ impl Digest {
     }
 
     /// The summary, with at most the last `recent` switches one by one.
-    pub fn sample(&self, ring: &Ring, recent: usize) -> SwitchSample {
+    pub fn sample(&self, ring: &RecordRing, recent: usize) -> SwitchSample {
         let skip = self.recent.len().saturating_sub(recent);
         let last = self.recent.iter().skip(skip);
         SwitchSample {
@@ -214,14 +214,14 @@ fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
 mod tests {
     use super::*;
 
-    fn record(tick: u64) -> Record {
+    fn record(tick: u64) -> SwitchRecord {
         let begin = ClusterTime(tick * 100 + 7);
-        Record { generation: 1, tick, begin, freeze_ns: 10, thaw_ns: 30, late_ns: 7 }
+        SwitchRecord { generation: 1, tick, begin, freeze_ns: 10, thaw_ns: 30, late_ns: 7 }
     }
 
     #[test]
     fn everything_arrives_once() {
-        let (ring, mut digest) = (Ring::default(), Digest::default());
+        let (ring, mut digest) = (RecordRing::default(), SwitchStatistics::default());
         for tick in 0..10 {
             ring.push(&record(tick));
         }
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_gets_the_latest() {
-        let (ring, mut digest) = (Ring::default(), Digest::default());
+        let (ring, mut digest) = (RecordRing::default(), SwitchStatistics::default());
         for tick in 0..2 * RING as u64 {
             ring.push(&record(tick));
         }

@@ -4,7 +4,7 @@ use super::shipped::ShippedArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
-use kumi_idl::{Interface, MOST_TEXT, Module, Parsed, Severity};
+use kumi_idl::{Interface, MOST_TEXT, Module, ParsedText, Severity};
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// Errors and warnings on standard error, each with the file's name first, as editors look for it. How many are errors.
-pub(super) fn tell(path: &Path, parsed: &Parsed) -> usize {
+pub(super) fn tell(path: &Path, parsed: &ParsedText) -> usize {
     let mut errors = std::io::stderr().lock();
     for found in &parsed.diagnostics {
         // Nobody is left to tell when standard error is closed.

@@ -4,7 +4,7 @@ use super::check::read;
 use crate::error::Error;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use kumi_call::shipped::{SHIPPED, Shipped, shipped};
+use kumi_call::shipped::{SHIPPED, ShippedInterfaces, shipped};
 use std::path::PathBuf;
 
 /// What is asked for of them.
@@ -13,10 +13,10 @@ pub struct ShippedArgs {
     /// Descriptions that come with Kumi: of BLAS and LAPACK (in OpenBLAS), which servers bind when they start; of FFTW
     /// and of demonstrations, to be built first (`kumi call build`)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = names())]
-    pub shipped: Vec<&'static Shipped>,
+    pub shipped: Vec<&'static ShippedInterfaces>,
 }
 
-fn names() -> impl TypedValueParser<Value = &'static Shipped> {
+fn names() -> impl TypedValueParser<Value = &'static ShippedInterfaces> {
     PossibleValuesParser::new(SHIPPED.iter().map(|shipped| shipped.name))
         .try_map(|name| shipped(&name).ok_or("nothing of this name is shipped"))
 }

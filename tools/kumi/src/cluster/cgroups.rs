@@ -1,7 +1,7 @@
 //! The cluster's control groups: found and removed, with every process in them.
 
 use crate::error::Error;
-use kumi_node::cgroup::{Group, mount_point};
+use kumi_node::cgroup::{ControlGroup, mount_point};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn find(folder: &Path, name: &str, depth: u32, found: &mut Vec<PathBuf>) {
 /// Kills every process in the cluster's groups and removes them.
 pub fn remove(cluster: &str) -> Result<(), Error> {
     for path in existing(cluster) {
-        Group::at(path.clone()).destroy(EMPTYING).map_err(|error| Error::LeftOver {
+        ControlGroup::at(path.clone()).destroy(EMPTYING).map_err(|error| Error::LeftOver {
             what: format!("the control group {}", path.display()),
             said: error.to_string(),
         })?;

@@ -1,6 +1,6 @@
 //! Starts daemons detached from this command, and notices when one of them fails.
 
-use super::{files, netns, processes};
+use super::{directory, netns, processes};
 use crate::error::Error;
 use kumi_node::config::ClusterConfig;
 use kumi_node::exit::ExitCode;
@@ -141,7 +141,7 @@ impl Started {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(Error::Daemon {
                 who: daemon.title(config),
-                said: files::tail(&daemon.log(dir)),
+                said: directory::tail(&daemon.log(dir)),
                 code: code.and_then(of_daemon).unwrap_or(ExitCode::Internal),
             });
         }

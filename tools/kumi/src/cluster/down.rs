@@ -1,7 +1,7 @@
 //! `kumi cluster down`: ends all jobs and daemons and leaves nothing of the cluster on this
 //! machine. May be repeated, and works after everything was killed.
 
-use super::files::{self, Claim};
+use super::directory::{self, DirectoryLock};
 use super::{cgroups, netns, processes};
 use crate::cli::DownArgs;
 use crate::context::Context;
@@ -22,8 +22,8 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
     if let Some(config) = &config {
         check_owner(config, "take it down")?;
     }
-    let claim = Claim::existing(context)?;
-    let ours = claim.is_some() && !files::is_foreign(context.dir())?;
+    let directory = DirectoryLock::existing(context)?;
+    let ours = directory.is_some() && !directory::is_foreign(context.dir())?;
     let alone = processes::namesake(context.dir()).is_none();
     let named = || cgroups::any(&context.name) || !netns::existing(&context.name).is_empty();
     let left = ours || alone && named();
@@ -37,14 +37,14 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
     }
     let hosts = config.is_some_and(|config| config.kind == ClusterKind::Hosts);
     if hosts && !args.purge {
-        files::remove_runtime(context.dir())?;
+        directory::remove_runtime(context.dir())?;
         return output::text(&format!(
             "cluster {} is down; its configuration and keys are kept in {} (--purge removes them)\n",
             context.name,
             context.dir().display()
         ));
     }
-    files::remove_all(context.dir())?;
+    directory::remove_all(context.dir())?;
     output::text(&format!("cluster {} is down\n", context.name))
 }
 

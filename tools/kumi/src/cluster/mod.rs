@@ -1,13 +1,13 @@
 //! `kumi cluster`: makes, starts, shows, changes and stops clusters.
 
 mod cgroups;
+mod configuration;
 mod daemons;
+mod directory;
 mod down;
-mod elsewhere;
-mod files;
-mod make;
 mod netns;
 mod processes;
+mod remote_hosts;
 mod set;
 pub mod status;
 pub mod tree;
@@ -39,9 +39,10 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
     };
     let mut place = args.place.clone();
     if place.local.is_none() && place.hosts.is_none() {
-        place.local = Some(u32::try_from(make::processors().len().clamp(1, 8)).unwrap_or(1));
+        place.local =
+            Some(u32::try_from(configuration::processors().len().clamp(1, 8)).unwrap_or(1));
     }
-    let claim = files::Claim::new(&named)?;
+    let directory = directory::DirectoryLock::new(&named)?;
     if named.dir().join("cluster.toml").exists() {
         return Err(Error::Exists {
             what: format!(
@@ -53,9 +54,9 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
                 .to_owned(),
         });
     }
-    let config = make::config(&named, &place, &args.sharing, netns::possible())
-        .inspect_err(|_| claim.abandon())?;
-    make::write(&named, &config).inspect_err(|_| claim.abandon())?;
+    let config = configuration::config(&named, &place, &args.sharing, netns::possible())
+        .inspect_err(|_| directory.abandon())?;
+    configuration::write(&named, &config).inspect_err(|_| directory.abandon())?;
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",
         named.name,

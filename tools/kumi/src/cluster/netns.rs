@@ -30,11 +30,11 @@ pub fn file(namespace: &str) -> PathBuf {
 /// Whether this user on this machine can make namespaces: tried, with one that ends at once.
 pub fn possible() -> bool {
     nix::unistd::geteuid().is_root()
-        && quiet(Command::new("unshare").args(["--net", "true"]))
-        && ["ip", "nsenter"].iter().all(|tool| quiet(Command::new(tool).arg("-V")))
+        && succeeds(Command::new("unshare").args(["--net", "true"]))
+        && ["ip", "nsenter"].iter().all(|tool| succeeds(Command::new(tool).arg("-V")))
 }
 
-fn quiet(command: &mut Command) -> bool {
+fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

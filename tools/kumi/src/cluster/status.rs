@@ -1,7 +1,7 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
 use crate::cli::StatusArgs;
-use crate::context::{Context, Place};
+use crate::context::{Context, NodeAddress};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
@@ -64,7 +64,7 @@ pub fn mode_words(mode: Mode) -> (&'static str, bool) {
 }
 
 /// The cluster as data.
-pub fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
+pub fn view<'a>(status: &'a ClusterStatus, places: &'a [NodeAddress]) -> StatusView<'a> {
     let (mode, force_switch) = mode_words(status.mode);
     let node_view = |node: &'a NodeStatus| {
         let description = node.description.as_ref();
@@ -96,12 +96,12 @@ pub fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a
     }
 }
 
-fn place<'a>(places: &'a [Place], node: &NodeStatus) -> Option<&'a Place> {
+fn place<'a>(places: &'a [NodeAddress], node: &NodeStatus) -> Option<&'a NodeAddress> {
     usize::try_from(node.node.0).ok().and_then(|index| places.get(index))
 }
 
 /// As the node told it, or as the configuration has it while it has not been there.
-fn name<'a>(node: &'a NodeStatus, places: &'a [Place]) -> &'a str {
+fn name<'a>(node: &'a NodeStatus, places: &'a [NodeAddress]) -> &'a str {
     let told = node.description.as_ref().map(|description| description.name.as_str());
     told.or(place(places, node).map(|place| place.name.as_str())).unwrap_or("-")
 }
@@ -126,7 +126,7 @@ pub fn sharing(status: &ClusterStatus) -> String {
 }
 
 /// The first line, the table of nodes, and what the machines do not permit.
-pub fn render(status: &ClusterStatus, places: &[Place], now_ms: u64) -> String {
+pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> String {
     let up = status.nodes.iter().filter(|node| node.up).count();
     let mut text = format!(
         "cluster {}: {up} of {} nodes up, {}, running for {}\n\n",
@@ -208,7 +208,7 @@ mod tests {
                 phase_ns: 0,
                 mode: Mode::Gang { force_switch: false },
                 columns: vec![column(0), column(1)],
-                dormant: Vec::new(),
+                idle: Vec::new(),
             },
             since_ms: 1_000,
             control_messages: 99,
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_page() {
         let places = [("node0", "10.77.1.1:7701"), ("node1", "10.77.1.2:7701"), ("late", "x:1")]
-            .map(|(name, address)| Place { name: name.into(), address: address.into() });
+            .map(|(name, address)| NodeAddress { name: name.into(), address: address.into() });
         let expected = "\
 cluster default: 2 of 3 nodes up, gang scheduling by dqt in slices of 10ms, running for 1m05s
 
@@ -238,7 +238,7 @@ What the machines do not permit (`kumi doctor` says more):
     #[test]
     fn json() {
         let status = status();
-        let first = Place { name: "node0".into(), address: "10.77.1.1:7701".into() };
+        let first = NodeAddress { name: "node0".into(), address: "10.77.1.1:7701".into() };
         let places = [first];
         let value = serde_json::to_value(view(&status, &places)).unwrap();
         assert_eq!(value["nodes_up"], 2);

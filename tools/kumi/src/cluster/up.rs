@@ -2,8 +2,8 @@
 //! everything this command has started or made is taken down again.
 
 use super::daemons::{Daemon, Started, kumid};
-use super::files::{self, Claim};
-use super::{cgroups, down, elsewhere, make, netns, processes, status};
+use super::directory::{self, DirectoryLock};
+use super::{cgroups, configuration, down, netns, processes, remote_hosts, status};
 use crate::cli::UpArgs;
 use crate::context::Context;
 use crate::error::Error;
@@ -36,13 +36,13 @@ pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
     if exists && !asked {
         let config = context.config()?;
         down::check_owner(&config, "start it")?;
-        let _claim = Claim::new(context)?;
+        let _claim = DirectoryLock::new(context)?;
         return resume(context, &config, &kumid, args.mtu, &mut interrupts).await;
     }
-    let claim = Claim::new(context)?;
+    let directory = DirectoryLock::new(context)?;
     let result = fresh(context, args, &kumid, &mut interrupts).await;
     if result.is_err() {
-        claim.abandon();
+        directory.abandon();
     }
     result
 }
@@ -55,7 +55,7 @@ async fn resume(
     mtu: u32,
     interrupts: &mut Interrupts,
 ) -> Result<(), Error> {
-    let here = elsewhere::daemons_here(config)?;
+    let here = remote_hosts::daemons_here(config)?;
     let missing: Vec<Daemon> =
         here.into_iter().filter(|daemon| !daemon.ready(context.dir())).collect();
     if missing.is_empty() {
@@ -84,12 +84,12 @@ async fn fresh(
         return Err(already_up(context));
     }
     let namespaces = args.place.local.is_some() && netns::possible();
-    let config = make::config(context, &args.place, &args.sharing, namespaces)?;
+    let config = configuration::config(context, &args.place, &args.sharing, namespaces)?;
     if context.dir().join("cluster.toml").exists() {
         same_nodes(context, &config)?;
     }
     clear(context)?;
-    make::write(context, &config)?;
+    configuration::write(context, &config)?;
     bring_up(context, &config, kumid, args.mtu, interrupts).await
 }
 
@@ -126,7 +126,7 @@ fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
 fn clear(context: &Context) -> Result<(), Error> {
     cgroups::remove(&context.name)?;
     netns::remove(&context.name)?;
-    files::remove_stale(context.dir())
+    directory::remove_stale(context.dir())
 }
 
 /// Starts a cluster of which nothing runs, and takes it down again if that fails.
@@ -137,7 +137,7 @@ async fn bring_up(
     mtu: u32,
     interrupts: &mut Interrupts,
 ) -> Result<(), Error> {
-    let here = elsewhere::daemons_here(config)?;
+    let here = remote_hosts::daemons_here(config)?;
     let mut started = Started::default();
     let result = async {
         if config.nodes.iter().any(|node| node.netns.is_some()) {
@@ -181,7 +181,7 @@ async fn wait_joined(
     started: &mut Started,
 ) -> Result<Option<ClusterStatus>, Error> {
     let deadline = Instant::now() + JOINING;
-    let whole = elsewhere::daemons_here(config)? == Daemon::all(config);
+    let whole = remote_hosts::daemons_here(config)? == Daemon::all(config);
     let mut last = None;
     loop {
         started.check(context.dir(), config)?;
@@ -231,13 +231,13 @@ fn not_attached(
     Error::NotAttached {
         missing: titles.join(", "),
         seconds: JOINING.as_secs(),
-        said: format!("of {}, {}", first.title(config), files::tail(&first.log(context.dir()))),
+        said: format!("of {}, {}", first.title(config), directory::tail(&first.log(context.dir()))),
     }
 }
 
 fn summary(context: &Context, config: &ClusterConfig, status: Option<ClusterStatus>) -> String {
     let Some(status) = status else {
-        return elsewhere::instructions(context, config);
+        return remote_hosts::instructions(context, config);
     };
     let mut text = status::render(&status, &context.places(), output::wall_ms());
     let option = match context.name.as_str() {

@@ -4,9 +4,9 @@ use super::input;
 use super::lines::Lines;
 use super::writer::Writer;
 use crate::context::Context;
-use crate::describe::{self, NodeNames};
 use crate::error::Error;
-use crate::interrupts::{Interrupts, Patience, Reaction, exit_code};
+use crate::interrupts::{InterruptAction, InterruptEscalation, Interrupts, exit_code};
+use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Stream,
@@ -68,7 +68,7 @@ pub struct Session {
     wants_input: bool,
     input: Option<mpsc::Receiver<Vec<u8>>>,
     lines: Lines,
-    patience: Patience,
+    escalation: InterruptEscalation,
     /// Forward signals; otherwise they end the command.
     forward: bool,
     last_signal: Option<Signal>,
@@ -87,12 +87,12 @@ enum Event {
     WriteFailed(std::io::Error),
     Signal(Signal),
     Input(Option<Vec<u8>>),
-    Quiet,
+    OutputPaused,
     StillQueued,
 }
 
 /// How a connection ended.
-enum End {
+enum ConnectionEnd {
     Over(Outcome),
     /// All there is was shown and the job goes on.
     Shown,
@@ -119,7 +119,7 @@ impl Session {
             wants_input: false,
             input: None,
             lines: Lines::new(ranks, label, std::io::stdout().is_terminal()),
-            patience: Patience::default(),
+            escalation: InterruptEscalation::default(),
             forward: true,
             last_signal: None,
             kill_when_known: false,
@@ -136,7 +136,7 @@ impl Session {
 
     /// Has the first signal kill the job.
     pub fn kill_at_once(&mut self) {
-        self.patience = Patience::none();
+        self.escalation = InterruptEscalation::none();
     }
 
     /// Lets signals end the command instead of reaching the job.
@@ -152,9 +152,9 @@ impl Session {
         let mut client = client;
         let end = loop {
             match self.connection(client, &mut interrupts, &mut writer).await? {
-                End::Lost => client = self.reconnect(&mut interrupts).await?,
-                End::Over(outcome) => break Some(outcome),
-                End::Shown => break None,
+                ConnectionEnd::Lost => client = self.reconnect(&mut interrupts).await?,
+                ConnectionEnd::Over(outcome) => break Some(outcome),
+                ConnectionEnd::Shown => break None,
             }
         };
         self.write_rest(&writer).await;
@@ -173,7 +173,7 @@ impl Session {
         client: Client,
         interrupts: &mut Interrupts,
         writer: &mut Writer,
-    ) -> Result<End, Error> {
+    ) -> Result<ConnectionEnd, Error> {
         let (mut requests, replies) = client.split();
         let mut replies = receive(replies);
         self.confirmed = false;
@@ -185,19 +185,19 @@ impl Session {
             }
         };
         if !sent(requests.send(&first).await)? {
-            return Ok(End::Lost);
+            return Ok(ConnectionEnd::Lost);
         }
         loop {
             let event = self.next(&mut replies, interrupts, writer).await;
             let end = match event {
                 Event::Reply(Ok(Some(reply))) => self.reply(reply, &mut requests).await?,
-                Event::Reply(Ok(None) | Err(ClientError::Lost)) => Some(End::Lost),
+                Event::Reply(Ok(None) | Err(ClientError::Lost)) => Some(ConnectionEnd::Lost),
                 Event::Reply(Err(error)) => return Err(error.into()),
                 Event::Written => None,
                 Event::WriteFailed(error) => self.write_failed(&error, &mut requests).await?,
                 Event::Signal(number) => self.signal(number, &mut requests).await?,
                 Event::Input(data) => self.give_input(data, &mut requests).await?,
-                Event::Quiet => {
+                Event::OutputPaused => {
                     self.flush();
                     None
                 }
@@ -252,7 +252,7 @@ impl Session {
             reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
             data = more_input => Event::Input(data),
             () = look => Event::StillQueued,
-            () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::Quiet,
+            () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::OutputPaused,
         }
     }
 
@@ -261,7 +261,7 @@ impl Session {
         &mut self,
         reply: ClientReply,
         requests: &mut Requests,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, Error> {
         match reply {
             ClientReply::Refused(refusal) if !self.confirmed => {
                 return Err(ClientError::Refused(refusal).into());
@@ -297,8 +297,8 @@ impl Session {
                     }
                 }
             }
-            ClientReply::Ended { outcome, .. } => return Ok(Some(End::Over(outcome))),
-            ClientReply::Done if self.only_shows() => return Ok(Some(End::Shown)),
+            ClientReply::Ended { outcome, .. } => return Ok(Some(ConnectionEnd::Over(outcome))),
+            ClientReply::Done if self.only_shows() => return Ok(Some(ConnectionEnd::Shown)),
             // Answers to signals and the like.
             ClientReply::Done => {}
             other => return Err(Error::unexpected(&other)),
@@ -322,7 +322,10 @@ impl Session {
 
     /// The job has waited for a while. When nodes are missing nobody knows for how long it would:
     /// it is given up; when all are there it only waits for its turn.
-    async fn look_at_queue(&mut self, requests: &mut Requests) -> Result<Option<End>, Error> {
+    async fn look_at_queue(
+        &mut self,
+        requests: &mut Requests,
+    ) -> Result<Option<ConnectionEnd>, Error> {
         self.look_at = None;
         let (Some(job), Start::Submit(request)) = (self.job, &self.start) else { return Ok(None) };
         let mut client = self.context.connect_again(self.nodes).await?;
@@ -346,7 +349,7 @@ impl Session {
         &mut self,
         data: Option<Vec<u8>>,
         requests: &mut Requests,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, Error> {
         let Some(data) = data else {
             self.input = None;
             return Ok(None);
@@ -359,29 +362,29 @@ impl Session {
         &mut self,
         number: Signal,
         requests: &mut Requests,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, Error> {
         if !self.forward {
             return Err(Error::Silent(exit_code(number)));
         }
         self.last_signal = Some(number);
-        let reaction = self.patience.react(number, self.running);
+        let reaction = self.escalation.react(number, self.running);
         let Some(job) = self.job else {
             // The head may have the job already: kill it as soon as its number is known.
-            self.kill_when_known |= reaction == Reaction::Kill;
+            self.kill_when_known |= reaction == InterruptAction::Kill;
             return match reaction {
-                Reaction::Leave => Err(Error::Silent(exit_code(number))),
+                InterruptAction::Leave => Err(Error::Silent(exit_code(number))),
                 _ => Ok(None),
             };
         };
         let request = match reaction {
-            Reaction::Forward => {
+            InterruptAction::Forward => {
                 ClientRequest::Signal { job, signal: u8::try_from(number as i32).unwrap_or(0) }
             }
-            Reaction::Kill => {
+            InterruptAction::Kill => {
                 output::note(&format!("killing {}", self.job_words()));
                 ClientRequest::Kill { job }
             }
-            Reaction::Leave => {
+            InterruptAction::Leave => {
                 output::note(&format!("left {} while it was being killed", self.job_words()));
                 return Err(Error::Silent(exit_code(number)));
             }
@@ -394,7 +397,7 @@ impl Session {
         &mut self,
         error: &std::io::Error,
         requests: &mut Requests,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, Error> {
         if error.kind() != std::io::ErrorKind::BrokenPipe {
             output::note(&format!(
                 "the output cannot be written: {error}; the job goes on, see `kumi logs`"
@@ -414,7 +417,7 @@ impl Session {
         &mut self,
         hash: ContentHash,
         requests: &mut Requests,
-    ) -> Result<Option<End>, Error> {
+    ) -> Result<Option<ConnectionEnd>, Error> {
         let Start::Submit(request) = &self.start else { return Ok(None) };
         let program = &request.program;
         let path = std::path::Path::new(&program.path);
@@ -431,7 +434,7 @@ impl Session {
             let length = data.len() as u64;
             let chunk = ClientRequest::ProgramChunk { hash, offset, total, data };
             if !sent(requests.send(&chunk).await)? {
-                return Ok(Some(End::Lost));
+                return Ok(Some(ConnectionEnd::Lost));
             }
             offset += length;
         }
@@ -475,7 +478,7 @@ impl Session {
             Start::Follow { name, .. } => name,
         };
         match self.job {
-            Some(job) => describe::job(job.0, name),
+            Some(job) => job_descriptions::job(job.0, name),
             None => "the job".to_owned(),
         }
     }
@@ -503,7 +506,7 @@ impl Session {
             output::note(&format!("{}: {reason}", self.job_words()));
             return Err(Error::Silent(ExitCode::TryLater.code()));
         }
-        let Some(sentence) = describe::outcome(outcome, &self.names) else { return Ok(()) };
+        let Some(sentence) = job_descriptions::outcome(outcome, &self.names) else { return Ok(()) };
         output::note(&format!("{}: {sentence}", self.job_words()));
         Err(Error::Silent(code_of(outcome, self.last_signal)))
     }
@@ -544,7 +547,7 @@ fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
     }
 }
 
-fn lost_unless(result: Result<(), ClientError>) -> Result<Option<End>, Error> {
+fn lost_unless(result: Result<(), ClientError>) -> Result<Option<ConnectionEnd>, Error> {
     // The reading side will notice too and may still have the job's end in hand.
     sent(result).map(|_| None)
 }

@@ -5,8 +5,8 @@ use super::rows::Rows;
 use super::{check_place, progress, show, write};
 use crate::error::Error;
 use crate::output;
-use kumi_sim::generate::{Gradient, Mix, Poisson, Service};
-use kumi_sim::sweep::{self, Case, Done, Jobs};
+use kumi_sim::generate::{Gradient, Poisson, Service, WorkloadMix};
+use kumi_sim::sweep::{self, Case, CaseResult, JobSource};
 use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history, swf};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
         kumi_sim::policies::by_name(name)?;
     }
     let cases = cases(args)?;
-    if let Some(Jobs::Made(workload)) = cases.first().map(|case| &case.jobs) {
+    if let Some(JobSource::Made(workload)) = cases.first().map(|case| &case.jobs) {
         match &workload.source {
             Source::Swf(summary) => show::trace(summary),
             Source::History(summary) => show::history(summary),
@@ -31,7 +31,7 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
     }
     let jobs = Rows::new(args.output.jobs_csv.as_deref(), csv::JOBS_HEADER)?;
     let timeline = Rows::new(args.output.timeline_csv.as_deref(), csv::TIMELINE_HEADER)?;
-    let keep = |place: usize, case: &Case, done: Done| {
+    let keep = |place: usize, case: &Case, done: CaseResult| {
         jobs.add(place, || csv::jobs(case, &done))?;
         timeline.add(place, || csv::timeline(case, &done))?;
         Ok(done.report)
@@ -66,7 +66,7 @@ fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
         (None, None) => synthetic(args)?,
     };
     let mut cases = Vec::new();
-    for List { jobs, procs, length, load, seed } in lists {
+    for JobList { jobs, procs, length, load, seed } in lists {
         let Some(procs) = args.procs.or(procs) else { return Err(no_procs()) };
         let options = options(args, procs, length);
         for policy in &args.policy {
@@ -103,8 +103,8 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
 }
 
 /// A list of jobs, and what is known of it.
-struct List {
-    jobs: Jobs,
+struct JobList {
+    jobs: JobSource,
     /// The machine that it is from.
     procs: Option<u32>,
     /// About how long it takes, in seconds.
@@ -113,19 +113,19 @@ struct List {
     seed: Option<u64>,
 }
 
-fn made(workload: Workload) -> List {
+fn made(workload: Workload) -> JobList {
     let first = workload.jobs.first().map_or(0, |job| job.submit);
     let last = workload.jobs.last().map_or(0, |job| job.submit);
     let procs = match &workload.source {
         Source::Swf(summary) => summary.max_procs,
         _ => None,
     };
-    let jobs = Jobs::Made(Arc::new(workload));
-    List { jobs, procs, length: (last - first) / SECOND, load: None, seed: None }
+    let jobs = JobSource::Made(Arc::new(workload));
+    JobList { jobs, procs, length: (last - first) / SECOND, load: None, seed: None }
 }
 
 /// A list for each load and seed.
-fn synthetic(args: &JobsArgs) -> Result<Vec<List>, Error> {
+fn synthetic(args: &JobsArgs) -> Result<Vec<JobList>, Error> {
     let Some(procs) = args.procs else { return Err(no_procs()) };
     let wanted = &args.synthetic;
     let gradient = args.source.gradient;
@@ -144,13 +144,13 @@ fn synthetic(args: &JobsArgs) -> Result<Vec<List>, Error> {
     let mut lists = Vec::new();
     for load in loads {
         for seed in args.seed.iter().flat_map(|seeds| seeds.first..=seeds.last) {
-            let mix = Mix { procs, sizes, largest: wanted.max_size, service, seed };
+            let mix = WorkloadMix { procs, sizes, largest: wanted.max_size, service, seed };
             let jobs = if gradient {
-                Jobs::Gradient(Gradient { mix, load, arrivals, units })
+                JobSource::Gradient(Gradient { mix, load, arrivals, units })
             } else {
-                Jobs::Poisson(Poisson { mix, load, arrivals, units })
+                JobSource::Poisson(Poisson { mix, load, arrivals, units })
             };
-            lists.push(List { jobs, procs: None, length, load: Some(load), seed: Some(seed) });
+            lists.push(JobList { jobs, procs: None, length, load: Some(load), seed: Some(seed) });
         }
     }
     Ok(lists)

@@ -15,7 +15,7 @@ pub struct Rows(Option<Mutex<Table>>);
 
 struct Table {
     path: PathBuf,
-    to: To,
+    to: TableSink,
     /// The case whose lines come next.
     next: usize,
     waiting: BTreeMap<usize, String>,
@@ -23,12 +23,12 @@ struct Table {
 
 /// A file is written under another name until it is whole, so that one that was stopped leaves
 /// nothing, and an older one stays. What is no file (a pipe, a terminal) is written at once.
-enum To {
+enum TableSink {
     File(NamedTempFile),
     Other(File),
 }
 
-impl To {
+impl TableSink {
     fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
         let Ok(real) = path.canonicalize() else {
             // Less what the umask takes away, as for any file.
@@ -63,7 +63,7 @@ impl Rows {
     pub fn new(path: Option<&Path>, header: &str) -> Result<Self, SimError> {
         let Some(path) = path else { return Ok(Self(None)) };
         let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
-        let (mut to, path) = To::open(path).map_err(wrong)?;
+        let (mut to, path) = TableSink::open(path).map_err(wrong)?;
         to.write(header).map_err(wrong)?;
         Ok(Self(Some(Mutex::new(Table { path, to, next: 0, waiting: BTreeMap::new() }))))
     }
@@ -90,8 +90,8 @@ impl Rows {
         let Some(table) = self.0 else { return Ok(()) };
         let Table { path, to, .. } = table.into_inner().unwrap_or_else(PoisonError::into_inner);
         match to {
-            To::Other(_) => Ok(()),
-            To::File(file) => match file.persist(&path) {
+            TableSink::Other(_) => Ok(()),
+            TableSink::File(file) => match file.persist(&path) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(SimError::Unwritable { path, source: error.error }),
             },

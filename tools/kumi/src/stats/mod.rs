@@ -286,7 +286,7 @@ mod tests {
             phase_ns: 0,
             mode,
             columns: Vec::new(),
-            dormant: Vec::new(),
+            idle: Vec::new(),
         };
         let (name, nodes) = (String::from("lab"), Vec::new());
         ClusterStatus {

@@ -39,14 +39,14 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     let mut interrupts = Interrupts::listen()?;
     let mut terminal = ratatui::try_init().map_err(Error::Terminal)?;
     let mut live =
-        Live { context, client: Some(client), snapshot: first, trouble: None, first_row: 0 };
+        LiveScreen { context, client: Some(client), snapshot: first, trouble: None, first_row: 0 };
     let result = live.run(&mut terminal, &mut interrupts).await;
     ratatui::restore();
     result
 }
 
 /// The picture and where it comes from.
-struct Live<'c> {
+struct LiveScreen<'c> {
     context: &'c Context,
     client: Option<Client>,
     snapshot: Snapshot,
@@ -56,7 +56,7 @@ struct Live<'c> {
     first_row: u16,
 }
 
-impl Live<'_> {
+impl LiveScreen<'_> {
     async fn run(
         &mut self,
         terminal: &mut DefaultTerminal,

@@ -2,9 +2,9 @@
 
 use crate::cluster::status::{self, StatusView};
 use crate::cluster::tree::{self, TreeLine};
-use crate::context::Place;
-use crate::describe;
+use crate::context::NodeAddress;
 use crate::error::Error;
+use crate::job_descriptions;
 use crate::ps::{self, JobView};
 use crate::table::{self, Table};
 use kumi_control::message::{
@@ -73,11 +73,11 @@ impl Snapshot {
     }
 
     /// All of it as data.
-    pub fn view<'a>(&'a self, places: &'a [Place]) -> TopView<'a> {
+    pub fn view<'a>(&'a self, places: &'a [NodeAddress]) -> TopView<'a> {
         let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
         TopView {
             cluster: status::view(&self.cluster, places),
-            jobs: ps::views((&self.jobs, &self.cluster.timetable.dormant)),
+            jobs: ps::views((&self.jobs, &self.cluster.timetable.idle)),
             load_permille: self.jobs.iter().map(load).collect(),
         }
     }
@@ -114,7 +114,7 @@ impl Snapshot {
 
     /// Whether a job only waits, by the timetable that is shown beside it.
     fn is_idle(&self, job: JobId) -> bool {
-        self.cluster.timetable.dormant.binary_search(&job).is_ok()
+        self.cluster.timetable.idle.binary_search(&job).is_ok()
     }
 
     /// The slots of a node's column: `3 4 . ` with dots for idle ones.
@@ -137,7 +137,7 @@ impl Snapshot {
                 crate::output::user_name(spec.user.uid),
                 spec.request.ranks.to_string(),
                 table::ranges(spec.layout.iter().map(|part| part.node.0)),
-                describe::state(&record.state, self.is_idle(spec.job)),
+                job_descriptions::state(&record.state, self.is_idle(spec.job)),
                 time,
                 self.mean_load(record),
             ]
@@ -172,7 +172,7 @@ impl Snapshot {
         for record in &self.jobs {
             let loads: Vec<String> = self.loads(record).into_iter().map(load_text).collect();
             if !loads.is_empty() {
-                let job = describe::job(record.spec.job.0, &record.spec.request.name);
+                let job = job_descriptions::job(record.spec.job.0, &record.spec.request.name);
                 text.push_str(&format!("\nload of {job} by rank: {}\n", loads.join(" ")));
             }
         }
@@ -301,7 +301,7 @@ pub mod tests {
                     phase_ns: 0,
                     mode,
                     columns: vec![column(0), column(1)],
-                    dormant: Vec::new(),
+                    idle: Vec::new(),
                 },
                 since_ms: 0,
                 control_messages: 0,

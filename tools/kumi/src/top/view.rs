@@ -2,7 +2,7 @@
 
 use super::snapshot::{Snapshot, node_name, slot_text};
 use crate::cluster::tree::{HEADINGS, TreeLine};
-use crate::describe;
+use crate::job_descriptions;
 use kumi_sched::JobId;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -122,7 +122,7 @@ fn draw_ranks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, first: u16
     let across = usize::from(area.width.saturating_sub(2) / 3).max(1);
     let mut lines = Vec::new();
     for record in &snapshot.jobs {
-        let job = describe::job(record.spec.job.0, &record.spec.request.name);
+        let job = job_descriptions::job(record.spec.job.0, &record.spec.request.name);
         lines.push(Line::styled(job, Style::new().fg(colour_of(record.spec.job))));
         for part in snapshot.loads(record).chunks(across) {
             let blocks = part.iter().flat_map(|load| {

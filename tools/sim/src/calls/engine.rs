@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use kumi_broker::{
-    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, Reject, Request,
+    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, RejectReason, Request,
     ServerId, SiteId, Time, UserId,
 };
 
@@ -18,15 +18,15 @@ use super::model::{Discipline, Law};
 use super::plan::Plan;
 use super::run::Options;
 use super::station::Station;
-use super::tally::{Ended, Tally};
+use super::tally::{CompletedCall, Tally};
 use crate::engine::Monitor;
 use crate::error::SimError;
-use crate::random::Draws;
-use clients::Caller;
+use crate::random::RandomStream;
+use clients::SimulatedClient;
 
 /// What happens at a time.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum EventKind {
     /// A client of this number calls.
     Call(usize),
     /// The next job of a station ends, unless its version is another by then.
@@ -42,27 +42,27 @@ enum What {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct ScheduledEvent {
     time: f64,
     number: u64,
-    what: What,
+    what: EventKind,
 }
 
-impl PartialEq for Due {
+impl PartialEq for ScheduledEvent {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Eq for Due {}
+impl Eq for ScheduledEvent {}
 
-impl PartialOrd for Due {
+impl PartialOrd for ScheduledEvent {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for ScheduledEvent {
     /// The greatest is the first to happen.
     fn cmp(&self, other: &Self) -> Ordering {
         other.time.total_cmp(&self.time).then(other.number.cmp(&self.number))
@@ -105,15 +105,15 @@ pub(super) struct Engine<'a> {
     options: &'a Options,
     broker: Broker,
     now: f64,
-    due: BinaryHeap<Due>,
+    due: BinaryHeap<ScheduledEvent>,
     numbers: u64,
     /// Two of each link (out, back), then the servers', then the metaserver's.
     stations: Vec<Station>,
     calls: HashMap<u64, Running>,
     next_call: u64,
-    callers: Vec<Caller<'a>>,
+    callers: Vec<SimulatedClient<'a>>,
     /// Transfers, and two streams for each path's background. Clients have their own for times and work.
-    draws: (Draws, Vec<Draws>),
+    draws: (RandomStream, Vec<RandomStream>),
     tick: f64,
     tally: Tally,
     /// The broker did what no model that makes sense asks of it.
@@ -176,7 +176,8 @@ impl<'a> Engine<'a> {
             stations.push(Station::new(server.discipline, server.processors, server.speed));
         }
         stations.push(Station::new(Discipline::Fcfs, 1, 1.0));
-        let background = (0..2 * plan.links.len() as u64).map(|path| Draws::new(seed, 2 + path));
+        let background =
+            (0..2 * plan.links.len() as u64).map(|path| RandomStream::new(seed, 2 + path));
         let mut engine = Self {
             plan,
             options,
@@ -188,7 +189,7 @@ impl<'a> Engine<'a> {
             calls: HashMap::new(),
             next_call: 0,
             callers: clients::all(plan, seed, CLIENT_STREAMS),
-            draws: (Draws::new(seed, 1), background.collect()),
+            draws: (RandomStream::new(seed, 1), background.collect()),
             tick: f64::INFINITY,
             tally: Tally::new(plan),
             refused: None,
@@ -200,9 +201,9 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn at(&mut self, time: f64, what: What) {
+    fn at(&mut self, time: f64, what: EventKind) {
         self.numbers += 1;
-        self.due.push(Due { time, number: self.numbers, what });
+        self.due.push(ScheduledEvent { time, number: self.numbers, what });
     }
 
     fn set_up(&mut self) {
@@ -240,11 +241,11 @@ impl<'a> Engine<'a> {
         for caller in 0..self.callers.len() {
             self.next_call(caller, true);
         }
-        self.at(self.options.warm_up_s, What::WarmedUp);
+        self.at(self.options.warm_up_s, EventKind::WarmedUp);
     }
 
     fn is_over(&self) -> bool {
-        self.calls.is_empty() && self.callers.iter().all(Caller::is_over)
+        self.calls.is_empty() && self.callers.iter().all(SimulatedClient::is_over)
     }
 
     fn finish(mut self, end: f64) -> Tally {
@@ -254,10 +255,10 @@ impl<'a> Engine<'a> {
         self.tally
     }
 
-    fn happen(&mut self, what: What) {
+    fn happen(&mut self, what: EventKind) {
         match what {
-            What::Call(caller) => self.submit(caller),
-            What::Station(station, version) => {
+            EventKind::Call(caller) => self.submit(caller),
+            EventKind::Station(station, version) => {
                 if self.stations[station].version == version
                     && let Some((job, begin)) = self.stations[station].pop(self.now)
                 {
@@ -267,23 +268,23 @@ impl<'a> Engine<'a> {
                     }
                 }
             }
-            What::Background(path) => {
+            EventKind::Background(path) => {
                 let link = self.plan.links[path / 2];
                 let bytes = link.background_bytes * self.draws.1[path].exponential();
                 self.put(path, OTHERS, bytes);
                 self.next_background(path);
             }
-            What::Arrive(job) => self.arrived(job),
+            EventKind::Arrive(job) => self.arrived(job),
             // One that was put off to an earlier time has been.
-            What::Tick if self.now < self.tick => {}
-            What::Tick => {
+            EventKind::Tick if self.now < self.tick => {}
+            EventKind::Tick => {
                 self.tick = f64::INFINITY;
                 // The broker's clock is finer than this one.
                 let now = clock(self.now);
                 let due = self.broker.next_time().filter(|due| due.0.abs_diff(now.0) <= ROUNDING);
                 self.tell_at(due.map_or(now, |due| due.max(now)), Event::Tick);
             }
-            What::WarmedUp => {
+            EventKind::WarmedUp => {
                 for station in &mut self.stations {
                     station.pass(self.now);
                     station.integrals = super::station::Integrals::default();
@@ -297,7 +298,7 @@ impl<'a> Engine<'a> {
         if link.background > 0.0 {
             let rate = link.background * link.bandwidth / link.background_bytes;
             let wait = self.draws.1[path].exponential() / rate;
-            self.at(self.now + wait, What::Background(path));
+            self.at(self.now + wait, EventKind::Background(path));
         }
     }
 
@@ -309,7 +310,7 @@ impl<'a> Engine<'a> {
     fn watch(&mut self, station: usize) {
         if let Some(time) = self.stations[station].next() {
             let version = self.stations[station].version;
-            self.at(time.max(self.now), What::Station(station, version));
+            self.at(time.max(self.now), EventKind::Station(station, version));
         }
     }
 
@@ -319,7 +320,7 @@ impl<'a> Engine<'a> {
 
     fn next_call(&mut self, caller: usize, first: bool) {
         if let Some(time) = self.callers[caller].next(self.now, first) {
-            self.at(time, What::Call(caller));
+            self.at(time, EventKind::Call(caller));
         }
     }
 
@@ -398,7 +399,7 @@ impl<'a> Engine<'a> {
                 Action::Done(call, Outcome::Completed) => self.completed(call.0),
                 Action::Done(
                     call,
-                    Outcome::Rejected(Reject::QueueFull | Reject::UserQueueFull),
+                    Outcome::Rejected(RejectReason::QueueFull | RejectReason::UserQueueFull),
                 ) => self.turned_away(call.0),
                 Action::Done(_, outcome) => {
                     self.refused = Some(format!("a call is not made: {outcome:?}"));
@@ -416,7 +417,7 @@ impl<'a> Engine<'a> {
         let next = self.broker.next_time().map(|time| time.0 as f64 / Time::SECOND as f64);
         if let Some(next) = next.filter(|&next| next < self.tick) {
             self.tick = next.max(self.now);
-            self.at(self.tick, What::Tick);
+            self.at(self.tick, EventKind::Tick);
         }
     }
 
@@ -433,7 +434,7 @@ impl<'a> Engine<'a> {
                 let work = bytes as f64 * scatter(self.plan.links[way].law, &mut self.draws.0);
                 self.put(2 * way + usize::from(back), job, work);
             }
-            Some(way) => self.at(self.now + self.plan.links[way].latency_s, What::Arrive(job)),
+            Some(way) => self.at(self.now + self.plan.links[way].latency_s, EventKind::Arrive(job)),
             None => self.arrived(job),
         }
     }
@@ -451,7 +452,7 @@ impl<'a> Engine<'a> {
             Phase::Out | Phase::Back => {
                 let way = self.plan.ways[self.callers[call.caller].site][call.server];
                 let latency = way.map_or(0.0, |way| self.plan.links[way].latency_s);
-                self.at(self.now + latency, What::Arrive(job));
+                self.at(self.now + latency, EventKind::Arrive(job));
             }
         }
     }
@@ -481,7 +482,7 @@ impl<'a> Engine<'a> {
             let communication = (call.arrived - call.started) + (self.now - call.computed);
             #[allow(clippy::cast_precision_loss)]
             let bytes = (routine.bytes_out + routine.bytes_back) as f64;
-            self.tally.ended(&Ended {
+            self.tally.ended(&CompletedCall {
                 site: self.callers[call.caller].site,
                 routine: call.routine,
                 server: call.server,
@@ -518,7 +519,7 @@ fn clock(seconds: f64) -> Time {
 }
 
 /// A factor with mean 1.
-fn scatter(law: Law, draws: &mut Draws) -> f64 {
+fn scatter(law: Law, draws: &mut RandomStream) -> f64 {
     match law {
         Law::Constant => 1.0,
         Law::Exponential => draws.exponential(),

@@ -7,7 +7,7 @@ use super::station::Integrals;
 
 /// A call that came back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(super) struct CompletedCall {
     pub site: usize,
     pub routine: usize,
     pub server: usize,
@@ -77,7 +77,7 @@ impl Tally {
         Self { by_server: vec![0; plan.model.servers.len()], ..Self::default() }
     }
 
-    pub fn ended(&mut self, call: &Ended) {
+    pub fn ended(&mut self, call: &CompletedCall) {
         self.by_server[call.server] += 1;
         let cell = self.cells.entry((call.site, call.routine)).or_default();
         cell.response.add(call.response_s);

@@ -131,7 +131,7 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Draws;
+    use crate::random::RandomStream;
 
     #[test]
     fn the_tree_agrees_with_counting() {
@@ -139,7 +139,7 @@ mod tests {
             let mut load = Load::new(procs);
             let mut counts = vec![0u32; procs as usize];
             let mut placed: Vec<Vec<NodeId>> = Vec::new();
-            let mut draws = Draws::new(u64::from(procs), 0);
+            let mut draws = RandomStream::new(u64::from(procs), 0);
             for _ in 0..500 {
                 if draws.below(2) == 0 || placed.is_empty() {
                     let chosen = (0..procs).filter(|_| draws.below(3) > 0);

@@ -16,7 +16,7 @@
 //! *Costs.* A job pays the switch at the start of each slot that does not follow one of its own, and
 //! launch and migration once each, out of its slots: none of this counts as service.
 
-mod leap;
+mod fast_forward;
 mod load;
 mod slots;
 mod space;
@@ -135,7 +135,7 @@ impl Monitor {
 /// comes before it has failed. (Those before one that failed go on, so that the error told is always
 /// that of the first case that has one.)
 #[derive(Clone, Copy)]
-pub(crate) struct Watch<'a> {
+pub(crate) struct StopSignal<'a> {
     pub(crate) monitor: &'a Monitor,
     /// Its place in the sweep.
     pub(crate) place: usize,
@@ -143,7 +143,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) failed: &'a AtomicUsize,
 }
 
-impl Watch<'_> {
+impl StopSignal<'_> {
     /// # Errors
     /// [`SimError::Cancelled`] if it is to stop.
     pub(crate) fn check(&self) -> Result<(), SimError> {
@@ -154,14 +154,14 @@ impl Watch<'_> {
 
 /// How far one simulation is; it tells the monitor what is new.
 struct Progress<'a> {
-    watch: Watch<'a>,
+    watch: StopSignal<'a>,
     told: u64,
     of: u64,
     calls: u32,
 }
 
 impl<'a> Progress<'a> {
-    fn new(watch: Watch<'a>, of: u64) -> Self {
+    fn new(watch: StopSignal<'a>, of: u64) -> Self {
         Self { watch, told: 0, of: of.max(1), calls: 0 }
     }
 
@@ -195,7 +195,7 @@ pub fn run(
     monitor: &Monitor,
 ) -> Result<Outcome, SimError> {
     let failed = AtomicUsize::new(usize::MAX);
-    run_watched(name, policy, workload, options, Watch { monitor, place: 0, failed: &failed })
+    run_watched(name, policy, workload, options, StopSignal { monitor, place: 0, failed: &failed })
 }
 
 /// As [`run`], in a sweep.
@@ -204,7 +204,7 @@ pub(crate) fn run_watched(
     policy: &mut dyn Policy,
     workload: &Workload,
     options: &Options,
-    watch: Watch<'_>,
+    watch: StopSignal<'_>,
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;

@@ -2,7 +2,7 @@
 
 use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Round};
 
-use super::leap::leap;
+use super::fast_forward::fast_forward;
 use super::load::{Load, Runs};
 use super::tally::Tally;
 use super::{Instant, Options, Run};
@@ -18,7 +18,7 @@ pub(super) const NO_SLOT: u64 = u64::MAX;
 
 /// What a slot needs of a job, close together: nothing else is touched in most slots.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Hot {
+pub(super) struct SlotState {
     /// Service and costs still to come, in nanoseconds.
     pub(super) left: u64,
     /// The slot after the last one that it ran in.
@@ -28,7 +28,7 @@ pub(super) struct Hot {
 }
 
 pub(super) struct Slots {
-    pub(super) hot: Vec<Hot>,
+    pub(super) hot: Vec<SlotState>,
     places: Vec<Runs>,
     load: Load,
     active: u64,
@@ -58,7 +58,7 @@ impl Slots {
 pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     let jobs = run.workload.jobs.len();
     let mut slots = Slots {
-        hot: vec![Hot::default(); jobs],
+        hot: vec![SlotState::default(); jobs],
         places: vec![Runs::None; jobs],
         load: Load::new(run.options.procs),
         active: 0,
@@ -83,7 +83,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
             slots.slot = submission.div_ceil(slice).max(slots.slot + 1);
             continue;
         }
-        if !leap(run, &mut slots, &mut round)? {
+        if !fast_forward(run, &mut slots, &mut round)? {
             step(run, &mut slots, now)?;
             slots.slot += 1;
         }
@@ -139,7 +139,7 @@ fn place(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError>
         slots.places[index] = runs;
         let left = job.service + run.options.launch_ns;
         // A job that needs no time at all still has one turn.
-        slots.hot[index] = Hot { left: left.max(1), expected: NO_SLOT, size: job.size };
+        slots.hot[index] = SlotState { left: left.max(1), expected: NO_SLOT, size: job.size };
         slots.active += 1;
     }
     Ok(())
@@ -179,7 +179,7 @@ fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> 
     let (slot, mut busy, mut idle_tail, mut wrong) = (*slot, 0u64, 0u128, false);
     policy.run_slot(&mut |job: JobId| {
         let index = job.0 as usize;
-        let runs = |hot: &&mut Hot| hot.size != 0 && hot.expected != slot + 1;
+        let runs = |hot: &&mut SlotState| hot.size != 0 && hot.expected != slot + 1;
         let Some(hot) = hot.get_mut(index).filter(runs) else {
             wrong = true;
             return;

@@ -2,7 +2,7 @@
 
 use super::plot::{Folder, Frame, Kind, Series, chart};
 use super::section::Section;
-use super::{Extent, Kept, Part, Plan, SERVICE, mix, poisson};
+use super::{Extent, Part, Plan, RunResult, SERVICE, mix, poisson};
 use crate::error::SimError;
 use crate::generate::Sizes;
 use crate::report::Report;
@@ -21,7 +21,7 @@ const LAWS: [(Sizes, &str); 3] = [
 pub(super) struct Distributions;
 
 /// A curve over the realised load; realised loads above 1 are left out, as in the paper.
-fn curve(name: &str, runs: &[Kept], of: impl Fn(&Report) -> Option<f64>) -> Series {
+fn curve(name: &str, runs: &[RunResult], of: impl Fn(&Report) -> Option<f64>) -> Series {
     let within = runs.iter().filter(|run| run.report.actual_load <= 1.0);
     let mut points: Vec<(f64, f64)> =
         within.filter_map(|run| Some((run.report.actual_load, of(&run.report)?))).collect();
@@ -35,7 +35,12 @@ fn ideal() -> Series {
 
 /// Mean, over the runs at target loads from `from` to `to`, of a figure. Runs whose realised load is
 /// above 1 do not count, as in the paper; `None` if there are no others.
-fn mean_at(runs: &[Kept], from: f64, to: f64, of: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
+fn mean_at(
+    runs: &[RunResult],
+    from: f64,
+    to: f64,
+    of: impl Fn(&Report) -> Option<f64>,
+) -> Option<f64> {
     let within = LOADS
         .iter()
         .zip(runs)
@@ -85,7 +90,12 @@ impl Part for Distributions {
         plans
     }
 
-    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(
+        &self,
+        folder: &Folder,
+        extent: Extent,
+        kept: &[RunResult],
+    ) -> Result<Section, SimError> {
         let mut section = Section::new("Figure 7.18: distributions of sizes and sizes of machines");
         section.text(
             "FF-APA, one run for each point, with jobs of its own. Runs whose realised load is above 1 are left out, as in the paper. \
@@ -95,7 +105,7 @@ impl Part for Distributions {
         let machines = extent.size().machines;
         let (mut by_law, mut spreads) = (Vec::new(), Vec::new());
         for ((_, law), runs) in LAWS.iter().zip(kept.chunks(machines.len() * LOADS.len())) {
-            let each: Vec<&[Kept]> = runs.chunks(LOADS.len()).collect();
+            let each: Vec<&[RunResult]> = runs.chunks(LOADS.len()).collect();
             draw_machines(&mut section, folder, law, machines, &each)?;
             let shares: Vec<Option<f64>> =
                 each.iter().map(|runs| mean_at(runs, 0.8, 1.0, efficiency)).collect();
@@ -134,7 +144,7 @@ fn draw_machines(
     folder: &Folder,
     law: &str,
     machines: &[u32],
-    each: &[&[Kept]],
+    each: &[&[RunResult]],
 ) -> Result<(), SimError> {
     let curves = |of: fn(&Report) -> Option<f64>| -> Vec<Series> {
         machines.iter().zip(each).map(|(procs, runs)| curve(&procs.to_string(), runs, of)).collect()
@@ -164,7 +174,7 @@ const POLICIES: [(&str, &str); 4] = [
 ];
 
 /// The runs of one distribution: for each policy one at each load.
-type Runs<'a> = Vec<&'a [Kept]>;
+type Runs<'a> = Vec<&'a [RunResult]>;
 
 impl Part for Policies {
     fn plans(&self, extent: Extent) -> Vec<Plan> {
@@ -182,7 +192,12 @@ impl Part for Policies {
         plans
     }
 
-    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(
+        &self,
+        folder: &Folder,
+        extent: Extent,
+        kept: &[RunResult],
+    ) -> Result<Section, SimError> {
         let mut section =
             Section::new("Figures 7.19 to 7.21: Fair-DQT, batch scheduling, fairness");
         section.text(format!(
@@ -236,7 +251,7 @@ fn each_law(laws: &[Runs<'_>], of: impl Fn(&Runs<'_>) -> Option<f64>) -> Vec<Opt
 }
 
 fn judge_fair(section: &mut Section, laws: &[Runs<'_>]) {
-    let used = |runs: &[Kept]| mean_at(runs, 0.9, 1.0, efficiency);
+    let used = |runs: &[RunResult]| mean_at(runs, 0.9, 1.0, efficiency);
     let losses = each_law(laws, |law| Some(used(law[0])? - used(law[1])?));
     section.judge(
         "7.19: Fair-DQT uses the processors little less than DQT where sizes are proportional or uniform, and clearly less where they are inverse (loads from 0.9)",
@@ -245,7 +260,7 @@ fn judge_fair(section: &mut Section, laws: &[Runs<'_>]) {
         }),
         format!("share of the load lost: {}", named(&LAW_NAMES, &losses, 4)),
     );
-    let retr = |runs: &[Kept]| mean_at(runs, 0.9, 1.0, |report| Some(report.mean_retr));
+    let retr = |runs: &[RunResult]| mean_at(runs, 0.9, 1.0, |report| Some(report.mean_retr));
     let (dqt, fair) = (each_law(laws, |law| retr(law[0])), each_law(laws, |law| retr(law[1])));
     section.judge(
         "7.19: at high load mean RETR is worse under Fair-DQT than under DQT (loads from 0.9)",

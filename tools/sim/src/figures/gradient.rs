@@ -3,7 +3,7 @@
 use super::plot::{Folder, Frame, Kind, Series, chart};
 use super::section::Section;
 use super::{
-    Extent, Kept, LONG_SERVICE, PEAK, Part, Plan, SERVICE, case, gradient_of, mix, thinned,
+    Extent, LONG_SERVICE, PEAK, Part, Plan, RunResult, SERVICE, case, gradient_of, mix, thinned,
 };
 use crate::SECOND;
 use crate::engine::Sample;
@@ -11,7 +11,7 @@ use crate::error::SimError;
 use crate::generate::{Poisson, STEPS, Sizes};
 use crate::report::seconds;
 use crate::stats::mean;
-use crate::sweep::Jobs;
+use crate::sweep::JobSource;
 
 /// Figures 7.10 and 7.11.
 pub(super) struct Behaviour;
@@ -22,12 +22,12 @@ impl Part for Behaviour {
         let arrivals = extent.size().units;
         let units = arrivals / 10 * 12;
         let poisson = Poisson { mix, load: 0.99, arrivals, units: Some(units) };
-        let mut case = case("dqt:ff-apa", mix, 0.99, Jobs::Poisson(poisson));
+        let mut case = case("dqt:ff-apa", mix, 0.99, JobSource::Poisson(poisson));
         case.options.sample_ns = Some((units / 1000).max(1) * SECOND);
         vec![Plan { case, points: true }]
     }
 
-    fn draw(&self, folder: &Folder, _: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(&self, folder: &Folder, _: Extent, kept: &[RunResult]) -> Result<Section, SimError> {
         let mut section = Section::new("Figures 7.10 and 7.11: single jobs at load 0.99");
         section.text("128 processors, FF-APA, sizes inversely proportional.");
         let run = &kept[0];
@@ -54,7 +54,7 @@ impl Part for Behaviour {
 }
 
 /// The largest TQLB at about this time.
-fn tqlb_at(run: &Kept, at: f64) -> f64 {
+fn tqlb_at(run: &RunResult, at: f64) -> f64 {
     let next = run.samples.partition_point(|sample| seconds(sample.at) < at);
     let around = &run.samples[next.saturating_sub(1)..(next + 1).min(run.samples.len())];
     f64::from(around.iter().filter_map(|sample| sample.max_tqlb).max().unwrap_or(0))
@@ -65,7 +65,7 @@ pub(super) fn over_time(
     folder: &Folder,
     stem: &str,
     title: &str,
-    run: &Kept,
+    run: &RunResult,
 ) -> Result<(), SimError> {
     let line = |name, of: fn(&Sample) -> Option<u32>| {
         let point = |sample: &Sample| Some((seconds(sample.at), f64::from(of(sample)?)));
@@ -80,7 +80,7 @@ pub(super) fn over_time(
     chart(folder, stem, &frame, &series)
 }
 
-fn histograms(folder: &Folder, stem: &str, run: &Kept) -> Result<(), SimError> {
+fn histograms(folder: &Folder, stem: &str, run: &RunResult) -> Result<(), SimError> {
     let mut series = Vec::new();
     let most = run.points.iter().map(|point| point.1).fold(1.0, f64::max);
     for row in &run.report.sizes {
@@ -144,7 +144,7 @@ struct Levels {
 }
 
 impl Levels {
-    fn of(run: &Kept, units: u64, peak: f64) -> Self {
+    fn of(run: &RunResult, units: u64, peak: f64) -> Self {
         let arrivals = units as f64 * 10.0 / 11.0;
         let load = |sample: &&Sample| {
             let step = (seconds(sample.at) * f64::from(STEPS) / arrivals).floor() + 1.0;
@@ -183,7 +183,12 @@ impl Part for Gradients {
         plans
     }
 
-    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(
+        &self,
+        folder: &Folder,
+        extent: Extent,
+        kept: &[RunResult],
+    ) -> Result<Section, SimError> {
         let title = "Figures 7.12 to 7.17: task allocation policies while load rises";
         let mut section = Section::new(title);
         let seeds = extent.size().gradient_seeds;

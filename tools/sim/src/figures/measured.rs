@@ -3,13 +3,13 @@
 use super::gradient::over_time;
 use super::plot::Folder;
 use super::section::Section;
-use super::{Extent, Kept, PEAK, Part, Plan, case};
+use super::{Extent, PEAK, Part, Plan, RunResult, case};
 use crate::SECOND;
 use crate::error::SimError;
-use crate::generate::{Gradient, Mix, Service, Sizes};
-use crate::report::BySize;
+use crate::generate::{Gradient, Service, Sizes, WorkloadMix};
+use crate::report::SizeClass;
 use crate::stats::Estimate;
-use crate::sweep::Jobs;
+use crate::sweep::JobSource;
 
 pub(super) struct Measured;
 
@@ -61,7 +61,7 @@ struct Line {
 
 impl Line {
     /// Of one of the three tables and a size; 0: of all.
-    fn of(kept: &[Kept], which: usize, size: u32) -> Self {
+    fn of(kept: &[RunResult], which: usize, size: u32) -> Self {
         let rows: Vec<(f64, f64)> = kept.iter().map(|run| row(run, which, size)).collect();
         let column =
             |of: fn(&(f64, f64)) -> f64| Estimate::of(&rows.iter().map(of).collect::<Vec<f64>>());
@@ -84,16 +84,22 @@ impl Part for Measured {
     fn plans(&self, extent: Extent) -> Vec<Plan> {
         let service = Service::Uniform { low: 1, high: 15 };
         let plan = |seed| {
-            let mix = Mix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed };
+            let mix =
+                WorkloadMix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed };
             let gradient = Gradient { mix, load: HALF_PEAK, arrivals: 10_000, units: None };
-            let mut case = case("dqt:ff-apa", mix, HALF_PEAK, Jobs::Gradient(gradient));
+            let mut case = case("dqt:ff-apa", mix, HALF_PEAK, JobSource::Gradient(gradient));
             case.options.sample_ns = Some(10 * SECOND);
             Plan { case, points: seed == 1 }
         };
         (1..=extent.size().list_seeds).map(plan).collect()
     }
 
-    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(
+        &self,
+        folder: &Folder,
+        extent: Extent,
+        kept: &[RunResult],
+    ) -> Result<Section, SimError> {
         let title = "Figure 7.23 and tables 7.2 to 7.4: the list that SCore-D ran";
         let mut section = Section::new(title);
         section.text(HOW.replace("SEEDS", &extent.size().list_seeds.to_string()));
@@ -170,8 +176,8 @@ fn judge(section: &mut Section, totals: &[Line], by_size: &[Vec<f64>]) {
 }
 
 /// Jobs of a size (0: of all) and their mean RETR in one of the three tables.
-fn row(run: &Kept, which: usize, size: u32) -> (f64, f64) {
-    let rows: &[BySize] = match which {
+fn row(run: &RunResult, which: usize, size: u32) -> (f64, f64) {
+    let rows: &[SizeClass] = match which {
         0 => &run.report.sizes,
         half => &run.halves[half - 1],
     };

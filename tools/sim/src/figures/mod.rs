@@ -20,9 +20,9 @@ use serde::Serialize;
 
 use crate::engine::{Monitor, Options, Sample};
 use crate::error::SimError;
-use crate::generate::{Gradient, Mix, Poisson, Service, Sizes};
-use crate::report::{BySize, Ended, Report, by_size_where, seconds};
-use crate::sweep::{self, Case, Done, Jobs};
+use crate::generate::{Gradient, Poisson, Service, Sizes, WorkloadMix};
+use crate::report::{EndedJob, Report, SizeClass, by_size_where, seconds};
+use crate::sweep::{self, Case, CaseResult, JobSource};
 pub use extent::Extent;
 pub use measured::{Cell, PAPER, paper_total};
 use plot::Folder;
@@ -31,13 +31,13 @@ use section::Section;
 pub use section::{Statement, Verdict};
 
 /// What is kept of a simulation to be drawn.
-struct Kept {
+struct RunResult {
     report: Report,
     /// End in seconds, RETR and size of every job, where they are drawn.
     points: Vec<(f64, f64, u32)>,
     samples: Vec<Sample>,
     /// Jobs that ended before half of the arrivals' time, and after.
-    halves: [Vec<BySize>; 2],
+    halves: [Vec<SizeClass>; 2],
 }
 
 /// A simulation that is needed.
@@ -51,7 +51,12 @@ struct Plan {
 trait Part {
     fn plans(&self, extent: Extent) -> Vec<Plan>;
 
-    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError>;
+    fn draw(
+        &self,
+        folder: &Folder,
+        extent: Extent,
+        kept: &[RunResult],
+    ) -> Result<Section, SimError>;
 }
 
 /// What [`make`] did.
@@ -109,7 +114,7 @@ pub fn make(
     let mut kept = sweep::run(&cases, monitor, kept)?.into_iter();
     let mut sections = Vec::new();
     for (part, plans) in parts.iter().zip(&plans) {
-        let mine: Vec<Kept> = kept.by_ref().take(plans.len()).collect();
+        let mine: Vec<RunResult> = kept.by_ref().take(plans.len()).collect();
         sections.push(part.draw(&folder, extent, &mine)?);
     }
     index(&folder, extent, sections)
@@ -118,18 +123,18 @@ pub fn make(
 /// Points of a figure: more cannot be told apart.
 const MOST_POINTS: usize = 6000;
 
-fn keep(case: &Case, done: Done, drawn: bool) -> Kept {
-    let Done { report, workload, outcome } = done;
+fn keep(case: &Case, done: CaseResult, drawn: bool) -> RunResult {
+    let CaseResult { report, workload, outcome } = done;
     let half = match &case.jobs {
-        Jobs::Poisson(poisson) => poisson.arrivals,
-        Jobs::Gradient(gradient) => gradient.arrivals,
-        Jobs::Made(_) => 0,
+        JobSource::Poisson(poisson) => poisson.arrivals,
+        JobSource::Gradient(gradient) => gradient.arrivals,
+        JobSource::Made(_) => 0,
     } * crate::SECOND
         / 2;
     let mut points = Vec::new();
     if drawn {
         for (index, job) in workload.jobs.iter().enumerate() {
-            let retr = Ended::of(job, &outcome, index).and_then(|ended| ended.retr);
+            let retr = EndedJob::of(job, &outcome, index).and_then(|ended| ended.retr);
             if let (Some(end), Some(retr)) = (outcome.end(index), retr) {
                 points.push((seconds(end), retr, job.size));
             }
@@ -139,7 +144,7 @@ fn keep(case: &Case, done: Done, drawn: bool) -> Kept {
         by_size_where(&workload, &outcome, |end| end < half),
         by_size_where(&workload, &outcome, |end| end >= half),
     ];
-    Kept { report, points, samples: outcome.samples, halves }
+    RunResult { report, points, samples: outcome.samples, halves }
 }
 
 /// Every n-th point, so that there are not too many.
@@ -148,21 +153,21 @@ fn thinned(points: &[(f64, f64, u32)]) -> Vec<(f64, f64)> {
     points.iter().step_by(step).map(|&(x, y, _)| (x, y)).collect()
 }
 
-fn poisson(policy: &str, mix: Mix, load: f64, units: u64) -> Case {
-    let jobs = Jobs::Poisson(Poisson { mix, load, arrivals: units, units: Some(units) });
+fn poisson(policy: &str, mix: WorkloadMix, load: f64, units: u64) -> Case {
+    let jobs = JobSource::Poisson(Poisson { mix, load, arrivals: units, units: Some(units) });
     case(policy, mix, load, jobs)
 }
 
-fn case(policy: &str, mix: Mix, load: f64, jobs: Jobs) -> Case {
+fn case(policy: &str, mix: WorkloadMix, load: f64, jobs: JobSource) -> Case {
     let options = Options::new(mix.procs);
     Case { policy: policy.to_owned(), load: Some(load), seed: Some(mix.seed), jobs, options }
 }
 
 /// The gradient of §7.2.2 over `units`, up to the load `peak`.
-fn gradient_of(policy: &str, mix: Mix, units: u64, peak: f64) -> Case {
+fn gradient_of(policy: &str, mix: WorkloadMix, units: u64, peak: f64) -> Case {
     let arrivals = units / 11 * 10;
     let gradient = Gradient { mix, load: peak, arrivals, units: Some(units) };
-    let mut case = case(policy, mix, peak, Jobs::Gradient(gradient));
+    let mut case = case(policy, mix, peak, JobSource::Gradient(gradient));
     case.options.sample_ns = Some((units / 1000).max(1) * crate::SECOND);
     case
 }
@@ -176,8 +181,8 @@ const SERVICE: Service = Service::Exponential { mean: 1000.0 };
 /// Service of §7.2.2.
 const LONG_SERVICE: Service = Service::Uniform { low: 500, high: 19_999 };
 
-fn mix(procs: u32, sizes: Sizes, service: Service, seed: u64) -> Mix {
-    Mix { procs, sizes, largest: None, service, seed }
+fn mix(procs: u32, sizes: Sizes, service: Service, seed: u64) -> WorkloadMix {
+    WorkloadMix { procs, sizes, largest: None, service, seed }
 }
 
 /// Writes a line; writing to a string cannot fail.

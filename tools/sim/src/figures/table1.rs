@@ -2,9 +2,9 @@
 
 use super::plot::Folder;
 use super::section::Section;
-use super::{Extent, Kept, LONG_SERVICE, Part, Plan, mix, poisson};
+use super::{Extent, LONG_SERVICE, Part, Plan, RunResult, mix, poisson};
 use crate::error::SimError;
-use crate::generate::{Mix, Sizes};
+use crate::generate::{Sizes, WorkloadMix};
 use crate::stats::Estimate;
 use crate::{Job, SECOND};
 
@@ -56,7 +56,7 @@ impl Part for Table1 {
         plans
     }
 
-    fn draw(&self, _: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
+    fn draw(&self, _: &Folder, extent: Extent, kept: &[RunResult]) -> Result<Section, SimError> {
         let mut section = Section::new("Table 7.1");
         let (seeds, units) = (extent.size().seeds, extent.size().long);
         let how = HOW.replace("SEEDS", &seeds.to_string()).replace("UNITS", &units.to_string());
@@ -105,7 +105,7 @@ impl Part for Table1 {
 
 /// The load to aim at so that this seed's jobs amount to `load`: sizes and services are the same at every load, and
 /// only the gaps between arrivals change. What the list is refused for, its run will tell.
-fn aimed(mix: Mix, load: f64, units: u64) -> f64 {
+fn aimed(mix: WorkloadMix, load: f64, units: u64) -> f64 {
     let offered = |aim| {
         let jobs = poisson("dqt", mix, aim, units)
             .jobs
@@ -121,10 +121,11 @@ fn aimed(mix: Mix, load: f64, units: u64) -> f64 {
     })
 }
 
-fn cell(runs: &[Kept], load: f64, paper: f64) -> Cell {
-    let tqlb = |kept: &Kept| f64::from(kept.report.max_tqlb.unwrap_or(0));
-    let of =
-        |value: &dyn Fn(&Kept) -> f64| Estimate::of(&runs.iter().map(value).collect::<Vec<f64>>());
+fn cell(runs: &[RunResult], load: f64, paper: f64) -> Cell {
+    let tqlb = |kept: &RunResult| f64::from(kept.report.max_tqlb.unwrap_or(0));
+    let of = |value: &dyn Fn(&RunResult) -> f64| {
+        Estimate::of(&runs.iter().map(value).collect::<Vec<f64>>())
+    };
     Cell {
         used: of(&|kept| kept.report.utilisation - kept.report.actual_load + load),
         tqlb: of(&tqlb),

@@ -5,7 +5,7 @@ use crate::error::BenchError;
 use kumi_call::{CallError, Client, Options};
 use kumi_sim::Monitor;
 use kumi_sim::calls::{self, Clients, Discipline, Law, Link, Model, Routine, Site, Source};
-use kumi_sim::random::Draws;
+use kumi_sim::random::RandomStream;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl Work {
     pub(super) fn prepare(self) -> Prepared {
         let matrix = match self {
             Self::Linpack(n) => {
-                let (mut draws, n) = (Draws::new(n, 7), n as usize);
+                let (mut draws, n) = (RandomStream::new(n, 7), n as usize);
                 let mut matrix: Vec<f64> = (0..n * n).map(|_| draws.unit() - 0.5).collect();
                 // Far from singular.
                 (0..n).for_each(|i| matrix[i * n + i] += n as f64);
@@ -170,7 +170,7 @@ fn calls_of(
     cell: Cell,
     number: u64,
 ) -> Result<Vec<f64>, BenchError> {
-    let (begin, mut draws) = (Instant::now(), Draws::new(1, number));
+    let (begin, mut draws) = (Instant::now(), RandomStream::new(1, number));
     let (mut times, mut phase) = (Vec::new(), draws.unit() - 1.0);
     let mut last = 0.0;
     loop {

@@ -12,11 +12,12 @@
 
     kumi.call("dmmul", a, b)                        # on the server that KUMI_CALL_SERVER names
 
-    with server.object("factored") as f:            # an object of a class, which keeps a state from call to call
+    with server.object("factored") as f:            # an object of a class keeps its state from call to call
         f.factor(a)
         x = f.solve(b)
 
-It needs no job: any Python program may call.
+No job is needed: any Python program may call. The guide to calling routines (``docs/guide/calling.md``) explains files,
+callbacks, objects, retries and security for all languages.
 """
 
 from __future__ import annotations
@@ -120,22 +121,21 @@ def connect(
     timeout: float = 10.0,
     file_bytes: int | None = None,
 ) -> Connection:
-    """Connects to a server or a metaserver at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
+    """Connects to a server or a metaserver.
 
     Args:
-        address: Where the server is.
-        token: By what the server knows who calls; that of ``KUMI_CALL_TOKEN`` unless given.
-        ca: Of ``tls://``, a file with the certificates (PEM) of the authorities to trust; that of ``KUMI_CALL_CA``
-            unless given, and without either those that the system trusts.
-        timeout: How long connecting may take, in seconds.
-        file_bytes: Most bytes of a file that comes back; those of ``KUMI_CALL_FILE_BYTES`` unless given, and without either
-            16 GiB.
+        address: ``host:port``, ``tls://host:port`` or ``unix:path``.
+        token: The token of the user. Default: ``KUMI_CALL_TOKEN``.
+        ca: For ``tls://``, a PEM file with the certificates of trusted authorities. Default: ``KUMI_CALL_CA``, or the
+            system's authorities.
+        timeout: Time limit for connecting, in seconds.
+        file_bytes: Size limit of files that come back. Default: ``KUMI_CALL_FILE_BYTES``, or 16 GiB.
     """
     return Connection(address, token, timeout, ca, file_bytes)
 
 
 def transaction(servers: Sequence[str] = (), **options: Any) -> Transaction:
-    """Calls that are recorded, and run together on several servers at the end of the ``with``.
+    """Begins a transaction: it records calls, and runs them on several servers at the end of the ``with``.
 
     .. code-block:: python
 
@@ -144,11 +144,13 @@ def transaction(servers: Sequence[str] = (), **options: Any) -> Transaction:
             d = t.call("dmmul", c, b)
         d.result()
 
-    With ``meta="meta:7071"`` (or a :func:`connect` to a metaserver) instead of servers that metaserver chooses them; without either
-    that of ``KUMI_CALL_META`` does.
+    Instead of servers, ``meta="meta:7071"`` (or a :func:`connect` to a metaserver) names a metaserver, which chooses the servers.
+    The default metaserver is that of ``KUMI_CALL_META``.
 
-    Options are those of :class:`Transaction`: ``token``, ``ca``, ``timeout`` (seconds of a call), ``attempts``; of servers that are named
-    ``policy`` and ``in_flight`` (calls of a server at a time), of a metaserver's ``priority``.
+    Args:
+        servers: Addresses of servers; none: a metaserver chooses them.
+        options: The options of :class:`Transaction`: ``token``, ``ca``, ``timeout`` (seconds of a call) and ``attempts``. With
+            servers also ``policy`` and ``in_flight`` (concurrent calls of a server). With a metaserver also ``priority``.
     """
     return Transaction(servers, **options)
 
@@ -159,7 +161,7 @@ _usual: dict[tuple[int, str], Connection] = {}
 
 @contextlib.contextmanager
 def _connection() -> Iterator[Connection]:
-    """The connection of ``kumi.call(…)``; a fork of a process has its own."""
+    """The connection that ``kumi.call(…)`` uses. Each process has its own, also after a fork."""
     key = (os.getpid(), os.environ.get("KUMI_CALL_SERVER", "127.0.0.1:7070"))
     with _lock:
         if key not in _usual:
@@ -168,7 +170,7 @@ def _connection() -> Iterator[Connection]:
     try:
         yield connection
     except ConnectionLostError:
-        # The next call connects anew; this one may have run.
+        # The next call connects again; this one may have run.
         with _lock:
             if _usual.get(key) is connection:
                 del _usual[key]
@@ -176,13 +178,13 @@ def _connection() -> Iterator[Connection]:
 
 
 def object(name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
-    """Makes an object of a class, as :meth:`Connection.object`, on the server that ``KUMI_CALL_SERVER`` names."""
+    """Creates an object as :meth:`Connection.object` does, on the server that ``KUMI_CALL_SERVER`` names."""
     with _connection() as connection:
         return connection.object(name, timeout=timeout, priority=priority)
 
 
 class _Callable(types.ModuleType):
-    """``kumi.call`` itself can be called."""
+    """The module ``kumi.call``, which can be called itself."""
 
     def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
         with _connection() as connection:

@@ -1,4 +1,4 @@
-"""Classes whose objects are served: each is an instance in a process of its own."""
+"""Served classes: each object is an instance in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from .._native import NativeMemory, describe_routines
 from ._errors import DescriptionError
-from ._serving import ATTRIBUTE, Described, quoted, symbol
+from ._serving import ATTRIBUTE, DescribedFunction, quoted, symbol
 
 
 @dataclass(frozen=True)
-class Marked:
-    """What the decorator of a method says of it; the class is what is served."""
+class MethodOptions:
+    """Options from the decorator of a method."""
 
     name: str | None
     results: Sequence[str] | None
@@ -27,7 +27,7 @@ class Marked:
 
 
 def is_method(function: Any) -> bool:
-    """Whether a function stands in a class and is for its instances."""
+    """Whether a function is an instance method of a class."""
     around = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not around or around.endswith("<locals>") or not inspect.isfunction(function):
         return False
@@ -35,12 +35,12 @@ def is_method(function: Any) -> bool:
     return first is not None and first.name == "self"
 
 
-class Method(Described):
-    """A method as clients call it."""
+class Method(DescribedFunction):
+    """A method that clients can call."""
 
     def __init__(self, cls: type, attribute: str) -> None:
         function = getattr(cls, attribute)
-        marked = getattr(function, ATTRIBUTE, Marked(None, None, ()))
+        marked = getattr(function, ATTRIBUTE, MethodOptions(None, None, ()))
         # Its name is not bound yet where the decorator runs.
         signature = inspect.signature(function, eval_str=True, locals={cls.__name__: cls})
         if not signature.parameters:
@@ -58,28 +58,28 @@ class Method(Described):
             marked.options,
         )
 
-    def made(self) -> Any:
-        """An instance of its class."""
+    def new_instance(self) -> Any:
+        """Creates an instance of its class."""
         try:
             return self.cls()
         except BaseException as error:
-            # Whoever serves it sees where it came from.
+            # The server's operator sees the traceback.
             traceback.print_exception(error)
             raise
 
     def of(self, instance: Any) -> Method:
-        """It, to be called on an instance."""
+        """The method bound to an instance."""
         bound = copy.copy(self)
         bound.function = getattr(instance, self.attribute)
         return bound
 
     def run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> str | None:
-        """As of any; and an instance keeps nothing of the memory of a call, in which the next has its own."""
+        """Runs the method, and fails if the instance keeps an array of the call: the next call reuses that memory."""
         before = sys.getrefcount(memory)
         raised = super().run(memory, places)
         if sys.getrefcount(memory) == before:
             return raised
-        # Arrays that nobody can reach any more do no harm.
+        # Unreachable arrays do no harm.
         gc.collect()
         if sys.getrefcount(memory) == before:
             return raised
@@ -88,7 +88,7 @@ class Method(Described):
 
 
 class ServedClass:
-    """A class of whose instances clients have objects."""
+    """A class whose instances clients use as objects."""
 
     def __init__(self, cls: type, name: str | None) -> None:
         self.cls = cls
@@ -108,25 +108,25 @@ class ServedClass:
         each = describe_routines("\n".join(lines), len(methods))
         for one, description in zip(methods, each, strict=True):
             one.description = description
-        #: By the names by which servers know them.
+        #: Methods by their names at the server.
         self.methods = {f"{self.name}.{one.name}": one for one in methods}
 
     @property
     def origin(self) -> type:
-        """What has the decorator."""
+        """The class that has the decorator."""
         return self.cls
 
     def descriptions(self) -> list[str]:
-        """All that is offered."""
+        """The descriptions of all methods."""
         return [one.description for one in self.methods.values()]
 
     def find(self, name: str) -> Method | None:
-        """What servers know by this name."""
+        """The method with this name at the server."""
         return self.methods.get(name)
 
 
 def _constructible(cls: type) -> None:
-    """Refuses a class that is not made without arguments."""
+    """Refuses a class whose constructor needs arguments."""
     try:
         parameters = inspect.signature(cls).parameters.values()
     except ValueError as error:
@@ -140,7 +140,7 @@ def _constructible(cls: type) -> None:
 
 
 def _public(cls: type) -> Iterator[str]:
-    """The names of methods, those of bases first."""
+    """The names of public methods, those of base classes first."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         found |= {name: value for name, value in vars(base).items() if not name.startswith("_")}
@@ -154,12 +154,12 @@ def _public(cls: type) -> Iterator[str]:
             yield name
 
 
-def forgotten(module: ModuleType, offered: Iterable[Any]) -> Iterator[str]:
-    """The methods with the decorator of a module whose classes are not served, nor those that inherit from them."""
+def methods_of_unserved_classes(module: ModuleType, offered: Iterable[Any]) -> Iterator[str]:
+    """Decorated methods of a module that no served class has."""
     classes = [one.cls for one in offered if isinstance(one, ServedClass)]
     for value in vars(module).values():
         if not inspect.isclass(value) or value.__module__ != module.__name__:
             continue
         if not any(issubclass(cls, value) for cls in classes):
-            marked = (one for one in vars(value).values() if isinstance(getattr(one, ATTRIBUTE, None), Marked))
+            marked = (one for one in vars(value).values() if isinstance(getattr(one, ATTRIBUTE, None), MethodOptions))
             yield from (one.__qualname__ for one in marked)

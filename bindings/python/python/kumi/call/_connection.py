@@ -14,7 +14,7 @@ from ._prepare import Caller
 
 
 class Connection(Caller):
-    """A connection to a server. Threads may share it; their calls run at the same time."""
+    """A connection to a server or a metaserver. Threads may share it; their calls run concurrently."""
 
     def __init__(
         self,
@@ -49,21 +49,20 @@ class Connection(Caller):
     ) -> Any:
         """Calls a routine and waits.
 
-        Arguments are those that are sent, in the order of the parameters or by name. Scalars that follow
-        from the shapes of arrays, or have defaults, may be left out. Arrays are sent from where they are, if
-        they have the routine's type and order. Results are new arrays.
+        The arguments are the inputs, in the order of the parameters or by name. Scalars that follow from the shapes of arrays,
+        or have defaults, may be left out. Arrays of the routine's type and memory order are sent without a copy. Results are
+        new arrays.
 
         Args:
-            timeout: Seconds that the call may take; the server stops it then.
-            out: Arrays into which results are received, by name, or the array of the only one: of the routine's type, shape
-                and order. After a failure there may be anything in them. Of files that come back the paths to which they
-                are written; of others the bytes come back.
-
-            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server
-                refuses any but 0.
+            timeout: Time limit of the call in seconds. The server stops a call that exceeds it.
+            out: Destinations of results by name, or the only one. An array must have the routine's type, shape and memory
+                order; after a failure its contents are undefined. The destination of a file is a path; without one its
+                bytes come back.
+            priority: Priority among your calls that wait at a metaserver, 0 to 9. The metaserver may lower it. A server
+                accepts only 0.
 
         Raises:
-            CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
+            CallError: The call failed. If the arguments do not fit (:class:`ArgumentError`), nothing was sent.
         """
         _checked(priority)
         call = self._prepared(name, args, named, out)
@@ -81,13 +80,13 @@ class Connection(Caller):
         priority: int = 0,
         **named: Any,
     ) -> Handle:
-        """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
+        """Begins a call and returns when the arguments are sent. The arguments are those of :meth:`call`."""
         _checked(priority)
         call = self._prepared(name, args, named, out)
         return call.begun(self._native.start(name, call.native, timeout, priority))
 
     def object(self, name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
-        """Makes an object of a class, and waits until it is there.
+        """Creates an object of a class, and waits until it exists.
 
         .. code-block:: python
 
@@ -97,11 +96,11 @@ class Connection(Caller):
 
         Args:
             name: The class.
-            timeout: Seconds that this may take.
-            priority: As of :meth:`call`, until the object has its place.
+            timeout: Time limit in seconds.
+            priority: As in :meth:`call`.
 
         Raises:
-            CallError: There is no such class, it cannot be run, or the server has as many objects as it may have.
+            CallError: There is no such class, it cannot be run, or the server has too many objects.
         """
         _checked(priority)
         return Object(self._native.object(name, timeout, priority), name, self.names)

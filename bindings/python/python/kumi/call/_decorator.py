@@ -1,4 +1,4 @@
-"""The decorator that makes functions routines, and classes those of objects."""
+"""The decorator that marks functions and classes as routines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from ._classes import Marked, ServedClass, is_method
+from ._classes import MethodOptions, ServedClass, is_method
 from ._errors import DescriptionError
-from ._serving import ATTRIBUTE, Served
+from ._serving import ATTRIBUTE, ServedFunction
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -32,7 +32,7 @@ def routine(
     order: str | None = None,
     results: Sequence[str] | None = None,
 ) -> Any:
-    """Makes a function a routine that can be served, or a class one of objects; here it stays what it is.
+    """Marks a function as a routine, or a class as a class of objects. In this program it stays unchanged.
 
     .. code-block:: python
 
@@ -50,25 +50,24 @@ def routine(
                 self._total += x
                 return self._total
 
-    Arrays that it is called with are those of the call, without a copy: they can be read only (but for :data:`Out` and
-    :data:`InOut`), and belong to the function until it returns: what it keeps is a copy. So do files (annotated as
-    ``pathlib.Path``, or ``bytes`` for their content) and functions of the client (``Callable[[float], float]``).
+    Array arguments are views of the call's memory. They are read-only, except for :data:`Out` and :data:`InOut`. They are valid
+    until the function returns, so a function that keeps one copies it. The same holds for files (``pathlib.Path``, or
+    ``bytes`` for their content) and for functions of the client (``Callable[[float], float]``).
 
-    An object is an instance of the class in a process of its own, made without arguments. Methods whose names begin with no
-    underscore are called by clients. A method may have the decorator too, with ``name``, ``order`` and ``results``.
+    Each object is an instance of the class in a process of its own, created without arguments. Clients can call methods whose
+    names begin with no underscore. A method may have the decorator too, with ``name``, ``order`` and ``results``.
 
     Args:
-        name: What callers call it; the name of the function or class.
-        idempotent: A call may be run twice with the effect of one: it is retried when a server is lost. Not of classes.
-        order: Operations of a call, an expression of numbers that are sent and of sizes, as ``"2*n^3"``.
-        results: The names of what it gives; ``result``, or ``result1`` and so on.
+        name: The name for callers. Default: the name of the function or class.
+        idempotent: Two runs have the effect of one, so a call is retried when its server is lost. Not for classes.
+        order: Number of operations of a call, an expression of scalar inputs and sizes, such as ``"2*n^3"``.
+        results: The names of the results. Default: ``result``, or ``result1`` and so on.
 
     Raises:
-        DescriptionError: Its annotations say something that routines do not have, or the class cannot be made without
-            arguments.
+        DescriptionError: Routines do not support the annotations, or the class needs arguments for an instance.
     """
 
-    def made(function: Any) -> Any:
+    def decorate(function: Any) -> Any:
         options = [f"CalcOrder {order}"] if order is not None else []
         if inspect.isclass(function):
             if options or idempotent or results is not None:
@@ -83,18 +82,18 @@ def routine(
                     f"`{function.__qualname__}` is a method, whose calls are on one object and are never run again: leave "
                     f"idempotent= away"
                 )
-            setattr(function, ATTRIBUTE, Marked(name, results, options))
+            setattr(function, ATTRIBUTE, MethodOptions(name, results, options))
         else:
             if idempotent:
                 options.append("@idempotent")
-            setattr(function, ATTRIBUTE, Served(function, name, results, options))
+            setattr(function, ATTRIBUTE, ServedFunction(function, name, results, options))
         return function
 
-    return made if function is None else made(function)
+    return decorate if function is None else decorate(function)
 
 
-def served(value: Any) -> Served | ServedClass | None:
-    """What a function or class is served as; None: it is not."""
+def served(value: Any) -> ServedFunction | ServedClass | None:
+    """The routine or class that the decorator made of a value; None: it has no decorator."""
     # A class that inherits from one that is served is another.
     found = vars(value).get(ATTRIBUTE) if inspect.isclass(value) else getattr(value, ATTRIBUTE, None)
-    return found if isinstance(found, Served | ServedClass) else None
+    return found if isinstance(found, ServedFunction | ServedClass) else None

@@ -12,51 +12,50 @@ class CallError(KumiError):
 
 
 class ArgumentError(CallError, ValueError):
-    """Arguments that do not fit the routine: their number, type, shape or size; or an address or a variable of the environment that
-    says what cannot be. Nothing was sent."""
+    """The arguments do not fit the routine in number, type, shape or size, or a setting is wrong. Nothing was sent."""
 
 
 class RoutineNotFound(CallError, LookupError):
-    """The server has no routine of this name; the message names the nearest."""
+    """The server has no routine of this name; the message suggests similar names."""
 
 
 class ConnectError(CallError, ConnectionError):
     """The server cannot be reached."""
 
-    # Of two built-in ancestors the one that knows the text shows it.
+    # Both base classes define __str__; this one shows the message.
     __str__ = KumiError.__str__
 
 
 class ConnectionLostError(CallError, ConnectionError):
-    """The connection was lost. A call that was under way may have run."""
+    """The connection was lost. A call in progress may have run."""
 
     __str__ = KumiError.__str__
 
 
 class TooLargeError(CallError):
-    """The call needs more memory than a call may have."""
+    """The call needs more memory than is allowed."""
 
 
 class BusyError(CallError):
-    """As many calls wait as may; try again later."""
+    """The queue of waiting calls is full; try again later."""
 
 
 class NoServerError(CallError):
-    """A metaserver has no server for the call, or its servers are gone; it may have run in part."""
+    """The metaserver has no server for the call, or its servers were lost. The call may have run in part."""
 
 
 class CrashedError(CallError):
     """The routine crashed or ended its process.
 
     Attributes:
-        detail: The signal, or -1 - the exit code.
+        detail: The signal, or ``-1 - exit code``.
     """
 
     detail: int
 
 
 class TimedOutError(CallError, TimeoutError):
-    """The call took longer than it may, and was stopped."""
+    """The call exceeded its time limit and was stopped."""
 
     __str__ = KumiError.__str__
 
@@ -66,11 +65,11 @@ class CancelledError(CallError):
 
 
 class NotRunnableError(CallError):
-    """The routine's library or symbol is not there."""
+    """The routine's library or symbol is missing at the server."""
 
 
 class NotPermittedError(CallError, PermissionError):
-    """The server does not take this client: it has no token, or nobody's, or may not call this routine."""
+    """The server denies access: the token is missing or unknown, or the user may not call this routine."""
 
     __str__ = KumiError.__str__
 
@@ -82,29 +81,29 @@ class ExpiredError(CallError, PermissionError):
 
 
 class TlsError(CallError, ConnectionError):
-    """The server is not who it should be, or one side alone speaks TLS. Nothing was sent."""
+    """The server's certificate is not valid, or only one side uses TLS. Nothing was sent."""
 
     __str__ = KumiError.__str__
 
 
 class RaisedError(CallError):
-    """The routine has run and ended with an exception; the message is its kind and the last line of its message."""
+    """The routine raised an exception; the message has its type and the last line of its message."""
 
 
 class ObjectLostError(CallError):
-    """The object of the call is no more: it was ended, or a call of it was stopped or has crashed. This call has not run."""
+    """The object has ended: somebody ended it, or one of its calls crashed or was stopped. This call has not run."""
 
 
 class DescriptionError(CallError, TypeError):
-    """A function that cannot be served as it is described."""
+    """The annotations of a function or class do not allow to serve it."""
 
     __str__ = KumiError.__str__
 
 
 class CallbackError(CallError):
-    """A function of this program that the routine called has failed; the routine was ended.
+    """A callback of this program raised an exception, and the routine was stopped.
 
-    What the function raised is the ``__cause__``.
+    The exception is the ``__cause__``.
     """
 
 
@@ -115,11 +114,11 @@ class FileError(CallError, OSError):
 
 
 class StatusError(CallError):
-    """The routine has run and says that it failed.
+    """The routine has run and returned a failure status.
 
     Attributes:
-        status: What it says.
-        results: What it gave all the same.
+        status: The status.
+        results: The results that it returned nevertheless.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""Functions of the program that routines call, and files, as arguments."""
+"""Callbacks and files as arguments of calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ._interface import Parameter, array
 
 
 class Function:
-    """A function as the native call wants it: values and bytes by parameter, and so back."""
+    """A callback in the form of the native module: values and bytes by parameter, for arguments and results."""
 
     def __init__(self, routine: str, parameter: Parameter, function: Callable[..., Any]) -> None:
         self._name = f"{routine}`: `{parameter.name}"
         self._parameters = parameter.inner
         self._function = function
-        #: What it raised; it ends the call.
+        #: The exception that it raised, which ends the call.
         self.error: BaseException | None = None
 
     def __call__(self, values: list[Any], shapes: list[tuple[int, ...]]) -> list[tuple[int, Any]]:
@@ -64,16 +64,16 @@ class Function:
             raise ArgumentError(
                 f"`{self._name}`: `{one.name}` has the shape {given.shape}, the routine wants {tuple(shape)}"
             )
-        # By columns is what the transposed array is by rows.
+        # An array in column order is its transpose in row order.
         return given.T if one.order == "F" else given
 
 
-class Folder:
-    """The files of a call that have no place of their own; gone with this."""
+class ResultFolder:
+    """The temporary folder of a call for files without a path. It is removed with this object."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        #: Files that come back, by parameter: where to, and whether what is in them is the result.
+        #: Files that come back, by parameter: the path, and whether the content is the result.
         self.back: dict[int, tuple[Path, bool]] = {}
 
     def _path(self, name: str) -> Path:
@@ -83,7 +83,7 @@ class Folder:
         return self._folder / name
 
     def pair(self, one: Parameter, value: Any, out: Any) -> tuple[str | None, str | None]:
-        """The paths that a file is sent from and written to."""
+        """The paths from which a file is sent and to which it is written."""
         sent = back = None
         if one.sent:
             sent = os.fspath(value) if isinstance(value, (str, os.PathLike)) else self._fill(one, value)
@@ -108,5 +108,5 @@ class Folder:
         return os.fspath(path)
 
     def results(self) -> dict[int, Any]:
-        """What came back: bytes, or the path that was given."""
+        """The files that came back: their bytes, or the caller's paths."""
         return {index: path.read_bytes() if read else path for index, (path, read) in self.back.items()}

@@ -1,4 +1,4 @@
-"""Calls that are under way."""
+"""Handles of calls in progress."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .._native import NativeBell, NativeCall
+from .._native import NativeWakeEvent, NativeCall
 from ._errors import ArgumentError, CallbackError, CallError, StatusError
-from ._functions import Folder, Function
+from ._functions import ResultFolder, Function
 from ._interface import Routine
 from ._results import in_order
 
 
 class Handle:
-    """A call that is under way. It is cancelled when nobody has it any more."""
+    """A call in progress. It is cancelled when nothing references its handle any more."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Handle:
         native: NativeCall,
         results: dict[int, Any],
         functions: Sequence[Function],
-        folder: Folder,
+        folder: ResultFolder,
     ) -> None:
         self._routine = routine
         self._native = native
@@ -33,24 +33,24 @@ class Handle:
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
-        # Whoever waits has it.
+        # Held by the thread that waits.
         self._lock = threading.Lock()
 
     def done(self) -> bool:
-        """Whether it is over; does not wait."""
+        """Whether the call is over, without waiting."""
         return self._over or self._native.is_over()
 
     def _serve(self) -> bool:
-        """Calls functions that the routine waits for; whether it is over."""
+        """Runs pending callbacks; whether the call is over."""
         return bool(self._functions) and self.wait(0.0)
 
     def cancel(self) -> None:
-        """Asks the server to end it; :meth:`wait` then raises :class:`CancelledError`."""
+        """Asks the server to stop the call; :meth:`result` then raises :class:`CancelledError`."""
         if not self._over:
             self._native.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for its end, at most ``timeout`` seconds; whether it is over."""
+        """Waits for the end, at most ``timeout`` seconds; whether the call is over."""
         if self._over:
             return True
         if timeout is not None and not timeout >= 0:
@@ -77,7 +77,7 @@ class Handle:
             error.__cause__ = raised[0] if raised else None
             self._error, self._over = error, True
             if raised and not isinstance(raised[0], Exception):
-                # Ctrl-C and the like are not the call's failure.
+                # KeyboardInterrupt and the like are no failures of the call.
                 raise raised[0] from None
             return True
         except CallError as error:
@@ -89,11 +89,11 @@ class Handle:
         return True
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the routine gives: None, one value, or :class:`Results`, a tuple in the order of the parameters.
+        """Waits for the result: None, one value, or :class:`Results`, a tuple in the order of the parameters.
 
         Raises:
             CallError: The call failed.
-            TimeoutError: It is not over after ``timeout`` seconds; it goes on.
+            TimeoutError: The call is not over after ``timeout`` seconds. It goes on.
         """
         if not self.wait(timeout):
             raise TimeoutError(f"`{self._routine.name}` is not over after {timeout} s")
@@ -106,9 +106,9 @@ class Handle:
 
 
 def collected(
-    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: Folder
+    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: ResultFolder
 ) -> Any:
-    """What a call gives: results that are arrays, values that came back, and files."""
+    """The results of a call: arrays, scalars, texts and files."""
     if not routine.back:
         return None
     if values:
@@ -119,11 +119,11 @@ def collected(
 
 
 def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | None:
-    """Waits until one of the calls is over; its index. None: none is after ``timeout`` seconds."""
+    """Waits until one of the calls is over, and returns its index; None after ``timeout`` seconds."""
     if not handles:
         raise ArgumentError("no calls to wait for")
     end = None if timeout is None else time.monotonic() + timeout
-    bell: NativeBell | None = None
+    wake_event: NativeWakeEvent | None = None
     while True:
         for index, handle in enumerate(handles):
             if handle.done() or handle._serve():
@@ -131,12 +131,12 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:
             return None
-        bell = bell or NativeBell([handle._native for handle in handles])
-        bell.wait(left)
+        wake_event = wake_event or NativeWakeEvent([handle._native for handle in handles])
+        wake_event.wait(left)
 
 
 def wait_all(handles: Sequence[Handle]) -> list[Any]:
-    """Waits for all of the calls; what they give. The first that failed raises, when all are over."""
+    """Waits for all calls and returns their results. If calls failed, it raises the first failure when all are over."""
     for handle in handles:
         handle.wait()
     return [handle.result() for handle in handles]

@@ -15,7 +15,7 @@ from ._prepare import Caller
 
 
 class Method:
-    """A method of an object; ``print`` shows what it takes and gives."""
+    """A method of an object. ``print`` shows its parameters and results."""
 
     def __init__(self, owner: Object, name: str, routine: Routine) -> None:
         self.__name__ = name
@@ -23,7 +23,7 @@ class Method:
         self._owner = owner
 
     def __call__(self, *args: Any, timeout: float | None = None, out: Out = None, **named: Any) -> Any:
-        """Calls it as :meth:`Object.call` does."""
+        """Calls the method as :meth:`Object.call` does."""
         return self._owner.call(self.__name__, *args, timeout=timeout, out=out, **named)
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class Method:
 
 
 class Object(Caller, Block):
-    """An object of a class at a server, which keeps a state from call to call: :meth:`Connection.object` makes it.
+    """An object of a class: a server process that keeps its state from call to call. :meth:`Connection.object` creates it.
 
     .. code-block:: python
 
@@ -40,10 +40,14 @@ class Object(Caller, Block):
         handle = counter.call_async("add", 4)
         counter.total()
 
-    The methods of its class are methods of it; those whose names it has itself are called by :meth:`call`. Its calls run one
-    after the other. It is for this connection alone, and ends with :meth:`end` or the ``with``, when nobody has it nor a
-    handle of one of its calls any more, with the connection, and when one of its calls crashes, is cancelled or takes too long
-    while it runs. What is called on it then, or waits for it, raises :class:`ObjectLostError`.
+    The methods of the class are methods of the object. If a name is taken, use :meth:`call`. Calls run one after the other.
+    Only this connection can use the object. It ends
+
+    - with :meth:`end`, the ``with`` or the connection,
+    - when neither it nor a handle of one of its calls is referenced any more,
+    - when one of its running calls crashes, is cancelled or exceeds its time limit.
+
+    Later and waiting calls then raise :class:`ObjectLostError`.
     """
 
     def __init__(self, native: NativeObject, name: str, names: Callable[[str], list[str]]) -> None:
@@ -55,12 +59,12 @@ class Object(Caller, Block):
 
     @property
     def server(self) -> str:
-        """The name of the server where it is."""
+        """The name of the object's server."""
         return self._native.server()
 
     @property
     def lost(self) -> bool:
-        """Whether it is no more, as far as can be seen without waiting."""
+        """Whether the object has ended, as far as the client knows without waiting."""
         return self._ended or self._native.is_lost()
 
     def call(
@@ -69,13 +73,13 @@ class Object(Caller, Block):
         """Calls a method and waits; arguments and results are those of :meth:`Connection.call`.
 
         Args:
-            timeout: Seconds that the call may take, waiting for earlier calls included. If they are over while it runs, the
-                object ends.
-            out: As of :meth:`Connection.call`.
+            timeout: Time limit in seconds, including the wait for earlier calls. If a running call exceeds it, the object
+                ends.
+            out: As in :meth:`Connection.call`.
 
         Raises:
-            ObjectLostError: The object is no more, and the method has not run.
-            CallError: It failed.
+            ObjectLostError: The object has ended, and the method has not run.
+            CallError: The call failed.
         """
         call = self._prepared(name, args, named, out)
         if call.functions:
@@ -85,12 +89,12 @@ class Object(Caller, Block):
     def call_async(
         self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Handle:
-        """Begins a call as :meth:`call` does; its arguments are sent when this returns. The object lives as long as the handle."""
+        """Begins a call and returns when the arguments are sent. The handle keeps the object alive."""
         call = self._prepared(name, args, named, out)
         return call.begun(self._native.start(name, call.native, timeout))
 
     def end(self) -> None:
-        """Ends it, and what it runs. Does nothing after its end."""
+        """Ends the object and its running call. Ending it again has no effect."""
         self._native.end()
         self._ended = True
 
@@ -98,7 +102,7 @@ class Object(Caller, Block):
         self.end()
 
     def __getattr__(self, name: str) -> Method:
-        # What Python looks for, as to copy it, is no method of the class.
+        # Python itself looks up such names, for example to copy the object.
         if name.startswith("_"):
             raise AttributeError(f"objects have no attribute `{name}`", name=name, obj=self)
         try:

@@ -1,4 +1,4 @@
-"""Arrays and files of the program into which results are received."""
+"""Destinations of results: arrays and paths of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
 
 
 def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
-    """What is given for results that are arrays, by the number of their parameter, and the paths of files, by name."""
+    """Splits ``out`` into arrays by parameter number and paths of files by name."""
     if out is None:
         return {}, {}
     arrays = {one.name: one.index for one in routine.parameters if one.returned and one.is_array}
@@ -38,7 +38,7 @@ def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
 def place(
     routine: str, parameter: Parameter, out: Any, shape: tuple[int, ...], others: Iterable[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
-    """``out`` as an array that the result can be received into.
+    """Checks that ``out`` can receive the result, and returns it as an array.
 
     Raises:
         ArgumentError: It cannot be. Nothing was sent.

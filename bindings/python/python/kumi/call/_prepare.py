@@ -1,4 +1,4 @@
-"""What a call is given, as the native module wants it."""
+"""Preparation of calls: checks of arguments, and memory for results."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy as np
 
 from .._native import NativeCall, NativeClient, NativeObject
 from ._errors import ArgumentError, StatusError, TooLargeError
-from ._functions import Folder, Function
+from ._functions import ResultFolder, Function
 from ._handle import Handle, collected
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
 
 
 class Prepared(NamedTuple):
-    """What a call is given."""
+    """The checked arguments of a call."""
 
     routine: Routine
     #: For the native module.
     native: list[Any]
-    #: Arrays for its results, by parameter.
+    #: Arrays for results, by parameter.
     results: dict[int, Any]
     functions: list[Function]
-    folder: Folder
+    folder: ResultFolder
 
     def begun(self, call: NativeCall) -> Handle:
-        """The call, which has begun."""
+        """The handle of the call that ``native`` has begun."""
         return Handle(self.routine, call, self.results, self.functions, self.folder)
 
     def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
-        """What the call gives that ``run`` runs."""
+        """Runs the call with ``run``, and returns its results."""
         try:
             values = run()
         except StatusError as error:
@@ -45,13 +45,13 @@ class Prepared(NamedTuple):
 
 
 class Caller(ABC):
-    """What has routines to be called."""
+    """Base class of connections and objects: they have routines that can be called."""
 
     _native: NativeClient | NativeObject
     _routines: dict[str, Routine]
 
     def routine(self, name: str) -> Routine:
-        """What a routine takes and gives; asked for once."""
+        """The description of a routine. The client fetches it once."""
         known = self._routines.get(name)
         if known is None:
             known = self._routines[name] = Routine(self._native.describe(name))
@@ -60,14 +60,14 @@ class Caller(ABC):
     def _prepared(
         self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out
     ) -> Prepared:
-        """Checks what a call is given, and makes room for its results."""
+        """Checks the arguments of a call, and allocates its results."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
         outs, paths = chosen(routine, out)
         results: dict[int, Any] = {}
         native: list[Any] = []
         functions: list[Function] = []
-        folder = Folder()
+        folder = ResultFolder()
         if routine.given:
             arrays = {
                 one.index: array(routine.name, one, bound[one.index])
@@ -99,7 +99,7 @@ class Caller(ABC):
     def _fit(
         self, name: str, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
     ) -> tuple[list[Any], list[list[int]]]:
-        """The scalars and texts by parameter, also those that follow from arrays, and the shapes of all arrays."""
+        """Scalars and texts by parameter, including sizes inferred from arrays, and the shapes of all arrays."""
         scalars: list[Any] = [None] * len(routine.parameters)
         for one in routine.sent:
             plain = not (one.is_array or one.is_file or one.is_function)
@@ -136,7 +136,7 @@ def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
 
 
 def _room(routine: str, parameter: Parameter, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """An array to write to; of one that comes back in parts the rest is zeros."""
+    """A new array for a result. If only a section comes back, the rest is zero."""
     make = np.zeros if parameter.partial else np.empty
     try:
         return make(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload,no-any-return]
@@ -152,7 +152,7 @@ def _pair(
     results: dict[int, Any],
     into: np.ndarray[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
-    """An array to send and one to write to."""
+    """The input and the output array of an inout parameter."""
     if given is not None and given.shape != shape:
         raise ArgumentError(
             f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
@@ -168,7 +168,7 @@ def _pair(
         else:
             back = _room(routine, parameter, shape)
         results[parameter.index] = back
-    # By columns is what the transposed array is by rows.
+    # An array in column order is its transpose in row order.
     turned = parameter.order == "F"
     flat = [None if one is None else one.T if turned else one for one in (given, back)]
     return flat[0], flat[1]

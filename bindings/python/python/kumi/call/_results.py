@@ -1,4 +1,4 @@
-"""What comes back from a routine that gives several things."""
+"""Results of routines that return several values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._interface import Routine
 
 
 class Results(tuple[Any, ...]):
-    """What a routine gives, in the order of its parameters: a tuple, each of which has the parameter's name as well.
+    """The results of a routine: a tuple in the order of the parameters, whose members also have the parameters' names.
 
     ``results.B`` is the same as ``results["B"]``; the latter also where the name is that of a method of tuples.
     """
@@ -48,7 +48,7 @@ class Results(tuple[Any, ...]):
 
 
 def in_order(routine: Routine, back: list[Any]) -> Any:
-    """What a call gives: nothing, one value, or several."""
+    """The results of a call: None, one value, or :class:`Results`."""
     if len(back) < 2:
         return back[0] if back else None
     return Results(tuple(routine.parameters[index].name for index in routine.back), tuple(back))

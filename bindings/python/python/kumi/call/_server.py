@@ -26,29 +26,29 @@ _SERVES = " routine"
 
 
 class Server(Block):
-    """A server of functions, until :meth:`stop` or the end of the ``with``.
+    """A server of functions and classes. It runs until :meth:`stop` or the end of the ``with``.
 
     .. code-block:: python
 
         with kumi.call.Server([scale, total], slots=4) as server:
             kumi.call.connect(server.address).call("scale", a)
 
-    Each call runs in another process, which imports the functions' modules: a program that serves its own functions does
-    so below ``if __name__ == "__main__":``.
+    Each call runs in another process, which imports the modules of the functions. A program that serves its own functions
+    therefore does so below ``if __name__ == "__main__":``.
 
     Args:
-        functions: Functions and classes with the decorator :func:`kumi.call.routine`; or the name of a module, or the path of a file,
-            all of which is served that has it.
-        listen: ``host:port`` (port 0: any that is free) or ``unix:path``.
-        through: The cluster on which they run, ``dask:ADDRESS`` or ``ray:ADDRESS``; see :mod:`kumi.call.adapters`.
-        arguments: Further words of the command.
+        functions: Functions and classes with the decorator :func:`kumi.call.routine`. A module's name or a file's path stands for
+            all of its decorated functions and classes.
+        listen: ``host:port`` (port 0: any free port) or ``unix:path``.
+        through: The cluster that runs the functions, ``dask:ADDRESS`` or ``ray:ADDRESS``; see :mod:`kumi.call.adapters`.
+        arguments: Further arguments of the command.
         options: Further options of ``kumi call serve``, with ``_`` for ``-``: ``slots=4``, ``tokens="users.toml"``,
             ``sandbox=True``, ``meta="host:7071"``, ``call_time=60`` (seconds).
 
     Raises:
-        CallError: It does not come up; the message is what the command says.
-        CommandMissingError: There is no command ``kumi``.
-        DescriptionError: A function without the decorator, or that another process would not find.
+        CallError: The server does not start; the message is that of the command.
+        CommandMissingError: The command ``kumi`` is missing.
+        DescriptionError: A function has no decorator, or another process could not import it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Server(Block):
             env={**os.environ, **environment},
         )
         try:
-            #: Where it is, as :func:`kumi.call.connect` takes it.
+            #: The address for :func:`kumi.call.connect`.
             self.address: str = self._began()
         except BaseException:
             self.stop()
@@ -102,18 +102,18 @@ class Server(Block):
         raise CallError("\n".join(said) or f"the command kumi ended with code {code} and said nothing")
 
     def _pass_on(self) -> None:
-        """What functions print, and what the server says."""
+        """Copies the output of the functions and the server to standard error."""
         for line in self._lines():
             # There may be nobody left to read it.
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(line)
 
     def wait(self) -> int:
-        """Waits for its end; its exit code."""
+        """Waits for the end of the server, and returns its exit code."""
         return self._process.wait()
 
     def stop(self) -> None:
-        """Ends it, and the calls that run."""
+        """Stops the server and its running calls."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

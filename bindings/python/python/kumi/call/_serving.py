@@ -1,4 +1,4 @@
-"""Functions as routines: how they are described, and how they are called on the memory of a call."""
+"""Python functions as routines: their descriptions, and their invocation on the memory of a call."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from .._native import NativeMemory, describe_routines
-from ._called import Called
+from ._client_function import ClientFunction
 from ._errors import DescriptionError
 from ._types import Kind, kind_of
 
 
-#: Where a function or a class has what it is served as.
+#: The attribute in which a decorated function or class keeps its routine.
 ATTRIBUTE = "__kumi_routine__"
 
 
 @dataclass(frozen=True)
 class _Param:
-    """A parameter of the routine: a size that the function does not see, an argument of the function, or a result."""
+    """A parameter of the routine: an argument of the function, a result, or a size that the function does not see."""
 
     name: str
     kind: Kind
@@ -38,8 +38,8 @@ class _Param:
         return text if self.default is None else f"{text} = {_literal(self.name, self.default)}"
 
 
-class Described:
-    """A function as a routine or a method: what it takes and gives, and how it is called on the memory of a call."""
+class DescribedFunction:
+    """A Python function as a routine or a method: its parameters, and its invocation on the memory of a call."""
 
     #: Its canonical description.
     description: str
@@ -64,7 +64,7 @@ class Described:
         self.options = tuple(options)
 
     def declared(self, keyword: str, name: str) -> str:
-        """It as a text that describes it."""
+        """Its declaration in the interface language."""
         passed = ", ".join(one.name for one in self.params if one.role == "argument")
         lines = [f"{keyword} {name}({', '.join(one.declared() for one in self.params)})"]
         doc = inspect.getdoc(self.function)
@@ -75,13 +75,13 @@ class Described:
         return "\n".join(lines)
 
     def run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> str | None:
-        """Calls the function on the memory of a call; the exception with which it ended, if it did."""
+        """Calls the function on the memory of a call. Returns a summary of the exception that it raised, or None."""
         try:
             self._run(memory, places)
         except BaseException as error:
-            # Whoever serves it sees where it came from.
+            # The server's operator sees the traceback.
             traceback.print_exception(error)
-            return told(error)
+            return exception_summary(error)
         return None
 
     def _run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> None:
@@ -104,7 +104,7 @@ class Described:
             _put(one, place, value)
 
 
-class Served(Described):
+class ServedFunction(DescribedFunction):
     """A function as a routine."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Served(Described):
         """All that is offered."""
         return [self.description]
 
-    def find(self, name: str) -> Served | None:
+    def find(self, name: str) -> ServedFunction | None:
         """What servers know by this name."""
         return self if name == self.name else None
 
@@ -153,7 +153,7 @@ def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value
         array.flags.writeable = kind.mode != "in"
         return array
     if kind.function is not None:
-        return Called(one.name, kind, value)
+        return ClientFunction(one.name, kind, value)
     if kind.file is not None:
         return Path(value) if kind.file == "path" else Path(value).read_bytes()
     return value
@@ -210,8 +210,8 @@ def _put(one: _Param, place: Any, value: Any) -> None:
     np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
 
 
-def told(error: BaseException) -> str:
-    """An exception's kind and the last line of its message."""
+def exception_summary(error: BaseException) -> str:
+    """The type of an exception and the last line of its message."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__
     return f"{kind}: {lines[-1].strip()}" if lines else kind

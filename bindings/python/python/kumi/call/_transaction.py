@@ -1,4 +1,4 @@
-"""Transactions: calls that are recorded, and then run together on several servers."""
+"""Transactions: recorded calls that run together on several servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ._results import in_order
 
 
 class TransactionError(CallError):
-    """Calls of a transaction failed; the text says which, and which did not run because of them.
+    """Calls of a transaction failed. The message names them and the calls that did not run because of them.
 
     Attributes:
-        report: What became of all calls.
+        report: The report on all calls.
     """
 
     report: Report
@@ -31,11 +31,11 @@ TransactionError.__module__ = "kumi.call"
 
 
 class Moved(NamedTuple):
-    """Bytes of arrays, by the way they took."""
+    """Bytes of arrays, by their route."""
 
-    #: From here to servers.
+    #: From this program to servers.
     sent: int
-    #: From servers to here.
+    #: From servers to this program.
     received: int
     #: From server to server.
     between: int
@@ -45,34 +45,34 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class StepReport:
-    """What became of a call."""
+    """The report on one call of a transaction."""
 
-    #: What was called.
+    #: The routine.
     routine: str
-    #: Where it ran last; None: nowhere.
+    #: The server where it ran last; None: it did not run.
     server: str | None
-    #: How often it was begun.
+    #: Number of attempts.
     attempts: int
-    #: Why what it read of another server came through the client; None: it came straight, or there was nothing.
+    #: Why inputs from another server came through the client; None: they came directly, or there were none.
     helped: str | None
-    #: Seconds from the transaction's begin until it began, and until it ended.
+    #: Seconds from the begin of the transaction to the call's begin and end.
     begun: float | None
     ended: float | None
-    #: A sentence; of a call that did not run with the way from the one because of which it did not.
+    #: A sentence. If the call did not run, it names the failed call and the calls between.
     text: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a transaction."""
+    """The report on a transaction."""
 
-    #: One for each call, as they were recorded.
+    #: The reports on the calls, in their order.
     steps: tuple[StepReport, ...]
-    #: Bytes that moved.
+    #: Bytes of arrays that were moved.
     moved: Moved
-    #: How long it took.
+    #: Seconds that the transaction took.
     seconds: float
-    #: A picture of the graph: states, servers and times.
+    #: A picture of the graph with states, servers and times.
     svg: str
 
     def _repr_svg_(self) -> str:
@@ -80,10 +80,10 @@ class Report:
 
 
 class Later:
-    """What a recorded call will give. It may be an argument of later calls of its transaction.
+    """The future result of a recorded call. Later calls of the transaction may use it as an argument.
 
-    An array that other calls read stays at the servers, unless it is :meth:`wanted`. After the transaction
-    :meth:`result` gives what has come; ``numpy.asarray`` does too.
+    An array that other calls read stays at the servers, unless it is :meth:`wanted`. After the transaction :meth:`result` or
+    ``numpy.asarray`` gives the value.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Later:
         self._owner = owner
         self._step = step
         self._parameter = parameter
-        #: The array's shape; None: it is a scalar or a text.
+        #: The shape of the array; None: the result is a scalar or a text.
         self.shape = shape
         self._final = shape
         self._wanted = False
-        #: Parameters that are given it.
+        #: The parameters of later calls that read it.
         self._readers: list[Parameter] = []
         self._value: Any = None
         self._here = False
@@ -104,11 +104,11 @@ class Later:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The type of its numbers; None: it is a text."""
+        """The type of its numbers; None: the result is a text."""
         return self._parameter.dtype
 
     def wanted(self) -> Later:
-        """Has it come here although later calls read it; before the transaction runs.
+        """Requests that the result comes back although later calls read it. Call this before the transaction runs.
 
         Raises:
             ArgumentError: The transaction has run.
@@ -122,7 +122,7 @@ class Later:
         """The array, number or text.
 
         Raises:
-            CallError: The call has not run, or its result stayed at the servers.
+            CallError: The call has not run, or its result has stayed at the servers.
         """
         if self._here:
             return self._value
@@ -149,7 +149,7 @@ class Later:
         return f"<{self._parameter.name} of call {self._step}: {kind}, shape {self.shape}>"
 
     def _stays(self) -> bool:
-        """Whether it can travel from server to server as it is, and nobody wants it here."""
+        """Whether it stays at the servers: it needs no conversion, and the program does not want it."""
         thin = sum(size > 1 for size in self.shape or ()) < 2
         same = all(
             not one.partial and (thin or one.order == self._parameter.order)
@@ -160,7 +160,7 @@ class Later:
 
 @dataclass
 class _Array:
-    """An array of a call: what is sent, and what comes back."""
+    """An array parameter of a call, with its input and its result."""
 
     parameter: Parameter
     sent: np.ndarray[Any, Any] | Later | None
@@ -175,9 +175,9 @@ class _Recorded:
 
 
 class Transaction(Block):
-    """Calls that are recorded, and run at the end of a ``with``, or by :meth:`run`.
+    """Records calls, and runs them at the end of a ``with`` or in :meth:`run`.
 
-    Calls that do not read what others give run at the same time, on different servers.
+    Calls that do not depend on each other run concurrently on different servers.
     """
 
     def __init__(
@@ -213,9 +213,9 @@ class Transaction(Block):
             self._connection = _metaserver(meta, token, ca)
             self._meta = self._connection._native, priority
         self._calls: list[_Recorded] = []
-        #: Whether it has run, or tried to.
+        #: Whether the transaction has run, successfully or not.
         self.ran = False
-        #: What became of it.
+        #: The report, after the run.
         self.report: Report | None = None
 
     def _leave(self, error: BaseException | None) -> None:
@@ -223,15 +223,15 @@ class Transaction(Block):
             self.run()
 
     def call(self, name: str, /, *args: Any, **named: Any) -> Any:
-        """Records a call. Arguments are those of :meth:`Connection.call`; arrays may be what earlier calls give.
+        """Records a call. Arguments are those of :meth:`Connection.call`; results of earlier calls are also possible.
 
-        Arrays are read when the transaction runs, so what is written to them until then is sent.
+        The transaction reads arrays when it runs, so it sees changes until then.
 
         Returns:
-            What it will give: None, a :class:`Later`, or :class:`Results` of them, a tuple in the order of the parameters.
+            The future result: None, a :class:`Later`, or :class:`Results` of them, a tuple in the order of the parameters.
 
         Raises:
-            ArgumentError: Arguments do not fit; nothing is recorded.
+            ArgumentError: The arguments do not fit. Nothing is recorded.
         """
         if self.ran:
             raise ArgumentError("the transaction has run: begin another")

@@ -1,4 +1,4 @@
-"""What functions that are served take and give, as annotations."""
+"""Annotations for the parameters and results of served functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ._errors import DescriptionError
 
-#: How descriptions spell types.
+#: The names of types in descriptions.
 SPELLED = {
     np.dtype(name): spelled
     for name, spelled in {
@@ -32,16 +32,16 @@ SPELLED = {
 }
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# Functions of expressions.
+# Function names in expressions.
 _FUNCTIONS = frozenset({"min", "max", "abs"})
 _PYTHON = {int: "int64", float: "float64", complex: "complex128"}
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    """The type of numbers that is meant.
+    """The numpy type for an annotation.
 
     Raises:
-        DescriptionError: Routines have none such.
+        DescriptionError: Routines have no such type.
     """
     if kind is bool:
         raise DescriptionError("routines have no bool; take an int that is 0 or 1")
@@ -64,9 +64,9 @@ class Kind:
     sizes: tuple[str, ...] = ()
     order: Literal["C", "F"] = "C"
     mode: str = "in"
-    #: Of a file what the function is given, or gives: its path, or its content.
+    #: For a file: the function gets or returns its path or its content.
     file: Literal["path", "content"] | None = None
-    #: Of a function of the client what it takes, and what it gives.
+    #: For a function of the client: its parameters and its results.
     function: tuple[tuple[Kind, ...], tuple[Kind, ...]] | None = None
 
     @property
@@ -80,12 +80,12 @@ class Kind:
         return self.dtype is not None and bool(self.sizes)
 
     def names(self) -> Iterator[str]:
-        """What its sizes name."""
+        """The names in its sizes."""
         for size in self.sizes:
             yield from (name for name in _NAME.findall(size) if name not in _FUNCTIONS)
 
     def declared(self, name: str, mode: str) -> str:
-        """It as a parameter of a description."""
+        """Its declaration as a parameter in a description."""
         if self.file is not None:
             return f"mode_{mode} filename {name}"
         if self.function is not None:
@@ -97,7 +97,7 @@ class Kind:
 
 
     def inner(self) -> list[tuple[str, Kind, Literal["in", "out"]]]:
-        """The parameters of a function of the client: sizes, what it takes, and what it gives."""
+        """The parameters of a function of the client: sizes, inputs and results."""
         takes, gives = self.function or ((), ())
         sizes = dict.fromkeys(name for one in (*takes, *gives) for name in one.names())
         whole = Kind(np.dtype("int64"))
@@ -122,7 +122,7 @@ def _array(item: Any, order: Literal["C", "F"]) -> Kind:
 
 
 class _Spelling:
-    """What makes a kind of what stands in its brackets."""
+    """An annotation with brackets, such as ``Array[float64, "n"]``."""
 
     def __init__(self, name: str, make: Callable[[Any], Kind]) -> None:
         self._name = name
@@ -135,15 +135,15 @@ class _Spelling:
         return f"kumi.call.{self._name}"
 
 
-#: ``Array[float64, "n", "m"]``: an array whose last index moves fastest. Sizes are names, integers, or expressions of names
-#: (``"2*n+1"``). What no parameter is called follows from the shape of an array that is sent. Type checkers, which take texts in
-#: brackets for types, are content with ``Annotated[numpy.ndarray, Array[float64, "n", "m"]]``.
+#: ``Array[float64, "n", "m"]``: an array in row order (the last index varies fastest). Sizes are names, integers, or expressions
+#: of names (``"2*n+1"``). A name that is no parameter follows from the shape of an input array. Type checkers read texts in
+#: brackets as types; for them write ``Annotated[numpy.ndarray, Array[float64, "n", "m"]]``.
 Array = _Spelling("Array", lambda item: _array(item, "C"))
 
-#: As :data:`Array`, but the first index moves fastest.
+#: An array in column order (the first index varies fastest).
 FortranArray = _Spelling("FortranArray", lambda item: _array(item, "F"))
 
-#: ``Text[256]``: a text that is given back, of so many bytes at most (and a zero at its end).
+#: ``Text[256]``: a text result of at most so many bytes, without the zero at its end.
 Text = _Spelling("Text", lambda most: Kind(None, (f"{_size(most)} + 1",)))
 
 

@@ -1,14 +1,14 @@
 //! What acks and nacks of a peer bring to light: what has arrived, what is lost, how long it took.
 
-use super::super::ring::{Slot, State};
-use super::super::{NEVER, Shared};
-use super::{Full, Sender};
-use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, Kind, TWICE};
+use super::super::send_ring::{PacketState, Slot};
+use super::super::{NEVER, SharedState};
+use super::{Backpressure, Sender};
+use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, PacketKind, TWICE};
 use crate::{Config, Micros};
 
 /// What an ack brought to light.
 #[derive(Default)]
-struct Outcome {
+struct AckOutcome {
     acked: u32,
     /// When the last sent of the acked packets was sent, of those that give a round trip.
     sent_at: Option<Micros>,
@@ -16,7 +16,7 @@ struct Outcome {
     transmission: u32,
 }
 
-impl Outcome {
+impl AckOutcome {
     /// A packet that was sent once is acked.
     fn note(&mut self, slot: &Slot) {
         if self.sent_at.is_none_or(|sent_at| sent_at <= slot.sent_at) {
@@ -43,20 +43,26 @@ impl Sender {
     }
 
     /// Takes the ack of a packet that [`Self::accepts`] accepted.
-    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &mut Shared) {
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Micros,
+        header: &Header,
+        map: &[u8],
+        shared: &mut SharedState,
+    ) {
         let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
         let current = ahead >= 0;
         self.hold = header.flags & HOLD != 0;
-        let mut outcome = Outcome::default();
+        let mut outcome = AckOutcome::default();
         if ahead > 0 {
             self.release(header.ack, &mut outcome, shared);
-            self.full = Full::No;
+            self.full = Backpressure::No;
             self.refusals = 0;
             // What the probe was to ask for has come.
             self.probe.later = NEVER;
         }
         if header.flags & TWICE != 0 {
-            self.on_twice(&shared.config);
+            self.on_duplicate(&shared.config);
         }
         if current && !map.is_empty() {
             self.mark_arrived(now, map, &mut outcome, shared);
@@ -70,13 +76,13 @@ impl Sender {
         let progress = ahead > 0 || outcome.acked > 0;
         if progress {
             self.congestion.acked(outcome.acked);
-            self.rtt.progress();
+            self.retransmission.progress();
             if let Some(sent_at) = outcome.sent_at
                 && sent_at >= shared.stopped
                 && header.flags & FRESH != 0
             {
                 let round_trip = now.saturating_sub(sent_at);
-                self.rtt.sample(round_trip, &shared.config);
+                self.retransmission.sample(round_trip, &shared.config);
                 let target = self.queue_target(&shared.config);
                 let held = self.hold || shared.holds(now);
                 let (acked, next) = (outcome.transmission, self.transmission);
@@ -87,41 +93,41 @@ impl Sender {
             self.postponed = false;
             self.rearm(now, shared);
         }
-        if current && header.kind == Kind::Nack {
+        if current && header.kind == PacketKind::Nack {
             self.on_nack(now, header.flags, shared);
         }
     }
 
     /// The peer got a packet twice: perhaps one was sent again in vain.
-    fn on_twice(&mut self, config: &Config) {
-        let round_trip = self.rtt.smoothed().unwrap_or(config.min_rto);
-        let longest = self.rtt.base(config);
-        if self.reorder.twice(round_trip, longest, config.window) {
+    fn on_duplicate(&mut self, config: &Config) {
+        let round_trip = self.retransmission.smoothed().unwrap_or(config.min_rto);
+        let longest = self.retransmission.base(config);
+        if self.reorder.on_duplicate(round_trip, longest, config.window) {
             self.congestion.undo();
         }
     }
 
     /// Frees everything before `ack`.
-    fn release(&mut self, ack: u32, outcome: &mut Outcome, shared: &Shared) {
+    fn release(&mut self, ack: u32, outcome: &mut AckOutcome, shared: &SharedState) {
         let Some(ring) = &mut self.ring else { return };
         while self.oldest != ack {
             let slot = *ring.slot(self.oldest);
             match slot.state {
-                State::Flight => {
+                PacketState::Flight => {
                     self.in_flight -= 1;
                     outcome.acked += 1;
                     if !slot.resent() {
                         outcome.note(&slot);
                     }
                 }
-                State::Lost => {
+                PacketState::Lost => {
                     self.lost -= 1;
                     outcome.acked += 1;
                 }
                 // Counted when it arrived.
-                State::Arrived | State::Queued => {}
+                PacketState::Arrived | PacketState::Queued => {}
             }
-            if slot.state != State::Arrived
+            if slot.state != PacketState::Arrived
                 && self.path.is_long(shared.wire_bytes(slot.length), &shared.config)
             {
                 self.path.passed();
@@ -140,18 +146,18 @@ impl Sender {
         &mut self,
         now: Micros,
         map: &[u8],
-        outcome: &mut Outcome,
-        shared: &mut Shared,
+        outcome: &mut AckOutcome,
+        shared: &mut SharedState,
     ) {
         let Some(ring) = &mut self.ring else { return };
         let mut sequence = self.oldest;
         for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
             let slot = ring.slot(sequence);
             sequence = sequence.wrapping_add(1);
-            if bit == 0 || !matches!(slot.state, State::Flight | State::Lost) {
+            if bit == 0 || !matches!(slot.state, PacketState::Flight | PacketState::Lost) {
                 continue;
             }
-            if slot.state == State::Flight {
+            if slot.state == PacketState::Flight {
                 self.in_flight -= 1;
                 if !slot.resent() {
                     outcome.note(slot);
@@ -159,7 +165,7 @@ impl Sender {
             } else {
                 self.lost -= 1;
             }
-            slot.state = State::Arrived;
+            slot.state = PacketState::Arrived;
             outcome.acked += 1;
             if self.path.is_long(shared.wire_bytes(slot.length), &shared.config) {
                 self.path.passed();
@@ -176,7 +182,12 @@ impl Sender {
     }
 
     /// Marks as lost what is in flight and of which `is_lost` says so.
-    fn mark_lost(&mut self, now: Micros, shared: &mut Shared, is_lost: impl Fn(&Slot) -> bool) {
+    fn mark_lost(
+        &mut self,
+        now: Micros,
+        shared: &mut SharedState,
+        is_lost: impl Fn(&Slot) -> bool,
+    ) {
         let Some(ring) = &mut self.ring else { return };
         let before = self.lost;
         // Of long ones: how often that was sent again which was sent most.
@@ -184,8 +195,8 @@ impl Sender {
         let mut sequence = self.oldest;
         while sequence != self.next {
             let slot = ring.slot(sequence);
-            if slot.state == State::Flight && is_lost(slot) {
-                slot.state = State::Lost;
+            if slot.state == PacketState::Flight && is_lost(slot) {
+                slot.state = PacketState::Lost;
                 self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(slot.transmission, self.transmission);
@@ -196,7 +207,7 @@ impl Sender {
             sequence = sequence.wrapping_add(1);
         }
         if self.lost > before {
-            self.reorder.lost();
+            self.reorder.on_loss();
         }
         if let Some(resends) = resends {
             shared.narrowed |= self.path.lost(now, resends, &shared.config);
@@ -204,20 +215,26 @@ impl Sender {
     }
 
     /// Takes the answer to probe `number`; whether it was one that was waited for.
-    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &mut Shared) -> bool {
+    fn on_echo(
+        &mut self,
+        now: Micros,
+        number: u32,
+        current: bool,
+        shared: &mut SharedState,
+    ) -> bool {
         let since = number.wrapping_sub(self.probe.answered);
         if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
             return false;
         }
         self.probe.answered = number;
-        self.rtt.progress();
+        self.retransmission.progress();
         let (mark, asked_at) = if self.probe.outstanding() {
             (self.probe.first_mark, self.probe.first_at)
         } else {
             (self.probe.last_mark, self.probe.sent_at)
         };
         if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
-            self.rtt.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
+            self.retransmission.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
         }
         if current {
             // Rule (b): sent before the probe, and not here when it came.
@@ -230,19 +247,19 @@ impl Sender {
         true
     }
 
-    fn on_nack(&mut self, now: Micros, flags: u16, shared: &Shared) {
+    fn on_nack(&mut self, now: Micros, flags: u16, shared: &SharedState) {
         let config = &shared.config;
         if self.oldest == self.next {
             return;
         }
         if flags & FULL == 0 {
-            if self.lost == 0 && !self.probe.outstanding() && self.full == Full::No {
+            if self.lost == 0 && !self.probe.outstanding() && self.full == Backpressure::No {
                 self.probe.soon(now, self.reorder.margin());
             }
-        } else if !matches!(self.full, Full::Waiting { .. }) {
+        } else if !matches!(self.full, Backpressure::Waiting { .. }) {
             let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
             self.refusals = self.refusals.saturating_add(1);
-            self.full = Full::Waiting { until: now.saturating_add(pause) };
+            self.full = Backpressure::Waiting { until: now.saturating_add(pause) };
             self.probe.due = false;
             self.probe.later = NEVER;
             self.rearm(now, shared);

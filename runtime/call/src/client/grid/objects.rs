@@ -1,18 +1,21 @@
-//! Objects at servers that a metaserver chooses. An object has a place until it is made, as a call has until it is over; what its
-//! client has it do then is between the two, and the metaserver sees of it what the server's load is.
+//! Objects at servers that a metaserver chooses.
+//!
+//! The making of an object has a place, as a call has. Calls on the finished object go to its server
+//! directly; the metaserver sees them only in the server's load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Ended, Over};
+use kumi_rpc::{AttemptOutcome, AttemptReport};
 
-use super::super::errand::{Control, Errand, attempt, ended, nanoseconds, over};
 use super::super::object::Object;
+use super::super::routed_call::{Control, RoutedCall, attempt, ended, nanoseconds, over};
 use super::super::{CallError, GRACE};
 use super::Grid;
 
 impl Grid {
-    /// [`super::super::Client::object`], at a server that the metaserver chooses; calls on the object go there.
+    /// [`super::super::Client::object`] at a server that the metaserver chooses. Calls on the object go
+    /// there.
     ///
     /// # Errors
     /// [`CallError`].
@@ -20,7 +23,7 @@ impl Grid {
         self.object_within(class, None, &|| false)
     }
 
-    /// [`Grid::object`], in at most so much time; when a signal comes while it waits, `interrupted` is asked.
+    /// [`Grid::object`] with a time limit. When a signal arrives during the wait, `interrupted` is asked.
     ///
     /// # Errors
     /// [`CallError`].
@@ -37,10 +40,10 @@ impl Grid {
             )));
         }
         let placing = self.placing(&known, (0, 0), f64::NAN);
-        let errand = Errand::new(Arc::clone(&self.inner), known, placing);
+        let routed_call = RoutedCall::new(Arc::clone(&self.inner), known, placing);
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         let late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
-        match errand.make(class, deadline, &|| late() || interrupted()) {
+        match routed_call.make(class, deadline, &|| late() || interrupted()) {
             Err(CallError::Interrupted) if late() => Err(CallError::TimedOut(format!(
                 "there was no place for an object of `{class}` in time"
             ))),
@@ -49,8 +52,8 @@ impl Grid {
     }
 }
 
-impl Errand<'_> {
-    /// Makes an object, wherever that is possible.
+impl RoutedCall<'_> {
+    /// Makes an object at any server that can.
     fn make(
         mut self,
         class: &str,
@@ -75,12 +78,12 @@ impl Errand<'_> {
             match made {
                 Ok(object) => {
                     let ran_ns = nanoseconds(begun.elapsed());
-                    self.conclude(&Over { ran_ns, ..over(&placed, Ended::Done) });
+                    self.conclude(&AttemptReport { ran_ns, ..over(&placed, AttemptOutcome::Done) });
                     return Ok(object);
                 }
                 Err(error) => match ended(&error) {
-                    Ended::Failed => {
-                        self.conclude(&over(&placed, Ended::Failed));
+                    AttemptOutcome::Failed => {
+                        self.conclude(&over(&placed, AttemptOutcome::Failed));
                         return Err(error);
                     }
                     how => self.failed(&placed, error, how)?,

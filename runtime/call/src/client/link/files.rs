@@ -1,11 +1,11 @@
-//! Files of calls on their way.
+//! Transfer of file arguments and result files.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_rpc::{Place, Size, Value, chunk_header, chunks};
+use kumi_rpc::{ArrayPosition, ArraySize, Value, chunk_header, chunks};
 
 use super::Link;
 use crate::client::CallError;
@@ -14,38 +14,38 @@ use crate::native::Source;
 /// The files of a call.
 #[derive(Debug)]
 pub struct FileParts<'a> {
-    /// Those that are sent: parameter, file, bytes.
+    /// Files that are sent: parameter, file, bytes.
     pub sent: &'a [(u16, File, u64)],
-    /// Those that come back, to be written.
+    /// Files that come back.
     pub back: Vec<(u16, Arc<File>)>,
-    /// Most bytes of one that comes back.
+    /// Most bytes of a file that comes back.
     pub most: u64,
 }
 
 impl FileParts<'_> {
-    /// Parameters in which files come back.
+    /// Parameters of files that come back.
     pub fn parameters(&self) -> Vec<u16> {
         self.back.iter().map(|(parameter, _)| *parameter).collect()
     }
 
-    /// Those that come back.
-    pub fn coming(&self) -> Coming {
-        Coming { files: self.back.clone(), most: self.most, failed: None }
+    /// The receivers of the files that come back.
+    pub fn coming(&self) -> IncomingFiles {
+        IncomingFiles { files: self.back.clone(), most: self.most, failed: None }
     }
 }
 
 /// Files that come back.
 #[derive(Debug, Default)]
-pub struct Coming {
+pub struct IncomingFiles {
     files: Vec<(u16, Arc<File>)>,
-    /// Most bytes of one.
+    /// Most bytes of a file.
     most: u64,
     failed: Option<String>,
 }
 
-impl Coming {
-    /// The result's head has come, with the lengths of the files. If one is too long nothing of any is written, and this
-    /// says so.
+impl IncomingFiles {
+    /// Takes the lengths of the files from the head of the result. If a file is too long, no file is written,
+    /// and this returns the reason.
     pub fn begin(&mut self, values: &[(u16, Value)]) -> Option<String> {
         let bytes = values.iter().filter_map(|(_, value)| match value {
             Value::FileLength(bytes) => Some(*bytes),
@@ -60,8 +60,8 @@ impl Coming {
         self.failed.clone()
     }
 
-    /// Writes bytes, if they are of a file. What comes after a failure is skipped.
-    pub fn write(&mut self, place: Place, bytes: &[u8]) {
+    /// Writes bytes if they belong to a file. After a failure it skips them.
+    pub fn write(&mut self, place: ArrayPosition, bytes: &[u8]) {
         let file = self.files.iter().find(|(parameter, _)| *parameter == place.argument);
         if let (Some((_, file)), None) = (file, &self.failed)
             && let Err(error) = file.write_all_at(bytes, place.offset)
@@ -77,7 +77,7 @@ impl Coming {
 }
 
 impl Link {
-    /// Sends the files of a call, as long as nothing has been answered.
+    /// Sends the files of a call until the server has answered.
     pub fn send_files(
         &self,
         stream: u32,
@@ -87,7 +87,7 @@ impl Link {
     ) -> Result<(), CallError> {
         let mut buffer = Vec::new();
         for (argument, file, bytes) in files {
-            let size = Size { argument: *argument, bytes: *bytes };
+            let size = ArraySize { argument: *argument, bytes: *bytes };
             for (argument, offset, length) in chunks(&[size]) {
                 if self.answered(stream) {
                     return Ok(());

@@ -1,26 +1,30 @@
-//! What a client asks of arrays that stay at servers.
+//! Requests about arrays that servers hold.
 
 use std::time::Instant;
 
-use kumi_rpc::{FetchHead, HeldName};
+use kumi_rpc::{FetchRequest, HeldArrayName};
 
-use super::{CallError, Link, Pending, State, Ticket};
-use crate::lent::LentMut;
+use super::{AnswerHandle, CallError, Link, PendingStream, State};
+use crate::lent::LentBytesMut;
 use crate::native::Source;
 
 impl Link {
     /// Asks for bytes of a held array.
     pub fn fetch<L: std::ops::Deref<Target = Link>>(
         link: L,
-        head: &FetchHead,
-        to: LentMut,
+        head: &FetchRequest,
+        to: LentBytesMut,
         deadline: Option<Instant>,
-    ) -> Result<Ticket<L>, CallError> {
+    ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
         let stream = state.rpc.fetch(head, &mut out);
-        link.begin(state, stream, Pending { targets: vec![(0, to)], ..Pending::default() });
-        let ticket = Ticket::of(link, stream);
+        link.begin(
+            state,
+            stream,
+            PendingStream { targets: vec![(0, to)], ..PendingStream::default() },
+        );
+        let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
     }
@@ -28,26 +32,26 @@ impl Link {
     /// Asks for a voucher for a held array.
     pub fn vouch<L: std::ops::Deref<Target = Link>>(
         link: L,
-        name: HeldName,
+        name: HeldArrayName,
         lifetime_ms: u32,
         deadline: Option<Instant>,
-    ) -> Result<Ticket<L>, CallError> {
+    ) -> Result<AnswerHandle<L>, CallError> {
         let mut out = Vec::new();
         let mut state = link.lock();
-        let stream = state.rpc.vouch(name, lifetime_ms, &mut out);
-        link.begin(state, stream, Pending::default());
-        let ticket = Ticket::of(link, stream);
+        let stream = state.rpc.request_voucher(name, lifetime_ms, &mut out);
+        link.begin(state, stream, PendingStream::default());
+        let ticket = AnswerHandle::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
     }
 
-    /// Ends it.
+    /// Ends the connection.
     pub fn end(&self, why: &str) {
         let _lost = self.fail(why);
     }
 
-    /// Has the server hold arrays no longer, whose names are not used again. Waits for no other thread.
-    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+    /// Tells the server to drop arrays, whose names are not used again. Waits for no other thread.
+    pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
         let mut state = self.lock();
         let State { rpc, soon, .. } = &mut *state;
         rpc.drop_held(names, soon);

@@ -1,60 +1,68 @@
-//! What goes over a connection to a metaserver.
+//! Requests to a metaserver.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Failure, Over, Placing};
+use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest};
 
-use super::ask::no_name;
-use super::{Answer, Link, Pending, State};
+use super::queries::no_name;
+use super::{Answer, Link, PendingStream, State};
 use crate::client::CallError;
 use crate::native::Source;
 
-/// How long a metaserver may take to read what it is sent.
+/// How long a metaserver may take to read a request.
 const READS: Duration = Duration::from_secs(10);
 
-/// Streams of which somebody wants to know as soon as they are answered.
+/// Streams whose answers are reported as soon as they arrive.
 #[derive(Debug, Default)]
-pub struct Ready {
-    /// Those that are.
+pub struct ReadyStreams {
+    /// The answered ones.
     pub streams: VecDeque<u32>,
 }
 
 impl Link {
-    /// Asks where a call is to go.
-    pub fn seek(&self, placing: &Placing, deadline: Option<Instant>) -> Result<u32, CallError> {
+    /// Asks for the place of a call.
+    pub fn request_place(
+        &self,
+        placing: &PlacementRequest,
+        deadline: Option<Instant>,
+    ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
-        state.pending.insert(stream, Pending::default());
+        let stream = state
+            .rpc
+            .request_placement(placing, &mut out)
+            .map_err(|_| no_name(&placing.routine))?;
+        state.pending.insert(stream, PendingStream::default());
         drop(state);
         self.put_short(&out, deadline)?;
         Ok(stream)
     }
 
-    /// Asks where a call is to go, as soon as somebody calls [`Link::send_soon`]; [`Link::next_ready`] tells of the answer.
-    /// It waits for nobody.
-    pub fn seek_soon(&self, placing: &Placing) -> Result<u32, CallError> {
+    /// Queues a request for a place, which [`Link::send_soon`] sends; [`Link::next_ready`] reports the
+    /// answer. Does not wait.
+    pub fn request_place_soon(&self, placing: &PlacementRequest) -> Result<u32, CallError> {
         self.check_ours()?;
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
             return Err(CallError::Lost(broken.clone()));
         }
         let State { rpc, soon, .. } = &mut *state;
-        let stream = rpc.seek(placing, soon).map_err(|_| no_name(&placing.routine))?;
-        state.pending.insert(stream, Pending { queued: true, ..Pending::default() });
+        let stream = rpc.request_placement(placing, soon).map_err(|_| no_name(&placing.routine))?;
+        state.pending.insert(stream, PendingStream { queued: true, ..PendingStream::default() });
         Ok(stream)
     }
 
-    /// Sends what is to be sent soon, unless another thread does; a metaserver that does not read it is lost.
+    /// Sends the queued requests, unless another thread is doing so. A metaserver that does not read them is
+    /// lost.
     pub fn send_soon(&self) -> Result<(), CallError> {
         is_lost(self.flush_within(READS))
     }
 
-    /// Tells how an attempt went.
-    pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
+    /// Reports how an attempt ended.
+    pub fn over(&self, stream: u32, over: &AttemptReport) -> Result<(), CallError> {
         let mut out = Vec::new();
-        self.lock().rpc.over(stream, over, &mut out);
+        self.lock().rpc.report_attempt(stream, over, &mut out);
         self.put_short(&out, None)
     }
 
@@ -63,26 +71,26 @@ impl Link {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
-        self.begin(state, stream, Pending::default());
+        self.begin(state, stream, PendingStream::default());
         self.put_short(&out, deadline)?;
         Ok(stream)
     }
 
-    /// Sends what a metaserver takes in at once; one that does not is lost.
+    /// Sends a short request. A metaserver that does not read it in time is lost.
     fn put_short(&self, out: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
         let most = Instant::now() + READS;
         let until = deadline.map_or(most, |deadline| deadline.min(most));
         is_lost(self.put(&[Source::Bytes(out)], Some(until), &|| false))
     }
 
-    /// Waits until one of the streams that were begun for that is answered; `None`: none is in time.
+    /// Waits for an answer to one of the queued requests. `None`: none arrived in time.
     ///
     /// # Errors
     /// The connection is lost.
     pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -109,12 +117,12 @@ impl Link {
         }
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the connection is lost.
     pub fn is_broken(&self) -> bool {
         self.lock().broken.is_some()
     }
 
-    /// Nobody waits for a call any more: its results are written nowhere, and its server is asked to end it.
+    /// Gives up a call: its results are written nowhere, and the server is asked to end it.
     pub fn give_up(&self, stream: u32) {
         let mut state = self.lock();
         let State { rpc, soon, .. } = &mut *state;
@@ -130,20 +138,20 @@ impl Link {
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
             }
         }
-        state.bells.ring();
+        state.wake_events.ring();
         drop(state);
         self.turn.notify_all();
-        // If this cannot be sent the connection is gone, and the call with it.
+        // If this cannot be sent, the connection is gone, and the call with it.
         let _lost = self.flush();
     }
 
-    /// Whether results of a call have begun to come.
+    /// Whether results of a call have begun to arrive.
     pub fn has_results(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(|pending| pending.head.is_some())
     }
 }
 
-/// What could not be sent in time may have been sent in part: the connection was given up.
+/// A request that was not sent in time may be half sent, so the connection was closed.
 fn is_lost(sent: Result<(), CallError>) -> Result<(), CallError> {
     match sent {
         Err(CallError::TimedOut(_)) => Err(CallError::Lost("it does not read".to_owned())),

@@ -1,4 +1,4 @@
-//! Of etcd's interface what is needed here: ranges, guarded writes, leases.
+//! Requests to etcd: ranges, guarded writes, leases.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::EtcdError;
 use super::http::Gateway;
 
-/// Most pairs that are asked for at once.
+/// Most pairs in one answer.
 const PAGE: u32 = 1000;
 
-/// A key with its value, as etcd keeps it.
+/// A key with its value in etcd.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
     pub key: String,
@@ -20,7 +20,7 @@ pub struct Pair {
     pub lease: i64,
 }
 
-/// What is to be there: the value of a key, or nothing.
+/// A change: the new value of a key, or its removal.
 pub type Change = (String, Option<Vec<u8>>);
 
 fn coded(bytes: impl AsRef<[u8]>) -> String {
@@ -31,7 +31,7 @@ fn wrong(what: &str) -> EtcdError {
     EtcdError::Answer(what.to_owned())
 }
 
-/// Numbers of 64 bits are texts in this JSON, and 0 is left out.
+/// This JSON has 64-bit numbers as text, and leaves out 0.
 fn number(value: &Value) -> Result<i64, EtcdError> {
     match value {
         Value::Null => Ok(0),
@@ -55,10 +55,10 @@ fn pairs(answer: &Value) -> Result<Vec<Pair>, EtcdError> {
     kvs.iter().map(pair).collect()
 }
 
-/// The first key that does not begin with this.
+/// The first key behind all keys with this prefix.
 fn behind(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // Prefixes are texts: no byte of them is the last there is.
+    // Prefixes are UTF-8, so no byte of them is 255.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -71,7 +71,7 @@ pub async fn get(gateway: &mut Gateway, key: &str) -> Result<Option<Pair>, EtcdE
     Ok(pairs(&answer)?.into_iter().next())
 }
 
-/// All pairs whose keys begin with this, in the order of the keys.
+/// All pairs whose keys have this prefix, in order.
 pub async fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<Pair>, EtcdError> {
     let (mut from, end) = (prefix.as_bytes().to_vec(), behind(prefix));
     let mut found = Vec::new();
@@ -99,10 +99,10 @@ fn operation((key, value): &Change, lease: i64) -> Value {
     }
 }
 
-/// Makes the changes if the key is the one that was made in this revision.
+/// Makes the changes if the guard key still has this creation revision.
 ///
 /// # Errors
-/// [`EtcdError::Deposed`]: it is not.
+/// [`EtcdError::Deposed`]: it has not.
 pub async fn guarded(
     gateway: &mut Gateway,
     (guard, created): (&str, i64),
@@ -116,8 +116,8 @@ pub async fn guarded(
     if answer["succeeded"] == Value::Bool(true) { Ok(()) } else { Err(EtcdError::Deposed) }
 }
 
-/// Makes the first key, with a lease, if it is not there; and changes the second, if it is as it was. The revision, or
-/// `None`.
+/// Creates the first key with a lease if it is absent, and sets the second if it is unchanged. Returns the
+/// revision. `None`: a condition failed.
 pub async fn claim(
     gateway: &mut Gateway,
     (key, value, lease): (&str, &[u8], i64),
@@ -139,7 +139,7 @@ pub async fn claim(
     number(&answer["header"]["revision"]).map(Some)
 }
 
-/// A lease of so many seconds; its number.
+/// Asks for a lease of this many seconds. Returns its number.
 pub async fn grant(gateway: &mut Gateway, seconds: u64) -> Result<i64, EtcdError> {
     let body = json!({ "TTL": seconds.to_string() });
     let answer = gateway.post("/v3/lease/grant", &body).await?;
@@ -149,14 +149,14 @@ pub async fn grant(gateway: &mut Gateway, seconds: u64) -> Result<i64, EtcdError
     }
 }
 
-/// Makes a lease last as long as at its begin. False: it has ended.
+/// Renews a lease. False: it has ended.
 pub async fn keep_alive(gateway: &mut Gateway, lease: i64) -> Result<bool, EtcdError> {
     let body = json!({ "ID": lease.to_string() });
     let answer = gateway.post("/v3/lease/keepalive", &body).await?;
     Ok(number(&answer["result"]["TTL"])? > 0)
 }
 
-/// Ends a lease, and what was made with it.
+/// Ends a lease, which removes the keys made with it.
 pub async fn revoke(gateway: &mut Gateway, lease: i64) -> Result<(), EtcdError> {
     let body = json!({ "ID": lease.to_string() });
     gateway.post("/v3/lease/revoke", &body).await.map(drop)

@@ -1,4 +1,4 @@
-//! Requests to etcd's JSON gateway over HTTP, one at a time.
+//! HTTP client of etcd's JSON gateway, with one request at a time.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -18,28 +18,28 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::figures::Standing;
+use super::leadership::Leadership;
 use super::{Etcd, EtcdError, code};
 use crate::tls;
 
-/// How long connecting and a request may take.
+/// Time limit for connecting, and for a request.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes of an answer.
 const MOST_ANSWER: usize = 64 << 20;
 
-/// A connection to whichever endpoint answers, made when it is needed.
+/// A connection to one of the endpoints, opened on demand.
 pub struct Gateway {
     settings: Rc<Etcd>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     tls: Option<TlsConnector>,
     sender: Option<SendRequest<Full<Bytes>>>,
     /// The endpoint in use.
     at: usize,
-    /// Of the user, if there is one and it has proved who it is.
+    /// The user's token at etcd, if there is a user and it has logged in.
     token: Option<String>,
 }
 
-/// An endpoint, in parts.
+/// An endpoint in parts.
 struct Endpoint<'a> {
     secure: bool,
     /// `HOST:PORT`.
@@ -63,11 +63,11 @@ fn endpoint(text: &str) -> Result<Endpoint<'_>, EtcdError> {
 }
 
 impl Gateway {
-    /// Looks at the settings; connects to nobody yet.
+    /// Checks the settings. Connects to nothing.
     ///
     /// # Errors
-    /// An endpoint that is none, or files that are no good for TLS.
-    pub fn new(settings: &Rc<Etcd>, standing: &Rc<Standing>) -> Result<Gateway, EtcdError> {
+    /// An endpoint is not an address, or the files are unusable for TLS.
+    pub fn new(settings: &Rc<Etcd>, leadership: &Rc<Leadership>) -> Result<Gateway, EtcdError> {
         let mut secure = false;
         for text in &settings.endpoints {
             secure |= endpoint(text)?.secure;
@@ -84,8 +84,8 @@ impl Gateway {
         } else {
             None
         };
-        let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
-        Ok(Gateway { settings, standing, tls, sender: None, at: 0, token: None })
+        let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
+        Ok(Gateway { settings, leadership, tls, sender: None, at: 0, token: None })
     }
 
     fn place(&self) -> &str {
@@ -114,10 +114,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// One request. With an error that is not etcd's own the next goes to the next endpoint.
+    /// Sends one request. After an error that is not etcd's own, the next request goes to the next endpoint.
     ///
     /// # Errors
-    /// [`EtcdError`]; the request may have been done all the same if it is [`EtcdError::Away`].
+    /// [`EtcdError`]. After [`EtcdError::Away`] etcd may have carried out the request.
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let result = self.post_as_user(path, body).await;
         if matches!(result, Err(EtcdError::Away { .. })) {
@@ -126,7 +126,7 @@ impl Gateway {
             self.at = (self.at + 1) % self.settings.endpoints.len();
         }
         if result.is_err() {
-            self.standing.figures.failed();
+            self.leadership.figures.failed();
         }
         result
     }
@@ -137,7 +137,7 @@ impl Gateway {
         }
         let result = self.post_once(path, body).await;
         match result {
-            // Its token was good for some minutes, or etcd has begun anew.
+            // The token has expired, or etcd has restarted.
             Err(EtcdError::Refused { code: code::NOBODY | code::INVALID, .. })
                 if self.token.take().is_some() =>
             {
@@ -159,14 +159,14 @@ impl Gateway {
 
     async fn post_once(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let begin = Instant::now();
-        self.standing.figures.asked();
+        self.leadership.figures.asked();
         let answer = match timeout(PATIENCE, self.exchange(path, body)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(self.away(&"no answer in time")),
         };
-        self.standing.figures.answered(begin.elapsed());
+        self.leadership.figures.answered(begin.elapsed());
         let (status, bytes) = answer;
-        // A stream's answers are one to a line.
+        // A stream has one answer per line.
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let value: Value =
             serde_json::from_slice(line).map_err(|_| self.away(&format!("it says {status}")))?;
@@ -179,7 +179,7 @@ impl Gateway {
         let number = ["code", "grpc_code"].iter().find_map(|key| refusal[*key].as_u64());
         let text = text.unwrap_or(status.as_str()).to_owned();
         match number.unwrap_or(0) {
-            // It is there, and has no leader of its own, or is too slow.
+            // This endpoint answers, but has no leader of its own or is too slow.
             4 | 14 => Err(self.away(&text)),
             code => Err(EtcdError::Refused { code, text }),
         }
@@ -212,7 +212,7 @@ impl Gateway {
     }
 }
 
-/// Speaks HTTP on a connection.
+/// Starts HTTP on a connection.
 async fn begin<S>(stream: S) -> hyper::Result<SendRequest<Full<Bytes>>>
 where
     S: Read + Write + Unpin + 'static,

@@ -1,12 +1,12 @@
-//! Several metaservers, of which one leads, with their state in etcd.
+//! Several metaservers with their state in etcd, of which one leads.
 //!
-//! The leader is who has made the key `PREFIX/leader`, which goes with its lease. Whatever it writes it writes in a
-//! transaction that asks for that very key, so that one that leads no more writes nothing.
+//! The leader has created the key `PREFIX/leader`, which disappears with its lease. Each write is a
+//! transaction on the condition that this very key still exists. So a deposed leader writes nothing.
 
 mod api;
-mod figures;
+mod election;
 mod http;
-mod lead;
+mod leadership;
 mod session;
 mod store;
 #[cfg(test)]
@@ -16,36 +16,37 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use figures::Standing;
-pub use lead::Candidate;
+pub use election::Candidate;
+pub use leadership::Leadership;
 pub use session::Session;
-pub use store::{Kept, Watch, Writer};
+pub use store::{EtcdStore, WriteWatch, Writer};
 
 use crate::tls::TlsError;
 
-/// Where metaservers find etcd, and each other.
+/// Settings of a metaserver that is one of several.
 #[derive(Clone)]
 pub struct Etcd {
-    /// `http://HOST:PORT` or `https://HOST:PORT`, of which any may be away.
+    /// `http://HOST:PORT` or `https://HOST:PORT`; any of them may be down.
     pub endpoints: Vec<String>,
-    /// What all keys begin with; metaservers with the same are one set.
+    /// Prefix of all keys. Metaservers with the same prefix are one set.
     pub prefix: String,
-    /// Who this is at etcd; empty: nobody in particular.
+    /// The user at etcd; empty: anonymous.
     pub user: String,
     /// The user's password.
     pub password: String,
-    /// The authorities (PEM) that are trusted for `https://`; `None`: those of the system.
+    /// A PEM file with the trusted authorities for `https://`. `None`: the authorities that the system
+    /// trusts.
     pub ca: Option<PathBuf>,
-    /// A certificate and its key (PEM) by which this proves who it is.
+    /// Client certificate and its key (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// After how long another leads when the leader has gone; whole seconds, and at least 2.
+    /// Time after which another takes over from a leader that has gone. Whole seconds, at least 2.
     pub lease: Duration,
     /// The address of this metaserver for clients and servers.
     pub advertise: String,
 }
 
 impl fmt::Debug for Etcd {
-    /// Without the password.
+    /// Without the password: it is a secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Etcd { endpoints, prefix, user, lease, advertise, .. } = self;
         let mut shown = out.debug_struct("Etcd");
@@ -54,32 +55,32 @@ impl fmt::Debug for Etcd {
     }
 }
 
-/// Why etcd does not do what it should.
+/// Errors of etcd.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EtcdError {
-    /// Nobody answers there, or not in time.
+    /// Nothing answers at the endpoint, or not in time.
     #[error("etcd at {endpoint} does not answer: {why}; check --etcd, and that etcd runs")]
     Away {
-        /// Where it was looked for.
+        /// The endpoint.
         endpoint: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// An address that is none.
+    /// The text is not an address of etcd.
     #[error("{0} is no address of etcd: give http://HOST:PORT or https://HOST:PORT")]
     Address(String),
-    /// It answers, and says no.
+    /// etcd refuses a request.
     #[error("etcd refuses: {text} (code {code}){}", advice(*code))]
     Refused {
-        /// The code, as gRPC has it.
+        /// The gRPC code.
         code: u64,
-        /// What it says.
+        /// etcd's message.
         text: String,
     },
-    /// What it answers is not what this version understands.
+    /// This version does not understand etcd's answer.
     #[error("etcd answers something else than {0}; is that etcd, of version 3.4 or newer?")]
     Answer(String),
-    /// What it keeps under this key is not what this version understands.
+    /// This version does not understand the value of this key.
     #[error(
         "the value of `{0}` in etcd is not what it should be; is the prefix used by something else?"
     )]
@@ -87,7 +88,7 @@ pub enum EtcdError {
     /// Another metaserver leads.
     #[error("this metaserver leads no more")]
     Deposed,
-    /// There can be no TLS with these files.
+    /// The files cannot be used for TLS.
     #[error("{0}")]
     Tls(String),
 }
@@ -98,7 +99,7 @@ impl From<TlsError> for EtcdError {
     }
 }
 
-/// Codes of gRPC, as the gateway tells them.
+/// gRPC codes, as the gateway reports them.
 mod code {
     pub const INVALID: u64 = 3;
     pub const DENIED: u64 = 7;

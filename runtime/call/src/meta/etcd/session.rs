@@ -1,4 +1,4 @@
-//! The time in which a metaserver leads.
+//! Term of a leading metaserver: its key and its lease.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout_at};
 
-use super::figures::Standing;
 use super::http::Gateway;
+use super::leadership::Leadership;
 use super::{Etcd, EtcdError, api};
 
-/// How soon a lease that could not be made longer is tried again.
+/// Pause before the next attempt to renew a lease.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A metaserver leads, with this key and this lease.
+/// The term of a leader, with its key and its lease.
 pub struct Session {
     settings: Rc<Etcd>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     gateway: Mutex<Gateway>,
-    /// The key that says so, and the revision that made it.
+    /// The leader's key, and the revision that created it.
     pub guard: (String, i64),
     lease: i64,
-    /// When what etcd has granted last was asked for.
+    /// When it asked for the latest renewal that etcd granted.
     sure: Cell<Instant>,
-    /// The high bits of the numbers of its calls.
+    /// The high bits of its call numbers.
     first: u64,
 }
 
 impl Session {
-    /// It leads since its lease was asked for.
+    /// A term that began when the lease was asked for.
     pub fn new(
         settings: &Rc<Etcd>,
-        standing: &Rc<Standing>,
+        leadership: &Rc<Leadership>,
         guard: (String, i64),
         (lease, begun): (i64, Instant),
         first: u64,
     ) -> Result<Session, EtcdError> {
-        let gateway = Mutex::new(Gateway::new(settings, standing)?);
-        let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
+        let gateway = Mutex::new(Gateway::new(settings, leadership)?);
+        let (settings, leadership) = (Rc::clone(settings), Rc::clone(leadership));
         let sure = Cell::new(begun);
-        let session = Session { settings, standing, gateway, guard, lease, sure, first };
+        let session = Session { settings, leadership, gateway, guard, lease, sure, first };
         session.lasts(begun);
         Ok(session)
     }
 
-    /// The first number for calls: no other leader has had it or a higher one before.
+    /// The first call number: no other leader has used it or a higher one before.
     pub fn first_call(&self) -> u64 {
         self.first << 32
     }
@@ -53,35 +53,35 @@ impl Session {
     /// A connection of its own.
     ///
     /// # Errors
-    /// The settings are no good.
+    /// The settings are invalid.
     pub fn gateway(&self) -> Result<Gateway, EtcdError> {
-        Gateway::new(&self.settings, &self.standing)
+        Gateway::new(&self.settings, &self.leadership)
     }
 
-    /// What is known of etcd.
-    pub fn standing(&self) -> &Rc<Standing> {
-        &self.standing
+    /// The leadership as far as it is known.
+    pub fn leadership(&self) -> &Rc<Leadership> {
+        &self.leadership
     }
 
-    /// What the keys of its state begin with.
+    /// Prefix of the keys of its state.
     pub fn prefix(&self) -> &str {
         &self.settings.prefix
     }
 
-    /// etcd counts the lease's time from later than this; whoever counts here is done a little before.
+    /// etcd counts the lease from later than this, so this process stops a little earlier.
     fn lasts(&self, asked: Instant) {
         let lease = self.settings.lease;
         self.sure.set(asked);
-        self.standing.lead_until(asked + lease - lease / 5, &self.settings.advertise);
+        self.leadership.lead_until(asked + lease - lease / 5, &self.settings.advertise);
     }
 
-    /// Until when etcd is waited for: then its lease has ended, and whoever can reach etcd leads.
+    /// When to stop waiting for etcd. Its lease has ended then, and whoever reaches etcd leads.
     pub fn given_up(&self) -> Instant {
         self.sure.get() + 2 * self.settings.lease
     }
 
-    /// Makes the lease longer again and again, until it has ended, or etcd has not been reached for two leases. Before, this
-    /// one does not lead while etcd does not answer, but may again if its lease is there still.
+    /// Renews the lease until it has ended, or until etcd has been out of reach for two leases. While etcd
+    /// does not answer, this one does not lead. It leads again if its lease still exists then.
     pub async fn hold(&self) {
         let mut pause = Duration::ZERO;
         loop {
@@ -109,9 +109,9 @@ impl Session {
         }
     }
 
-    /// Ends it, so that another can lead at once.
+    /// Ends the term so that another can lead at once.
     pub async fn release(self) {
-        self.standing.follow("");
+        self.leadership.follow("");
         let mut gateway = self.gateway.into_inner();
         if let Err(error) = api::revoke(&mut gateway, self.lease).await {
             tracing::warn!(%error, "the lease could not be ended; it ends by itself");

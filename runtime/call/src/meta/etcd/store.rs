@@ -1,5 +1,5 @@
-//! The state in etcd. All of it is in memory too, as far as it is read again; one task writes what has changed, as many
-//! changes at a time as have come meanwhile.
+//! Metaserver state in etcd. The part that is read again is in memory too. One task writes all pending
+//! changes in batches.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -12,102 +12,102 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::api::{self, Change};
-use super::figures::Standing;
 use super::http::Gateway;
+use super::leadership::Leadership;
 use super::{EtcdError, Session};
 use crate::meta::paths::Estimate;
 use crate::meta::store::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
 
 /// Most changes in a transaction; etcd's own limit is 128.
 const MOST_CHANGES: usize = 100;
-/// How long times and paths may wait until they are written.
+/// How long times and paths may wait for the write.
 const SOON: Duration = Duration::from_secs(1);
-/// After how long what could not be written is tried again.
+/// Pause before a failed write is tried again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 type Changes = BTreeMap<String, Option<Vec<u8>>>;
 
-/// What one who notes and the one who writes share.
+/// State that the store and its writer share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Calls, and whose servers are: written at once.
+    /// Calls and owners of servers: written at once.
     calls: RefCell<Changes>,
     /// Times and paths: written soon.
     others: RefCell<Changes>,
     noted: Cell<u64>,
     kept: Cell<u64>,
-    /// Something was noted, or all is to be written now.
+    /// Something was noted, or everything is to be written now.
     wake: Notify,
-    /// Something was kept.
+    /// Something was written.
     news: Notify,
     ending: Cell<bool>,
     drained: Cell<bool>,
 }
 
-/// The last times of a routine on a server.
+/// The latest times of a routine on a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Window {
+struct StoredWindow {
     identity: String,
     routine: String,
     /// Sizes and seconds.
     times: VecDeque<(f64, f64)>,
-    /// When it was changed, by the number of changes.
+    /// Number of changes when it was changed.
     #[serde(skip)]
     changed: u64,
 }
 
 /// A path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Path {
+struct StoredPath {
     from: String,
     to: String,
     out: f64,
     back: f64,
     latency: f64,
     calls: u64,
-    /// As of a window.
+    /// As in a window.
     #[serde(skip)]
     changed: u64,
 }
 
-/// Whose a server is.
+/// The owner of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Owner {
+struct StoredOwner {
     identity: String,
     user: String,
 }
 
 /// The state.
 #[derive(Debug)]
-pub struct Kept {
+pub struct EtcdStore {
     shared: Rc<Shared>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     prefix: String,
     calls: Vec<PlacedCall>,
-    windows: HashMap<String, Window>,
-    paths: HashMap<String, Path>,
-    owners: HashMap<String, Owner>,
+    windows: HashMap<String, StoredWindow>,
+    paths: HashMap<String, StoredPath>,
+    owners: HashMap<String, StoredOwner>,
     changes: u64,
 }
 
-/// Who writes.
+/// The task that writes.
 pub struct Writer {
     shared: Rc<Shared>,
-    standing: Rc<Standing>,
+    leadership: Rc<Leadership>,
     gateway: Gateway,
     guard: (String, i64),
 }
 
-/// Waits for what is written.
+/// Waits for writes.
 #[derive(Debug, Clone)]
-pub struct Watch(Rc<Shared>);
+pub struct WriteWatch(Rc<Shared>);
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Numbers and texts can always be written.
+    // Numbers and texts always serialise.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Names may hold anything, keys are short.
+/// A short key for names of any content.
 fn named(one: &str, other: &str) -> String {
     let mut hash = blake3::Hasher::new();
     hash.update(&(one.len() as u64).to_le_bytes()).update(one.as_bytes()).update(other.as_bytes());
@@ -115,23 +115,23 @@ fn named(one: &str, other: &str) -> String {
 }
 
 impl Session {
-    /// Reads the state; whoever led before writes no more.
+    /// Reads the state. Earlier leaders can no longer write.
     ///
     /// # Errors
     /// [`EtcdError`].
-    pub async fn open(&self) -> Result<(Kept, Writer), EtcdError> {
+    pub async fn open(&self) -> Result<(EtcdStore, Writer), EtcdError> {
         let mut gateway = self.gateway()?;
         let prefix = self.prefix().to_owned();
         let mut calls = Vec::new();
         for pair in api::all(&mut gateway, &format!("{prefix}/calls/")).await? {
             let call = serde_json::from_slice(&pair.value);
-            // Without it a call might be run twice.
+            // Without this call's record, the call might run twice.
             calls.push(call.map_err(|_| EtcdError::Content(pair.key))?);
         }
-        let (shared, standing) = (Rc::<Shared>::default(), Rc::clone(self.standing()));
-        let mut kept = Kept {
+        let (shared, leadership) = (Rc::<Shared>::default(), Rc::clone(self.leadership()));
+        let mut kept = EtcdStore {
             shared: Rc::clone(&shared),
-            standing: Rc::clone(&standing),
+            leadership: Rc::clone(&leadership),
             prefix,
             calls,
             windows: HashMap::new(),
@@ -140,19 +140,19 @@ impl Session {
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
-        Ok((kept, Writer { shared, standing, gateway, guard: self.guard.clone() }))
+        Ok((kept, Writer { shared, leadership, gateway, guard: self.guard.clone() }))
     }
 }
 
-impl Kept {
+impl EtcdStore {
     async fn read_rest(&mut self, gateway: &mut Gateway) -> Result<(), EtcdError> {
         let mut windows = api::all(gateway, &format!("{}/times/", self.prefix)).await?;
         windows.sort_by_key(|pair| pair.changed);
         for pair in windows {
-            match serde_json::from_slice::<Window>(&pair.value) {
+            match serde_json::from_slice::<StoredWindow>(&pair.value) {
                 Ok(window) => {
                     self.changes += 1;
-                    self.windows.insert(pair.key, Window { changed: self.changes, ..window });
+                    self.windows.insert(pair.key, StoredWindow { changed: self.changes, ..window });
                 }
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a routine's times"),
             }
@@ -160,16 +160,16 @@ impl Kept {
         let mut paths = api::all(gateway, &format!("{}/paths/", self.prefix)).await?;
         paths.sort_by_key(|pair| pair.changed);
         for pair in paths {
-            match serde_json::from_slice::<Path>(&pair.value) {
+            match serde_json::from_slice::<StoredPath>(&pair.value) {
                 Ok(path) => {
                     self.changes += 1;
-                    self.paths.insert(pair.key, Path { changed: self.changes, ..path });
+                    self.paths.insert(pair.key, StoredPath { changed: self.changes, ..path });
                 }
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a path"),
             }
         }
         for pair in api::all(gateway, &format!("{}/owners/", self.prefix)).await? {
-            // Without it another's server might get the calls.
+            // Without the owner, another user's server might get the calls.
             let owner = serde_json::from_slice(&pair.value);
             let owner = owner.map_err(|_| EtcdError::Content(pair.key.clone()))?;
             self.owners.insert(pair.key, owner);
@@ -177,9 +177,9 @@ impl Kept {
         Ok(())
     }
 
-    /// For the task that tells clients of their places.
-    pub fn watch(&self) -> Watch {
-        Watch(Rc::clone(&self.shared))
+    /// For the task that tells clients their places.
+    pub fn watch(&self) -> WriteWatch {
+        WriteWatch(Rc::clone(&self.shared))
     }
 
     fn note_call(&self, call: u64, value: Option<Vec<u8>>) {
@@ -188,7 +188,7 @@ impl Kept {
 
     fn note_now(&self, key: String, value: Option<Vec<u8>>) {
         let shared = &self.shared;
-        // Of an earlier change of the same key nothing need be written any more.
+        // Replaces an earlier change of the same key.
         shared.calls.borrow_mut().insert(key, value);
         shared.noted.set(shared.noted.get() + 1);
         shared.wake.notify_one();
@@ -208,7 +208,7 @@ impl Kept {
     }
 }
 
-impl Store for Kept {
+impl Store for EtcdStore {
     fn placed(&mut self, call: &PlacedCall) {
         self.note_call(call.ticket.call, Some(json(call)));
     }
@@ -223,7 +223,7 @@ impl Store for Kept {
         }
         let key = format!("{}/times/{}", self.prefix, named(identity, routine));
         self.changes += 1;
-        let window = self.windows.entry(key.clone()).or_insert_with(|| Window {
+        let window = self.windows.entry(key.clone()).or_insert_with(|| StoredWindow {
             identity: identity.to_owned(),
             routine: routine.to_owned(),
             times: VecDeque::new(),
@@ -253,14 +253,15 @@ impl Store for Kept {
         }
         self.changes += 1;
         let (from, to, changed) = (from.to_owned(), to.to_owned(), self.changes);
-        let path = Path { from, to, out, back, latency, calls, changed };
+        let path = StoredPath { from, to, out, back, latency, calls, changed };
         self.note(&key, Some(json(&path)));
         self.paths.insert(key, path);
     }
 
     fn owner(&mut self, identity: &str, user: Option<&str>) {
         let key = format!("{}/owners/{}", self.prefix, named(identity, ""));
-        let owner = user.map(|user| Owner { identity: identity.to_owned(), user: user.to_owned() });
+        let owner =
+            user.map(|user| StoredOwner { identity: identity.to_owned(), user: user.to_owned() });
         self.note_now(key.clone(), owner.as_ref().map(json));
         match owner {
             Some(owner) => drop(self.owners.insert(key, owner)),
@@ -277,7 +278,7 @@ impl Store for Kept {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.standing.figures.long_trouble()
+        self.leadership.figures.long_trouble()
     }
 
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError> {
@@ -285,7 +286,7 @@ impl Store for Kept {
     }
 
     fn owners(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let owner = |owner: &Owner| (owner.identity.clone(), owner.user.clone());
+        let owner = |owner: &StoredOwner| (owner.identity.clone(), owner.user.clone());
         Ok(self.owners.values().map(owner).collect())
     }
 
@@ -298,23 +299,23 @@ impl Store for Kept {
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let path = |path: &Path| {
-            let Path { out, back, latency, calls, .. } = *path;
+        let path = |path: &StoredPath| {
+            let StoredPath { out, back, latency, calls, .. } = *path;
             (path.from.clone(), path.to.clone(), Estimate { out, back, latency, calls })
         };
-        let mut all: Vec<&Path> = self.paths.values().collect();
+        let mut all: Vec<&StoredPath> = self.paths.values().collect();
         all.sort_by_key(|path| path.changed);
         Ok(all.into_iter().map(path).collect())
     }
 }
 
-impl Watch {
-    /// Waits until something was kept.
+impl WriteWatch {
+    /// Waits until something was written.
     pub async fn news(&self) {
         self.0.news.notified().await;
     }
 
-    /// Waits until all that was noted is kept, or for this long.
+    /// Waits until all notes are written, or for this long.
     pub async fn drain(&self, most: Duration) {
         self.0.ending.set(true);
         self.0.wake.notify_one();
@@ -330,7 +331,7 @@ impl Watch {
 }
 
 impl Writer {
-    /// Writes what is noted, until another leads.
+    /// Writes what is noted until another leads.
     pub async fn run(mut self) {
         loop {
             let (kept, changes) = self.next().await;
@@ -344,7 +345,7 @@ impl Writer {
         }
     }
 
-    /// Waits for something to write: it, and the number of the last note in it.
+    /// Waits for changes. Returns them and the number of the last note in them.
     async fn next(&mut self) -> (u64, Vec<Change>) {
         let mut since = None;
         loop {
@@ -376,22 +377,22 @@ impl Writer {
         }
     }
 
-    /// Writes until it is written.
+    /// Writes until it succeeds.
     async fn write(&mut self, changes: &[Change]) -> Result<(), EtcdError> {
         let mut pause = AGAIN.0;
         loop {
             let guard = (self.guard.0.as_str(), self.guard.1);
             match api::guarded(&mut self.gateway, guard, changes).await {
                 Ok(()) => {
-                    self.standing.figures.runs();
+                    self.leadership.figures.runs();
                     return Ok(());
                 }
                 Err(EtcdError::Deposed) => return Err(EtcdError::Deposed),
                 Err(error) => {
-                    if self.standing.figures.trouble().is_none() {
+                    if self.leadership.figures.trouble().is_none() {
                         tracing::error!(%error, "the state cannot be written; calls wait for that");
                     }
-                    self.standing.figures.stuck(error.to_string());
+                    self.leadership.figures.stuck(error.to_string());
                     sleep(pause).await;
                     pause = (pause * 2).min(AGAIN.1);
                 }

@@ -1,4 +1,4 @@
-//! The state in etcd, as every store; and who may write it.
+//! Tests of the state in etcd: it behaves as every store, and only the leader writes it.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use crate::meta::store::tests::{Model, Step, call, histories};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// etcd, which ends with this.
+/// An etcd process, ended when this is dropped.
 struct Server {
     child: Child,
     url: String,
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// One that leads, with a set of its own.
+    /// A leader in a set of its own.
     async fn session(&self, set: &str) -> Session {
         let mut candidate = Candidate::new(&self.settings(set), "test").expect("a candidate");
         candidate.win().await
@@ -78,7 +78,7 @@ fn run<T>(part: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime.expect("a runtime"), part)
 }
 
-/// A history, in which each opening is by another leader.
+/// Replays a history in which each opening is by another leader.
 async fn follow(server: &Server, set: &str, history: &[Step]) {
     let mut session = server.session(set).await;
     let (mut store, writer) = session.open().await.expect("the state");
@@ -141,15 +141,15 @@ fn one_leads_and_one_that_led_writes_nothing() {
         let (mut store, writer) = session.open().await.expect("the state");
         let mut other = Candidate::new(&server.settings("s"), "other").expect("a candidate");
         assert!(tokio::time::timeout(Duration::from_secs(2), other.win()).await.is_err());
-        assert!(!other.standing().leads());
-        assert_eq!(other.standing().leader(), "s");
+        assert!(!other.leadership().leads());
+        assert_eq!(other.leadership().leader(), "s");
         // Its lease is ended without its knowledge.
         let settings = Rc::new(server.settings("s"));
-        let mut gateway = Gateway::new(&settings, &other.standing()).expect("a connection");
+        let mut gateway = Gateway::new(&settings, &other.leadership()).expect("a connection");
         let key = api::get(&mut gateway, "/s/leader").await.expect("an answer").expect("a leader");
         api::revoke(&mut gateway, key.lease).await.expect("it ends");
         let next = other.win().await;
-        assert!(other.standing().leads());
+        assert!(other.leadership().leads());
         let (noted_before, writing) = (store.noted(), tokio::task::spawn_local(writer.run()));
         store.placed(&call(1, 1));
         writing.await.expect("it ends by itself");
@@ -166,8 +166,8 @@ fn what_is_no_state_and_no_etcd_is_told() {
     run(async {
         let session = server.session("bad").await;
         let mut gateway = session.gateway().expect("a connection");
-        // It may have been asked before it listened.
-        let before = session.standing().figures.errors.get();
+        // The first request may come before it listens.
+        let before = session.leadership().figures.errors.get();
         let change = ("/bad/calls/x".to_owned(), Some(b"{}".to_vec()));
         let guard = (session.guard.0.as_str(), session.guard.1);
         api::guarded(&mut gateway, guard, &[change]).await.expect("written");
@@ -179,9 +179,9 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let refused = api::guarded(&mut gateway, guard, &twice).await;
         assert!(matches!(refused, Err(EtcdError::Refused { code: 3, .. })), "{refused:?}");
         let nobody = Etcd { endpoints: vec![address()], ..server.settings("bad") };
-        let mut gateway = Gateway::new(&Rc::new(nobody), session.standing()).expect("settings");
+        let mut gateway = Gateway::new(&Rc::new(nobody), session.leadership()).expect("settings");
         let away = api::get(&mut gateway, "/bad/leader").await;
         assert!(matches!(away, Err(EtcdError::Away { .. })), "{away:?}");
-        assert_eq!(session.standing().figures.errors.get() - before, 2);
+        assert_eq!(session.leadership().figures.errors.get() - before, 2);
     });
 }

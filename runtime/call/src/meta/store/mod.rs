@@ -1,5 +1,5 @@
-//! What a metaserver keeps for the next: calls that are placed and not over, what calls took, and paths. One metaserver
-//! keeps it in a file (`sqlite`), several in etcd (`super::etcd`).
+//! Store of a metaserver for its successor: placed calls, times of calls, and paths. One metaserver uses a
+//! file (`sqlite`), several use etcd (`super::etcd`).
 
 mod sqlite;
 #[cfg(test)]
@@ -13,29 +13,29 @@ use serde::{Deserialize, Serialize};
 
 use super::etcd::EtcdError;
 use super::paths::Estimate;
-pub use sqlite::File;
+pub use sqlite::SqliteStore;
 
-/// Calls of a routine on a server that are remembered.
+/// Remembered calls of a routine on a server.
 pub const WINDOW: usize = 24;
-/// Routines on servers that are remembered.
+/// Remembered routines on servers.
 pub const MOST_WINDOWS: usize = 16_384;
 
-/// Why a state cannot be used.
+/// Why the stored state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// SQLite says no.
+    /// SQLite reports an error.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// Its file cannot be made.
+    /// The file cannot be created.
     #[error(transparent)]
     File(#[from] io::Error),
-    /// Another version of Kumi made it.
+    /// Another version of Kumi made the file.
     #[error(
         "it was made by another version (layout {0}, this is {expected}); remove it, or use that version",
         expected = sqlite::SCHEMA
     )]
     Version(i64),
-    /// etcd says no, or does not answer.
+    /// etcd reports an error or does not answer.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
 }
@@ -46,7 +46,7 @@ pub struct PlacedCall {
     #[serde(with = "ticket")]
     pub ticket: Ticket,
     pub key: (u64, u64),
-    /// Name and address of the server, by which it is known again.
+    /// Name and address of the server, which identify it.
     pub identity: String,
     pub address: String,
     pub server: String,
@@ -59,7 +59,7 @@ pub struct PlacedCall {
     pub operations: Option<f64>,
     pub idempotent: bool,
     pub priority: u8,
-    /// When it must be over, milliseconds since 1970.
+    /// Its deadline, in milliseconds since 1970.
     pub until: Option<u64>,
 }
 
@@ -78,8 +78,8 @@ mod ticket {
     }
 }
 
-/// Where it is kept. Notes are taken without waiting, and are numbered from 1: a call's client is told of its place when
-/// the note of that is [`Store::kept`].
+/// A store. Notes return at once and are numbered from 1. A client is told its place when the note of that is
+/// [`Store::kept`].
 pub trait Store: fmt::Debug {
     /// A call is placed, perhaps again.
     fn placed(&mut self, call: &PlacedCall);
@@ -87,43 +87,44 @@ pub trait Store: fmt::Debug {
     /// A call is over.
     fn over(&mut self, call: u64);
 
-    /// A call of a routine (as the broker names it) of this size took so many seconds. The last [`WINDOW`] are kept.
+    /// A call of a routine (by the broker's name) of this size took this many seconds. The last [`WINDOW`]
+    /// are kept.
     fn took(&mut self, identity: &str, routine: &str, size: f64, seconds: f64);
 
-    /// A path was measured; `None`: it was forgotten.
+    /// A path was measured. `None`: it was forgotten.
     fn path(&mut self, from: &str, to: &str, estimate: Option<&Estimate>);
 
-    /// Whose server this is; `None`: nobody's any more.
+    /// The owner of this server. `None`: it has none any more.
     fn owner(&mut self, identity: &str, user: Option<&str>);
 
     /// The number of the last note.
     fn noted(&self) -> u64;
 
-    /// Notes up to this number are kept, even if this process ends now.
+    /// Notes up to this number are safe, even if this process ends now.
     fn kept(&self) -> u64;
 
-    /// Why notes are not kept though they should have been by now.
+    /// Why notes are overdue.
     fn trouble(&self) -> Option<String>;
 
-    /// Calls that were placed and not over when this was opened, in the order of their numbers.
+    /// Calls that were placed and not over when this was opened, by number.
     ///
     /// # Errors
     /// [`StoreError`].
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError>;
 
-    /// Servers and whose they are, in any order.
+    /// Servers and their owners, in any order.
     ///
     /// # Errors
     /// [`StoreError`].
     fn owners(&self) -> Result<Vec<(String, String)>, StoreError>;
 
-    /// What calls took on a server: routine, size and seconds; of each routine the latest is the last.
+    /// Times of calls on a server: routine, size and seconds. The latest of each routine is the last.
     ///
     /// # Errors
     /// [`StoreError`].
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError>;
 
-    /// All paths; those that were measured last are the last, but for those that were written together.
+    /// All paths. The latest are the last, except among those written together.
     ///
     /// # Errors
     /// [`StoreError`].

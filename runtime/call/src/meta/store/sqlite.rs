@@ -1,5 +1,5 @@
-//! The state in a file of SQLite, written through; what the last moment wrote may be lost with the machine's power, but not
-//! with the process.
+//! Store in a file of SQLite. Each note is written through. A power failure may lose the last moment; the end
+//! of the process loses nothing.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -12,9 +12,9 @@ use rusqlite::{Connection, Row, params};
 use super::{MOST_WINDOWS, PlacedCall, Store, StoreError, WINDOW};
 use crate::meta::paths::Estimate;
 
-/// Layout of the tables.
+/// Version of the tables.
 pub const SCHEMA: i64 = 1;
-/// How long to wait for another who has the file open.
+/// How long to wait for another process that has locked the file.
 const BUSY: Duration = Duration::from_secs(5);
 
 const TABLES: &str = "
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS owners (identity TEXT PRIMARY KEY, user TEXT);
 
 /// The open file.
 #[derive(Debug)]
-pub struct File {
+pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
     noted: u64,
@@ -44,12 +44,12 @@ fn number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(at)?.cast_unsigned())
 }
 
-impl File {
-    /// Opens it, or makes it, readable by its owner only.
+impl SqliteStore {
+    /// Opens the file, or creates it readable only by its owner.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn open(path: &Path) -> Result<File, StoreError> {
+    pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
@@ -63,12 +63,12 @@ impl File {
         }
         connection.execute_batch(TABLES)?;
         connection.pragma_update(None, "user_version", SCHEMA)?;
-        let file = File { connection, path: path.to_owned(), noted: 0 };
+        let file = SqliteStore { connection, path: path.to_owned(), noted: 0 };
         file.tidy()?;
         Ok(file)
     }
 
-    /// Tells of what could not be written: the metaserver goes on, and its successor knows less.
+    /// Logs a failed write. The metaserver goes on, and its successor knows less.
     fn written(&self, result: rusqlite::Result<usize>) {
         if let Err(error) = result {
             tracing::error!(path = %self.path.display(), %error, "the state could not be written");
@@ -80,7 +80,7 @@ impl File {
         self.written(statement.and_then(|mut statement| statement.execute(values)));
     }
 
-    /// Forgets the oldest times if there are too many.
+    /// Forgets the oldest times beyond the limit.
     fn tidy(&self) -> Result<(), StoreError> {
         let sql = "DELETE FROM times WHERE rowid IN
             (SELECT rowid FROM times ORDER BY rowid DESC LIMIT -1 OFFSET ?)";
@@ -89,7 +89,7 @@ impl File {
     }
 }
 
-impl Store for File {
+impl Store for SqliteStore {
     fn placed(&mut self, call: &PlacedCall) {
         self.noted += 1;
         self.run(
@@ -154,7 +154,7 @@ impl Store for File {
         self.noted
     }
 
-    /// What cannot be written is told in the log: the metaserver goes on, and its successor knows less.
+    /// All notes count as kept: a failed write is logged, and the metaserver goes on.
     fn kept(&self) -> u64 {
         self.noted
     }

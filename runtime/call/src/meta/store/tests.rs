@@ -1,14 +1,14 @@
-//! What every store must do: random histories, reopened at any point, against a model.
+//! Tests that hold for every store: random histories, reopened at any point, against a model.
 
 use std::collections::BTreeMap;
 
 use kumi_rpc::Ticket;
 use proptest::prelude::*;
 
-use super::{File, PlacedCall, Store, WINDOW};
+use super::{PlacedCall, SqliteStore, Store, WINDOW};
 use crate::meta::paths::Estimate;
 
-/// One step of a history; names are numbered.
+/// One step of a history. Names are numbered.
 #[derive(Debug, Clone)]
 pub enum Step {
     Placed(u64, u32),
@@ -61,7 +61,7 @@ fn estimate(calls: u64) -> Estimate {
     Estimate { out: calls as f64, back: 0.0, latency: 0.25, calls }
 }
 
-/// What is to be there.
+/// The expected content.
 #[derive(Debug, Default)]
 pub struct Model {
     calls: BTreeMap<u64, PlacedCall>,
@@ -71,7 +71,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes a step in both, if it is not the opening.
+    /// Applies a step to both, unless it is the opening.
     pub fn step(&mut self, store: &mut dyn Store, step: &Step) {
         match *step {
             Step::Placed(number, attempt) => {
@@ -142,14 +142,14 @@ proptest! {
     fn a_file_keeps_what_is_noted(history in histories()) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("meta.db");
-        let mut store = File::open(&path).expect("a file");
+        let mut store = SqliteStore::open(&path).expect("a file");
         let mut model = Model::default();
         for step in history.iter().chain([&Step::Reopen]) {
             model.step(&mut store, step);
             assert_eq!(store.kept(), store.noted());
             if matches!(step, Step::Reopen) {
                 drop(store);
-                store = File::open(&path).expect("the file");
+                store = SqliteStore::open(&path).expect("the file");
                 model.check(&store);
             }
         }
@@ -160,13 +160,13 @@ proptest! {
 fn the_path_that_was_measured_last_is_the_last() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("meta.db");
-    let mut store = File::open(&path).expect("a file");
+    let mut store = SqliteStore::open(&path).expect("a file");
     for (from, calls) in [("a", 1), ("b", 1), ("c", 1), ("a", 2)] {
         store.path(from, "z", Some(&estimate(calls)));
     }
     store.path("b", "z", None);
     drop(store);
-    let paths = File::open(&path).expect("the file").paths().expect("paths");
+    let paths = SqliteStore::open(&path).expect("the file").paths().expect("paths");
     let expected =
         [("c", 1), ("a", 2)].map(|(from, n)| (from.to_owned(), "z".to_owned(), estimate(n)));
     assert_eq!(paths, expected);

@@ -1,51 +1,53 @@
-//! Functions of the client that its calls' routines have called.
+//! Callbacks in progress on a connection.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use kumi_rpc::{CallbackReturn, Place};
+use kumi_rpc::{ArrayPosition, CallbackReturn};
 
 use super::held::belongs;
-use super::{Call, Connection, Incoming};
+use super::{CallStage, Connection, IncomingArguments};
 use crate::callback::{Function, Places, check_back};
 use crate::native::Arena;
-use crate::server::asks::{Asked, Exchange, failed};
+use crate::server::callback_requests::{CallbackRequest, Exchange, failed};
 
-/// A function that is called, until it has returned and its arguments are written.
-pub struct Called {
+/// A callback in progress, until it has returned and its arguments are written.
+pub struct OpenCallback {
     id: u64,
     function: Function,
     places: Places,
     exchange: Rc<Exchange>,
-    /// The values that it has returned, while its arrays come.
+    /// The returned values, while the returned arrays arrive.
     values: Option<Vec<u8>>,
 }
 
-/// Those of a connection, by stream.
-pub type Callbacks = HashMap<u32, Called>;
+/// Callbacks of a connection by stream.
+pub type Callbacks = HashMap<u32, OpenCallback>;
 
-/// Where bytes of an array that comes are put: arena, offset, length. `None`: nowhere, or in a file.
+/// The place of arriving array bytes: arena, offset, length. `None`: nowhere, or in a file.
 pub fn room<'a>(
-    calls: &'a HashMap<u32, Call>,
-    incoming: &HashMap<u32, Incoming>,
+    calls: &'a HashMap<u32, CallStage>,
+    incoming: &HashMap<u32, IncomingArguments>,
     callbacks: &'a Callbacks,
-    place: Place,
+    place: ArrayPosition,
     length: usize,
 ) -> Option<(&'a Arena, usize, usize)> {
     match calls.get(&place.stream)? {
-        Call::Coming(job, _) if job.takes_file(place.argument) => None,
-        Call::Coming(job, _) => {
+        CallStage::Coming(job, _) if job.takes_file(place.argument) => None,
+        CallStage::Coming(job, _) => {
             let (offset, length) = belongs(incoming, job, place, length);
             Some((&job.block.arena, offset, length))
         }
-        Call::Runs(_) => callbacks.get(&place.stream).map(|called| called.range(place, length)),
-        Call::Going(..) | Call::Fetched(..) => None,
+        CallStage::Runs(_) => {
+            callbacks.get(&place.stream).map(|called| called.range(place, length))
+        }
+        CallStage::Going(..) | CallStage::Fetched(..) => None,
     }
 }
 
-impl Called {
-    /// Where bytes of an array for the function, or from it, lie: arena, offset, length.
-    pub fn range(&self, place: Place, length: usize) -> (&Arena, usize, usize) {
+impl OpenCallback {
+    /// The place of bytes of a callback's array: arena, offset, length.
+    pub fn range(&self, place: ArrayPosition, length: usize) -> (&Arena, usize, usize) {
         let (offset, length) = self.places.range(place.argument, place.offset, length);
         (&self.exchange.arena, offset, length)
     }
@@ -53,14 +55,14 @@ impl Called {
 
 impl Connection {
     /// A routine calls a function.
-    pub(super) fn asked(&mut self, asked: Asked) {
-        let Asked { id, stream, function, head, places, exchange } = asked;
-        if !matches!(self.calls.get(&stream), Some(Call::Runs(runs)) if *runs == id) {
-            // It has ended meanwhile.
+    pub(super) fn asked(&mut self, asked: CallbackRequest) {
+        let CallbackRequest { id, stream, function, head, places, exchange } = asked;
+        if !matches!(self.calls.get(&stream), Some(CallStage::Runs(runs)) if *runs == id) {
+            // The call has ended meanwhile.
             return;
         }
         let parameter = head.parameter;
-        let called = Called { id, function, places, exchange, values: None };
+        let called = OpenCallback { id, function, places, exchange, values: None };
         if !self.rpc.callback(stream, &head, &called.places.sent()) {
             let text = "the routine calls a function with texts that are too long to be sent";
             self.shared.pool.borrow_mut().fail(id, failed(parameter, text));
@@ -70,7 +72,7 @@ impl Connection {
         self.written();
     }
 
-    /// A function has ended.
+    /// A callback has ended.
     pub(super) fn returned(&mut self, stream: u32, back: CallbackReturn) {
         let Some(called) = self.callbacks.get_mut(&stream) else { return };
         let name = &called.function.declared.name;
@@ -95,10 +97,10 @@ impl Connection {
         self.shared.pool.borrow_mut().fail(called.id, failure);
     }
 
-    /// All that a function returns has come: the routine goes on.
+    /// All results of a callback have arrived, so the routine goes on.
     pub(super) fn back(&mut self, stream: u32) {
         let Some(called) = self.callbacks.remove(&stream) else { return };
-        let Called { id, places, exchange, values, .. } = called;
+        let OpenCallback { id, places, exchange, values, .. } = called;
         let values = values.unwrap_or_default();
         if values.len() <= places.back.len() {
             exchange.arena.write(places.back.start, &values);
@@ -106,9 +108,9 @@ impl Connection {
         self.shared.pool.borrow_mut().resume(id, values.len() as u64);
     }
 
-    /// The call of a stream is over, or what it had to write is written.
+    /// The call of a stream is over, or its callback is fully written.
     pub(super) fn forget_callback(&mut self, stream: u32) {
-        let runs = matches!(self.calls.get(&stream), Some(Call::Runs(_)));
+        let runs = matches!(self.calls.get(&stream), Some(CallStage::Runs(_)));
         if !runs && !self.rpc.outbox().refers(stream) {
             self.callbacks.remove(&stream);
         }

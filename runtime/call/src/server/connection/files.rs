@@ -1,4 +1,4 @@
-//! Files of calls: what comes of them goes to the call's folder, what goes back is read from there.
+//! Transfer of file arguments into the call's folder, and of result files from it.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,50 +6,50 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use kumi_idl::Interface;
-use kumi_rpc::{Failure, Piece, Place, Size, Value};
+use kumi_rpc::{ArrayPosition, ArraySize, Failure, SendPiece, Value};
 
-use super::{Call, Connection};
+use super::{CallStage, Connection};
 use crate::native::{self, Source};
-use crate::server::scratch::{CallFiles, Outgoing};
-use crate::values::Given;
+use crate::server::scratch::{CallFiles, OutgoingFile};
+use crate::values::GivenValues;
 
 /// Files that go back, by stream.
-pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
+pub type FilesByStream = HashMap<u32, Vec<OutgoingFile>>;
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file read at once.
 const READ: usize = 64 << 10;
 
-/// The files that are to come.
-pub fn coming(given: &Given) -> impl Iterator<Item = Size> {
+/// The files that are to arrive.
+pub fn coming(given: &GivenValues) -> impl Iterator<Item = ArraySize> {
     let sizes = (0..).zip(&given.files);
-    sizes.filter_map(|(argument, bytes)| Some(Size { argument, bytes: (*bytes)? }))
+    sizes.filter_map(|(argument, bytes)| Some(ArraySize { argument, bytes: (*bytes)? }))
 }
 
 impl Connection {
-    /// Makes room for the files of a call, if it has some.
+    /// Reserves space and makes the folder for the files of a call, if it has any.
     ///
     /// # Errors
-    /// They are too long, or the disk does not take them.
+    /// The files are too long, or the disk does not take them.
     pub(super) fn files_for(
         &self,
         interface: &Interface,
-        given: &mut Given,
+        given: &mut GivenValues,
     ) -> Result<Option<CallFiles>, Failure> {
         let mut scratch = self.shared.scratch.borrow_mut();
         let owner = self.caller.owner();
         CallFiles::new(&mut scratch, owner, interface, given, self.shared.config.file_bytes)
     }
 
-    /// Writes bytes of a file to its place. False: they are not of a file.
-    pub(super) fn put_to_file(&mut self, place: Place, from: usize, count: usize) -> bool {
-        let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
+    /// Writes arriving bytes to their file. False: they do not belong to a file.
+    pub(super) fn put_to_file(&mut self, place: ArrayPosition, from: usize, count: usize) -> bool {
+        let Some(CallStage::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
         let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
             return false;
         };
         let bytes = &self.input[from..from + count];
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
-            // What else comes of the call is skipped; its folder goes with the job.
-            if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
+            // The server skips the rest of the call's input; its folder goes with the call.
+            if let Some(CallStage::Coming(job, _)) = self.calls.remove(&place.stream) {
                 self.forget(*job);
             }
             self.rpc.fail(place.stream, &failure);
@@ -57,13 +57,13 @@ impl Connection {
         true
     }
 
-    /// Adds files to what goes back: their lengths to the values, their bytes to the arrays.
+    /// Adds files to a result: their lengths to the values, their bytes to the arrays.
     pub(super) fn send_files(
         &mut self,
         stream: u32,
-        files: Vec<Outgoing>,
+        files: Vec<OutgoingFile>,
         values: &mut Vec<(u16, Value)>,
-        sizes: &mut Vec<Size>,
+        sizes: &mut Vec<ArraySize>,
     ) {
         for file in &files {
             values.push((file.size.argument, Value::FileLength(file.size.bytes)));
@@ -75,15 +75,15 @@ impl Connection {
         }
     }
 
-    /// Writes bytes of a file if they are next. `None`: something else is.
+    /// Writes bytes of a file if they are next. `None`: something else is next.
     pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
         let outgoing = &self.outgoing;
         let next = self.rpc.outbox().pieces().next();
-        let Some(Piece::Data(place, length)) = next else { return None };
+        let Some(SendPiece::Data(place, length)) = next else { return None };
         let file = file_of(outgoing, place)?;
         self.read.resize(length.min(READ), 0);
         let read = match file.file.read_at(&mut self.read, place.offset) {
-            // Somebody has made it shorter than was announced.
+            // The file has become shorter than announced.
             Ok(0) => return Some(Err(io::ErrorKind::UnexpectedEof.into())),
             Ok(read) => read,
             Err(error) => return Some(Err(error)),
@@ -96,8 +96,8 @@ impl Connection {
     }
 }
 
-/// The file in which these bytes are.
-pub fn file_of(outgoing: &OutgoingFiles, place: Place) -> Option<&Outgoing> {
+/// The file that these bytes belong to.
+pub fn file_of(outgoing: &FilesByStream, place: ArrayPosition) -> Option<&OutgoingFile> {
     let files = outgoing.get(&place.stream)?;
     files.iter().find(|file| file.size.argument == place.argument)
 }

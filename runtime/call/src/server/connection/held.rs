@@ -1,23 +1,25 @@
-//! What a connection has to do with arrays that stay at servers.
+//! Requests of a connection about held arrays.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_idl::{Interface, Param, Type};
-use kumi_rpc::{Failure, FetchHead, HeldName, Keep, Place, ResultHead, Size};
+use kumi_rpc::{
+    ArrayPosition, ArraySize, Failure, FetchRequest, HeldArrayName, HeldResult, ResultHead,
+};
 use tokio::time::Instant;
 
-use super::super::gather::Sources;
-use super::super::slots::{Job, submit};
-use super::{Call, Connection, Gathered, Incoming, coming};
+use super::super::gather::GatherPlan;
+use super::super::slots::{ReadyCall, submit};
+use super::{CallStage, Connection, GatherResult, IncomingArguments, coming};
 use crate::held::{Gaps, Holder};
 use crate::values;
 
-/// Checks that what is to outlive its client does not need it.
+/// Checks that a call which may outlive its client does not need the client.
 pub(super) fn may_survive(
     interface: &Interface,
-    keep: &[(u16, Keep)],
+    keep: &[(u16, HeldResult)],
     on_object: bool,
 ) -> Result<(), Failure> {
     if on_object && keep.iter().any(|(_, keep)| keep.survives) {
@@ -40,11 +42,11 @@ pub(super) fn may_survive(
     }
 }
 
-/// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
+/// The place of array bytes from the client in the call's arena, and how many belong there in one piece.
 pub(super) fn belongs(
-    incoming: &HashMap<u32, Incoming>,
-    job: &Job,
-    place: Place,
+    incoming: &HashMap<u32, IncomingArguments>,
+    job: &ReadyCall,
+    place: ArrayPosition,
     length: usize,
 ) -> (usize, usize) {
     let gaps = incoming.get(&place.stream).and_then(|incoming| incoming.gaps.get(&place.argument));
@@ -56,19 +58,19 @@ pub(super) fn belongs(
 }
 
 impl Connection {
-    /// For whom its calls' results are held.
+    /// The holder of the results of this connection's calls.
     pub(super) fn holder(&self) -> Holder<'_> {
         let (connection, user) = (self.number, &*self.caller.owner().user);
         Holder { connection, user, adopts: !self.caller.is_bearer() }
     }
 
-    /// Begins to bring what servers hold of a call's arguments.
-    pub(super) fn gather(&mut self, job: &Job, mut sources: Sources) {
+    /// Begins to gather the arrays of a call that servers hold.
+    pub(super) fn gather(&mut self, job: &ReadyCall, mut sources: GatherPlan) {
         let gaps = std::mem::take(&mut sources.gaps);
         if gaps.is_empty() {
             return;
         }
-        let mut incoming = Incoming { gaps, gathering: None, ready: false };
+        let mut incoming = IncomingArguments { gaps, gathering: None, ready: false };
         if !sources.is_empty() {
             let (stream, id) = (job.stream, job.id);
             let told = self.gathered.clone();
@@ -80,7 +82,7 @@ impl Connection {
             );
             let task = tokio::task::spawn_local(async move {
                 let result = gathering.await;
-                // A connection that has ended needs to know nothing.
+                // A connection that has ended needs no answer.
                 let _gone = told.send((stream, id, result));
             });
             incoming.gathering = Some(task.abort_handle());
@@ -88,9 +90,9 @@ impl Connection {
         self.incoming.insert(job.stream, incoming);
     }
 
-    /// What servers hold of a call's arguments has come, or will not.
-    pub(super) fn arrived(&mut self, (stream, id, result): Gathered) {
-        let Some(Call::Coming(job, _)) = self.calls.get(&stream) else { return };
+    /// The held arrays of a call have arrived, or never will.
+    pub(super) fn arrived(&mut self, (stream, id, result): GatherResult) {
+        let Some(CallStage::Coming(job, _)) = self.calls.get(&stream) else { return };
         let Some(incoming) = self.incoming.get_mut(&stream).filter(|_| job.id == id) else {
             return;
         };
@@ -100,75 +102,75 @@ impl Connection {
             Ok(()) => {}
             Err(failure) => {
                 self.rpc.fail(stream, &failure);
-                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+                if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
                     self.forget(*job);
                 }
             }
         }
     }
 
-    /// All arguments of a call are there: it may run.
+    /// All arguments of a call are in place, so it may run.
     pub(super) fn submit(&mut self, stream: u32) {
         let incoming = self.incoming.remove(&stream);
-        let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
+        let Some(CallStage::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
-        let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        let bytes = |size: ArraySize| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         let files: u64 = coming(&given).map(|size| size.bytes).sum();
         let arrays: u64 = job.layout.sent().into_iter().map(bytes).sum();
         let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
-            self.rpc.fail(stream, &super::beginning::spent(&job.offered.interface.name));
+            self.rpc.fail(stream, &super::admission::ticket_refused(&job.offered.interface.name));
             self.forget(*job);
             return;
         }
         if let Some(files) = &mut job.files {
             files.complete();
         }
-        let Job { offered, layout, block, foreign, .. } = &*job;
+        let ReadyCall { offered, layout, block, foreign, .. } = &*job;
         layout.arrange(&offered.interface, &given, &block.arena, *foreign);
         job.ready = Instant::now();
-        if job.keeping.as_ref().is_some_and(|keeping| keeping.survives()) {
+        if job.retained.as_ref().is_some_and(|retained| retained.survives()) {
             self.surviving.insert(stream);
         }
-        self.calls.insert(stream, Call::Runs(job.id));
+        self.calls.insert(stream, CallStage::Runs(job.id));
         submit(&self.shared, job);
     }
 
-    /// Gives up a call whose arguments were coming.
-    pub(super) fn forget(&mut self, job: Job) {
+    /// Gives up a call whose arguments were arriving.
+    pub(super) fn forget(&mut self, job: ReadyCall) {
         self.sharing.forget(job.stream);
         let incoming = self.incoming.remove(&job.stream);
         if let Some(gathering) = incoming.and_then(|incoming| incoming.gathering) {
             gathering.abort();
         }
-        if let Some(keeping) = job.keeping {
-            keeping.release(&self.shared);
+        if let Some(retained) = job.retained {
+            retained.release(&self.shared);
         }
         self.shared.give(job.block);
     }
 
-    /// Gives a voucher for an array that is held for the user, so that another server may fetch it.
+    /// Gives a voucher for an array of the user, so that another server may fetch it.
     pub(super) fn vouch(
         &mut self,
         stream: u32,
-        name: HeldName,
+        name: HeldArrayName,
         lifetime_ms: u32,
     ) -> Result<(), Failure> {
         self.caller.check(&self.shared)?;
         self.shared.find(name, self.holder(), 0)?;
         let lifetime = Duration::from_millis(lifetime_ms.into());
-        // As long as an array may stay, at most.
+        // Limited to the longest lifetime of an array.
         let lifetime = lifetime.min(self.shared.config.held_time);
         let user = (&*self.caller.owner().user, self.caller.token());
         let now = std::time::Instant::now();
         let voucher = self.shared.vouchers.give(name, user, lifetime, now);
-        self.rpc.vouched(stream, &voucher);
+        self.rpc.send_voucher(stream, &voucher);
         Ok(())
     }
 
     /// Sends bytes of a held array.
-    pub(super) fn fetch(&mut self, stream: u32, head: &FetchHead) -> Result<(), Failure> {
+    pub(super) fn fetch(&mut self, stream: u32, head: &FetchRequest) -> Result<(), Failure> {
         self.caller.may_fetch(&self.shared, head.name)?;
         let kept = self.shared.find(head.name, self.holder(), 0)?;
         let (begin, _) = kept.range(head.offset, head.length).ok_or_else(|| {
@@ -177,8 +179,8 @@ impl Connection {
             values::bad(0, text)
         })?;
         let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
-        self.rpc.finish(stream, &result, &[Size { argument: 0, bytes: head.length }]);
-        self.calls.insert(stream, Call::Fetched(kept.block, begin, head.length));
+        self.rpc.finish(stream, &result, &[ArraySize { argument: 0, bytes: head.length }]);
+        self.calls.insert(stream, CallStage::Fetched(kept.block, begin, head.length));
         Ok(())
     }
 }

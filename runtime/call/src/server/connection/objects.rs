@@ -1,4 +1,4 @@
-//! Objects that a client has had made: each is a stream of its connection.
+//! Objects of a client; each is a stream of its connection.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,33 +8,33 @@ use kumi_idl::Type;
 use kumi_rpc::{CallHead, Code, Failure};
 
 use super::Connection;
-use super::beginning::admit;
-use crate::server::registry::Offered;
-use crate::server::slots::{self, News, OnObject, Wanted};
+use super::admission::admit;
+use crate::server::registry::OfferedRoutine;
+use crate::server::slots::{self, ObjectEvent, ObjectRequest, ObjectTarget};
 use crate::values::bad;
 
-/// By stream.
-pub type Objects = HashMap<u32, Made>;
+/// Objects by stream.
+pub type Objects = HashMap<u32, ConnectionObject>;
 
 /// An object.
-pub struct Made {
+pub struct ConnectionObject {
     id: u64,
     class: String,
-    methods: Vec<Arc<Offered>>,
+    methods: Vec<Arc<OfferedRoutine>>,
 }
 
 impl Connection {
-    /// Has an object made; the client is told when it is there.
+    /// Makes an object. The client is told when it exists.
     ///
     /// # Errors
-    /// There is no such class, or not for this user; or there are too many objects.
+    /// The class does not exist or is not permitted to this user, or there are too many objects.
     pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
         let shown = self.shown_for(stream);
         let methods = self.methods(class)?;
         let ticket = self.caller.may_call(&self.shared, class, shown)?;
         let id = self.shared.pool.borrow_mut().number();
         let ticket = ticket.map(|ticket| admit(&self.shared, ticket, id, class));
-        let wanted = Wanted {
+        let wanted = ObjectRequest {
             class,
             methods: &methods,
             owner: self.caller.owner(),
@@ -44,12 +44,12 @@ impl Connection {
             ticket: ticket.transpose()?,
         };
         slots::create(&self.shared, id, wanted)?;
-        self.objects.insert(stream, Made { id, class: class.to_owned(), methods });
+        self.objects.insert(stream, ConnectionObject { id, class: class.to_owned(), methods });
         Ok(())
     }
 
-    /// Where an object reaches files of its calls, if they may have some.
-    fn scratch_for(&self, methods: &[Arc<Offered>]) -> Result<Option<PathBuf>, Failure> {
+    /// The folder for files of the object's calls, if its methods take any.
+    fn scratch_for(&self, methods: &[Arc<OfferedRoutine>]) -> Result<Option<PathBuf>, Failure> {
         let mut params = methods.iter().flat_map(|offered| &offered.interface.params);
         if !params.any(|param| param.ty == Type::File) {
             return Ok(None);
@@ -61,12 +61,12 @@ impl Connection {
         })
     }
 
-    /// On what a call runs that is for an object, or is to be for none.
+    /// The object of a call, if it names one.
     pub(super) fn object_of(
         &self,
         head: &CallHead,
-        offered: &Arc<Offered>,
-    ) -> Result<Option<OnObject>, Failure> {
+        offered: &Arc<OfferedRoutine>,
+    ) -> Result<Option<ObjectTarget>, Failure> {
         let (name, class) = (&head.routine, &offered.interface.class);
         if head.object == 0 {
             if class.is_empty() {
@@ -86,19 +86,19 @@ impl Connection {
         let method = method.and_then(|index| u32::try_from(index).ok()).ok_or_else(|| {
             bad(-1, format!("`{name}` is no method of `{}`, of which the object is", made.class))
         })?;
-        Ok(Some(OnObject { id: made.id, method }))
+        Ok(Some(ObjectTarget { id: made.id, method }))
     }
 
-    /// Whether this is a method of an object of the client's.
+    /// Whether one of the client's objects has a method of this name.
     pub(super) fn has_method(&self, name: &str) -> bool {
         let mut methods = self.objects.values().flat_map(|made| &made.methods);
         methods.any(|method| method.interface.name == name)
     }
 
-    /// What is said of a name that would be a method of an object of the client's, and is none: who asks knows the class.
+    /// The failure for an unknown method of a class of which the client has an object.
     pub(super) fn no_method(&self, name: &str) -> Option<Failure> {
-        let rest = |made: &Made| name.strip_prefix(made.class.as_str());
-        let is_of = |made: &&Made| rest(made).is_some_and(|rest| rest.starts_with('.'));
+        let rest = |made: &ConnectionObject| name.strip_prefix(made.class.as_str());
+        let is_of = |made: &&ConnectionObject| rest(made).is_some_and(|rest| rest.starts_with('.'));
         let made = self.objects.values().find(is_of)?;
         let names = made.methods.iter().map(|method| method.interface.name.as_str());
         let has: Vec<&str> = names.filter(|name| self.caller.permits(name)).collect();
@@ -106,14 +106,14 @@ impl Connection {
         Some(Failure::new(Code::NoSuchRoutine, 0, text))
     }
 
-    /// Something has become of an object.
-    pub(super) fn became(&mut self, news: News) {
-        let News { id, stream, became } = news;
+    /// Handles an event of an object.
+    pub(super) fn object_event(&mut self, news: ObjectEvent) {
+        let ObjectEvent { id, stream, object_event } = news;
         if self.objects.get(&stream).is_none_or(|made| made.id != id) {
-            // The client has let it go.
+            // The client has released the object.
             return;
         }
-        match became {
+        match object_event {
             Ok(()) => self.rpc.created(stream),
             Err(failure) => {
                 self.objects.remove(&stream);
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The client lets an object go.
+    /// The client releases an object.
     pub(super) fn end_object(&mut self, stream: u32) {
         if let Some(made) = self.objects.remove(&stream) {
             self.shared.pool.borrow_mut().end_object(made.id);
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// The client has gone, and its objects go.
+    /// Ends all objects of a client that has left.
     pub(super) fn leave_objects(&mut self) {
         for (_, made) in self.objects.drain() {
             self.shared.pool.borrow_mut().end_object(made.id);

@@ -1,8 +1,9 @@
-//! Objects of classes: processes that keep a state from call to call.
+//! Objects of classes: processes that keep state between calls.
 //!
-//! An object is made for a connection, by whose stream its client names it, and goes with it. It runs its calls one after the
-//! other, in the order in which they were ready; a call that waits for its object has no slot. A call that is ended while it
-//! runs ends its object: of the state that it leaves nobody knows anything.
+//! - An object belongs to a connection, whose client names it by a stream, and ends with it.
+//! - It runs its calls one after the other, in the order in which they became ready. A call that waits for
+//!   its object takes no slot.
+//! - Ending a running call ends the object, because its state is then unknown.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -10,100 +11,103 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{Code, Failure, Fate};
+use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::super::Shared;
 use super::super::owner::Owner;
-use super::super::process::{Duty, Process};
-use super::super::registry::Offered;
-use super::super::tickets::Held;
-use super::{Job, Pool, Waiting, Worker, attend, give, nanoseconds, not_started, tell};
+use super::super::process::{Process, ProcessAssignment};
+use super::super::registry::OfferedRoutine;
+use super::super::tickets::TicketGuard;
+use super::{
+    ReadyCall, SlotPool, WaitingCall, Worker, give, nanoseconds, not_started, tell, worker_task,
+};
 
-/// On what a call runs.
+/// The object and method of a call.
 #[derive(Debug, Clone, Copy)]
-pub struct OnObject {
-    /// The object's number.
+pub struct ObjectTarget {
+    /// The number of the object.
     pub id: u64,
-    /// The index of the method among those of the class.
+    /// Index of the method in the class.
     pub method: u32,
 }
 
-/// What became of an object.
+/// An event of an object.
 #[derive(Debug)]
-pub struct News {
+pub struct ObjectEvent {
     /// Its number.
     pub id: u64,
     /// The stream of its connection.
     pub stream: u32,
-    /// It is there; or why it is not, or is no more.
-    pub became: Result<(), Failure>,
+    /// It exists; or the failure if it could not be made or has ended.
+    pub object_event: Result<(), Failure>,
 }
 
-/// An object that is to be made.
+/// A request to make an object.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct ObjectRequest<'a> {
     /// Its class.
     pub class: &'a str,
-    /// The methods of that, at least one.
-    pub methods: &'a [Arc<Offered>],
-    /// Whose it is.
+    /// The methods of the class, at least one.
+    pub methods: &'a [Arc<OfferedRoutine>],
+    /// Its owner.
     pub owner: &'a Rc<Owner>,
-    /// Where it reaches files of calls.
+    /// The folder of its calls' files.
     pub scratch: Option<PathBuf>,
     /// The stream of its connection.
     pub stream: u32,
-    /// Where it is told what becomes of it.
-    pub news: UnboundedSender<News>,
-    /// The ticket with which a metaserver has sent its client.
-    pub ticket: Option<Held>,
+    /// Where to report its events.
+    pub news: UnboundedSender<ObjectEvent>,
+    /// The ticket of the request, if a metaserver sent it.
+    pub ticket: Option<TicketGuard>,
 }
 
-/// What a process knows of the object that it is.
+/// Object state of a worker.
 pub(super) struct Object {
     id: u64,
     class: String,
     stream: u32,
-    news: UnboundedSender<News>,
-    /// Until it is there.
-    ticket: RefCell<Option<Held>>,
+    news: UnboundedSender<ObjectEvent>,
+    /// The ticket, until the object exists.
+    ticket: RefCell<Option<TicketGuard>>,
     since: Instant,
 }
 
 impl Object {
-    /// It is there. False: the metaserver that has sent its client does not want it any more.
+    /// Marks the object as made. False: the metaserver does not want it any more.
     pub fn is_made(&self) -> bool {
         let ticket = self.ticket.borrow_mut().take();
-        let wanted = ticket.as_ref().is_none_or(Held::runs);
+        let wanted = ticket.as_ref().is_none_or(TicketGuard::runs);
         if wanted {
             if let Some(ticket) = &ticket {
-                // Its place is for having it made: what it runs then is between its client and this server.
-                ticket.ended(Fate::Ran(nanoseconds(self.since.elapsed())));
+                // The metaserver's placement covers only the making. Later calls are between client and
+                // server.
+                ticket.ended(AttemptState::Completed(nanoseconds(self.since.elapsed())));
             }
             self.tell(Ok(()));
         }
         wanted
     }
 
-    /// Tells its connection what became of it.
-    fn tell(&self, became: Result<(), Failure>) {
-        // A connection that has ended needs to know nothing.
-        let _gone = self.news.send(News { id: self.id, stream: self.stream, became });
+    /// Reports an event to the object's connection.
+    fn tell(&self, object_event: Result<(), Failure>) {
+        // A connection that has ended needs no answer.
+        let _gone = self.news.send(ObjectEvent { id: self.id, stream: self.stream, object_event });
     }
 }
 
-/// What calls on an object are told that is no more.
+/// The failure of a call on an object that has ended.
 fn gone(class: &str, why: &str) -> Failure {
     Failure::new(Code::ObjectLost, 0, format!("the object of `{class}` is no more: {why}"))
 }
 
-/// Makes an object of this number; what becomes of it is told where it was said.
+/// Makes an object with this number. Its events go to the sender in the request.
 ///
 /// # Errors
-/// There are too many, or its process cannot be started.
-pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Failure> {
-    let Wanted { class, methods, owner, scratch, stream, news, ticket } = wanted;
+/// There are too many objects, or the process cannot be started.
+pub fn create(shared: &Rc<Shared>, id: u64, wanted: ObjectRequest<'_>) -> Result<(), Failure> {
+    let ObjectRequest { class, methods, owner, scratch, stream, news, ticket } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
@@ -111,7 +115,7 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Fa
         let text = format!("the server has {most} objects already; try again later");
         return Err(Failure::new(Code::Busy, i64::try_from(most).unwrap_or(i64::MAX), text));
     }
-    let duty = Duty { offered: methods, owner, scratch: scratch.as_deref() };
+    let duty = ProcessAssignment { offered: methods, owner, scratch: scratch.as_deref() };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
         .map_err(|error| not_started(shared, first, &error))?;
     let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch);
@@ -120,12 +124,18 @@ pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Fa
     worker.object = Some(Object { id, class, stream, news, ticket, since });
     let worker = Rc::new(worker);
     pool.objects.insert(id, Rc::clone(&worker));
-    tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
+    tokio::task::spawn_local(worker_task::attend(Rc::clone(shared), worker));
     Ok(())
 }
 
-/// Has an object run a call, for which there is a slot. False: the object is no more, and the call's end is told.
-pub(super) fn begin(pool: RefMut<'_, Pool>, on: OnObject, job: Box<Job>, room: bool) -> bool {
+/// Lets an object run a call, for which a slot is free. False: the object has ended, and the call's end was
+/// reported.
+pub(super) fn begin(
+    pool: RefMut<'_, SlotPool>,
+    on: ObjectTarget,
+    job: Box<ReadyCall>,
+    room: bool,
+) -> bool {
     let mut pool = pool;
     let Some(worker) = pool.objects.get(&on.id).cloned() else {
         drop(pool);
@@ -134,16 +144,16 @@ pub(super) fn begin(pool: RefMut<'_, Pool>, on: OnObject, job: Box<Job>, room: b
         return false;
     };
     pool.busy.push(Rc::clone(&worker));
-    worker.asks.borrow_mut().are_of(&job.offered.interface);
+    worker.callback_requests.borrow_mut().are_of(&job.offered.interface);
     if let Err(back) = give(&worker, job, room) {
-        // It has died idle, or does not listen; its task buries it.
+        // It died while idle, or does not read; its task cleans up.
         worker.process.borrow_mut().kill();
         *worker.job.borrow_mut() = Some((back, Instant::now()));
     }
     true
 }
 
-/// A process is gone: if it was an object, who waits for that is told.
+/// A process has ended. If it was an object, its connection is told.
 pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, detail: i64) {
     let Some(object) = &worker.object else { return };
     let waiting = {
@@ -158,7 +168,7 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
         (None, None) if detail < 0 => format!("its process ended with exit code {}", -1 - detail),
         (None, None) => format!("its process was killed by signal {detail}"),
     };
-    for Waiting { job, .. } in waiting {
+    for WaitingCall { job, .. } in waiting {
         tell(job, Err(gone(&object.class, &said)));
     }
     object.tell(Err(match why {
@@ -167,24 +177,24 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
     }));
 }
 
-impl Pool {
-    /// Whether a call can begin if there is a slot: its object, if it has one, is there and does nothing, or is no more.
-    pub(super) fn can_begin(&self, job: &Job) -> bool {
+impl SlotPool {
+    /// Whether a call could begin in a free slot. Its object, if any, must be idle or gone.
+    pub(super) fn can_begin(&self, job: &ReadyCall) -> bool {
         let object = job.object.and_then(|on| self.objects.get(&on.id));
         object.is_none_or(|worker| {
             worker.set_up.get() && worker.job.borrow().is_none() && worker.ending.get().is_none()
         })
     }
 
-    /// Takes the calls that wait for an object out of the queue.
-    fn waiting_for(&mut self, id: u64) -> VecDeque<Waiting> {
-        let is_of = |waiting: &Waiting| waiting.job.object.is_some_and(|on| on.id == id);
+    /// Removes the calls that wait for an object from the queue.
+    fn waiting_for(&mut self, id: u64) -> VecDeque<WaitingCall> {
+        let is_of = |waiting: &WaitingCall| waiting.job.object.is_some_and(|on| on.id == id);
         let (theirs, others) = std::mem::take(&mut self.queue).into_iter().partition(is_of);
         self.queue = others;
         theirs
     }
 
-    /// Ends an object, and what it runs.
+    /// Ends an object and the call that it runs.
     pub fn end_object(&mut self, id: u64) {
         if let Some(worker) = self.objects.get(&id) {
             if worker.ending.get().is_none() {

@@ -36,7 +36,7 @@ impl Rank {
         if nothing_seen() && !self.wake.any(1) {
             self.bell.wait();
         }
-        self.sleep.get_up();
+        self.sleep.end_sleep();
     }
 
     /// Consumes what `expected` values lie there, as `Core::drain_rings` does; how many.
@@ -78,7 +78,7 @@ pub fn both_ways_round() {
             let found = rank.drain(&mut consumer, seen);
             seen += found;
             if found == 0 {
-                rank.sleep.lie_down(false);
+                rank.sleep.announce_sleep(false);
                 rank.sleep(|| true);
             }
         }
@@ -99,7 +99,7 @@ pub fn two_senders_wake_a_sleeper() {
             })
         });
         while rank.counter.load(SeqCst) < 2 {
-            rank.sleep.lie_down(false);
+            rank.sleep.announce_sleep(false);
             rank.sleep(|| rank.counter.load(SeqCst) < 2);
         }
         for sender in senders {
@@ -130,17 +130,17 @@ pub fn room_wakes_the_producer() {
                         peers[0].wake();
                     }
                 } else {
-                    peers[1].sleep.lie_down(false);
+                    peers[1].sleep.announce_sleep(false);
                     peers[1].sleep(|| true);
                 }
             }
         });
         while !deliver(&mut producer, 4, &ranks[1]) {
-            ranks[0].sleep.lie_down(true);
+            ranks[0].sleep.announce_sleep(true);
             // Once more, now that the peer knows of it.
             let pushed = deliver(&mut producer, 4, &ranks[1]);
             if pushed {
-                ranks[0].sleep.get_up();
+                ranks[0].sleep.end_sleep();
                 break;
             }
             ranks[0].sleep(|| true);

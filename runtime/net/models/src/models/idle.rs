@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::explore;
-use crate::idle::{sample, set_idle, tell_delivered};
+use crate::idle_flag::{sample, set_idle, tell_delivered};
 use crate::sync::{AtomicU32, AtomicU64, begin};
 
 #[derive(Default)]

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Bell, explore};
-use crate::queue::{Head, OVERHEAD, Push, Queue};
+use crate::queue::{OVERHEAD, PushOutcome, Queue, QueueHead};
 use crate::sync::{AtomicU64, Run, begin};
 
 /// A queue in memory of its own.
@@ -19,7 +19,7 @@ struct Memory {
 
 #[repr(C)]
 struct Place {
-    head: Head,
+    head: QueueHead,
     data: std::cell::UnsafeCell<[u64; 6]>,
 }
 
@@ -32,7 +32,7 @@ impl Memory {
     fn new(capacity: u64) -> Arc<Memory> {
         const { assert!(std::mem::offset_of!(Place, data) == OVERHEAD) };
         let place =
-            Box::new(Place { head: Head::default(), data: std::cell::UnsafeCell::default() });
+            Box::new(Place { head: QueueHead::default(), data: std::cell::UnsafeCell::default() });
         let run = begin(place.data.get().cast(), 48);
         // SAFETY: the head and 48 bytes are there, behind each other.
         let queue = unsafe { Queue::at(NonNull::from(&*place).cast(), capacity) };
@@ -57,7 +57,7 @@ pub fn records_of_two_senders() {
         let senders = [(0, 2), (1, 1)].map(|(from, count)| {
             thread::spawn(move || {
                 for value in 0..count {
-                    assert_eq!(queue.push(from, &[value + 1; 8]), Ok(Push::Taken));
+                    assert_eq!(queue.push(from, &[value + 1; 8]), Ok(PushOutcome::Taken));
                 }
             })
         });
@@ -84,7 +84,7 @@ pub fn a_full_queue_wakes_its_senders() {
     explore(3, || {
         let memory = Memory::new(24);
         let queue = memory.queue;
-        assert_eq!(queue.push(0, &[1; 8]), Ok(Push::Taken));
+        assert_eq!(queue.push(0, &[1; 8]), Ok(PushOutcome::Taken));
         let room = Arc::new((AtomicU64::default(), Bell::new()));
         let told = Arc::clone(&room);
         let sender = thread::spawn(move || {
@@ -93,9 +93,9 @@ pub fn a_full_queue_wakes_its_senders() {
                 loop {
                     let seen = told.0.load(SeqCst);
                     match queue.push(0, &[value; 8]).expect("nobody has damaged it") {
-                        Push::Taken => break,
-                        Push::Full => {}
-                        Push::TooLong => panic!("it fits"),
+                        PushOutcome::Taken => break,
+                        PushOutcome::Full => {}
+                        PushOutcome::TooLong => panic!("it fits"),
                     }
                     queue.await_room(0);
                     if !queue.has_room(8).expect("nobody has damaged it") {
@@ -144,7 +144,7 @@ pub fn the_ports_thread_wakes() {
             }
         });
         for value in 1..3 {
-            assert_eq!(queue.push(2, &[value; 8]), Ok(Push::Taken));
+            assert_eq!(queue.push(2, &[value; 8]), Ok(PushOutcome::Taken));
             queue.wake_taker();
         }
         port.join().expect("the port's thread ends");

@@ -55,7 +55,7 @@ impl Arguments {
         let shape = |numbers: &'_ Option<Numbers>| numbers.as_ref()?.dims.clone();
         let shapes: Vec<Option<Vec<u64>>> = arrays.iter().map(shape).collect();
         let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
-        interface.deduce(&mut scalars, &shapes);
+        interface.infer_sizes(&mut scalars, &shapes);
         Ok(Arguments { scalars, texts, arrays, files })
     }
 }

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, CallError, Files, Outcome, Remote, Shape, is_given};
-use kumi_idl::{Element, Form, Interface, Mode, Order, Plan, PlanError, Type};
+use kumi_call::{Arg, Array, ArrayMut, CallError, FileArgument, Outcome, Remote, Shape, is_given};
+use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn results(
 ) -> Result<Vec<Option<Numbers>>, Error> {
     let mut results = Vec::with_capacity(plan.arguments.len());
     for ((param, argument), sent) in interface.params.iter().zip(&plan.arguments).zip(sent) {
-        let Form::Array(element, order) = argument.form else {
+        let ArgumentForm::Array(element, order) = argument.form else {
             results.push(None);
             continue;
         };
@@ -170,7 +170,7 @@ fn list<'a>(
         if param.ty == Type::File {
             let to = files.iter().find(|(written, _)| *written == index);
             let from = arguments.files[index].clone();
-            list.push(Files { from, to: to.map(|(_, path)| path.clone()) }.into());
+            list.push(FileArgument { from, to: to.map(|(_, path)| path.clone()) }.into());
             continue;
         }
         let sent = arguments.arrays[index].as_ref().filter(|_| param.mode != Mode::Out);

@@ -2,41 +2,45 @@
 
 use super::Plan;
 use crate::calls::model::Source;
-use crate::random::Draws;
+use crate::random::RandomStream;
 
 /// One client.
 #[derive(Debug)]
-pub(super) struct Caller<'a> {
+pub(super) struct SimulatedClient<'a> {
     pub site: usize,
     pub user: u32,
     routines: &'a [usize],
     source: &'a Source,
-    draws: Draws,
+    draws: RandomStream,
     /// Calls made from a list.
     made: usize,
 }
 
 /// A call that is made now.
-pub(super) struct New {
+pub(super) struct NewCall {
     pub routine: usize,
     /// `None`: by the routine's law.
     pub work: Option<f64>,
     pub server: Option<usize>,
 }
 
-pub(super) fn all<'a>(plan: &'a Plan<'a>, seed: u64, first_stream: u64) -> Vec<Caller<'a>> {
+pub(super) fn all<'a>(
+    plan: &'a Plan<'a>,
+    seed: u64,
+    first_stream: u64,
+) -> Vec<SimulatedClient<'a>> {
     let mut callers = Vec::new();
     for (clients, (site, routines)) in plan.model.clients.iter().zip(&plan.clients) {
         for _ in 0..clients.count {
-            let draws = Draws::new(seed, first_stream + callers.len() as u64);
+            let draws = RandomStream::new(seed, first_stream + callers.len() as u64);
             let (site, user, source) = (*site, clients.user, &clients.source);
-            callers.push(Caller { site, user, routines, source, draws, made: 0 });
+            callers.push(SimulatedClient { site, user, routines, source, draws, made: 0 });
         }
     }
     callers
 }
 
-impl Caller<'_> {
+impl SimulatedClient<'_> {
     /// When it calls next; `first`: it has not called yet. `None`: never again.
     pub fn next(&mut self, now: f64, first: bool) -> Option<f64> {
         match self.source {
@@ -60,21 +64,25 @@ impl Caller<'_> {
     }
 
     /// What its calls' work is drawn from: a client's calls are the same whatever the policy.
-    pub fn draws(&mut self) -> &mut Draws {
+    pub fn draws(&mut self) -> &mut RandomStream {
         &mut self.draws
     }
 
-    pub fn call(&mut self) -> New {
+    pub fn call(&mut self) -> NewCall {
         let routine = match self.routines {
             [one] => *one,
             many => many[self.draws.below(many.len() as u64) as usize],
         };
         let Source::List(tasks) = self.source else {
-            return New { routine, work: None, server: None };
+            return NewCall { routine, work: None, server: None };
         };
         self.made += 1;
         let task = tasks.get(self.made - 1);
-        New { routine, work: task.map(|task| task.work), server: task.and_then(|task| task.server) }
+        NewCall {
+            routine,
+            work: task.map(|task| task.work),
+            server: task.and_then(|task| task.server),
+        }
     }
 
     /// It does not wait for the end of a call before it makes another.

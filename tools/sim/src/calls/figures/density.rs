@@ -6,7 +6,7 @@ use super::{Case, Part, Section, line};
 use crate::calls::model::{Clients, Discipline, Law, Model, Routine, Server, Site, Source, Task};
 use crate::calls::report::Report;
 use crate::calls::run::Options;
-use crate::random::Draws;
+use crate::random::RandomStream;
 use crate::stats::Estimate;
 
 const FREQUENCIES: usize = 256;
@@ -44,7 +44,7 @@ const WAYS: [(Way, [Option<f64>; 4]); 6] = [
 /// would wait for it. Both are so if a quarter of them is long and the others are short.
 #[must_use]
 pub fn frequencies(seed: u64, work_s: f64) -> Vec<f64> {
-    let mut draws = Draws::new(seed, 0);
+    let mut draws = RandomStream::new(seed, 0);
     let one = |_| {
         let mean = if draws.unit() <= 0.25 { 1.0 } else { 0.05 };
         mean * (0.7 + 0.6 * draws.unit())

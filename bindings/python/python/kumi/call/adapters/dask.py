@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from ._far import Runs, call_here, main
+from ._remote import RemoteRunner, call_here, main
 
 # Larger arrays go to a worker straight, and not through the scheduler with the task, in bytes.
 _LARGE = 64 << 10
 
 
-def runs_at(address: str) -> Runs:
+def remote_runner(address: str) -> RemoteRunner:
     """What runs functions on the cluster of this scheduler."""
     client = import_module("distributed").Client(address, set_as_default=False)
 

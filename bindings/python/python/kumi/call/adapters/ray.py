@@ -23,10 +23,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from ._far import Runs, call_here, main
+from ._remote import RemoteRunner, call_here, main
 
 
-def runs_at(address: str) -> Runs:
+def remote_runner(address: str) -> RemoteRunner:
     """What runs functions on the cluster of this address."""
     ray = import_module("ray")
     ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)

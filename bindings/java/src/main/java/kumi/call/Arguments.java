@@ -14,7 +14,7 @@ import kumi.call.idl.Routine;
 import kumi.call.idl.Scalar;
 import kumi.call.idl.Type;
 
-/** Arguments as a caller gave them, and which parameters they are for. */
+/** The arguments of a caller, assigned to parameters. */
 final class Arguments {
     private final List<Object> positional = new ArrayList<>();
     private final Map<String, Object> named = new LinkedHashMap<>();
@@ -41,7 +41,7 @@ final class Arguments {
         }
     }
 
-    /** What is sent, by parameter; null: the default, or what follows from an array. */
+    /** The inputs by parameter; null: the default, or a size that follows from an array. */
     Object[] sent(Routine routine) {
         List<Param> params = routine.params();
         Object[] values = new Object[params.size()];
@@ -70,7 +70,7 @@ final class Arguments {
         return values;
     }
 
-    /** Where results go, by parameter; null: into new arrays. */
+    /** The destinations of results by parameter; null: a new array. */
     Object[] places(Routine routine) {
         Object[] places = new Object[routine.params().size()];
         into.forEach((name, place) -> {
@@ -89,7 +89,7 @@ final class Arguments {
     }
 
     /**
-     * A scalar as a caller gave it; null: it is none.
+     * The scalar that a caller passed; null: the value is no scalar.
      *
      * @throws ArithmeticException an integer of too many bits
      */
@@ -104,7 +104,7 @@ final class Arguments {
                 ? new Scalar.Complex(parts[0], parts[1]) : null;
     }
 
-    /** What keeps a text from being sent; null: nothing. */
+    /** Why a text cannot be sent; null: it can. */
     static String wrongText(String text) {
         if (text.indexOf('\0') >= 0) {
             return "a text with a zero byte";

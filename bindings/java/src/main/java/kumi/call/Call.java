@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A call that is being put together, of {@link KumiClient#prepare} or {@link RemoteObject#prepare}.
+ * A call in preparation, from {@link KumiClient#prepare} or {@link RemoteObject#prepare}.
  *
  * <pre>{@code
  * Result result = client.prepare("dmmul").set("A", a).set("B", b).set("n", n).into("C", c).within(ofSeconds(30)).call();
@@ -13,14 +13,14 @@ import java.util.concurrent.CompletableFuture;
 public final class Call {
     private final KumiClient client;
     private final String routine;
-    /** On which a method is called; null: a routine is. */
+    /** The object whose method is called; null: a routine is called. */
     private final RemoteObject object;
     private final Arguments arguments = new Arguments();
     private Duration time;
     private int priority;
 
-    /** How long a call may take, or null, its priority, and the object on which it is, or null. */
-    record Wish(Duration time, int priority, RemoteObject object) {}
+    /** Time limit or null, priority, and object of a method call or null. */
+    record CallSettings(Duration time, int priority, RemoteObject object) {}
 
     Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
@@ -28,20 +28,20 @@ public final class Call {
         this.object = object;
     }
 
-    /** Arguments that are sent, in the order of the description, without those that are set by their names. */
+    /** Sets input arguments in the order of the description. Arguments that are set by name are left out here. */
     public Call add(Object... values) {
         arguments.add(values);
         return this;
     }
 
-    /** An argument that is sent; null: its default. */
+    /** Sets an input argument; null: its default. */
     public Call set(String param, Object value) {
         arguments.set(param, value);
         return this;
     }
 
     /**
-     * A function of the program; {@link #set} with a lambda.
+     * Sets a callback; like {@link #set} with a lambda.
      *
      * <pre>{@code client.prepare("integrate").set("n", 100).function("f", it -> it.set("y", Math.sin(it.real("x")))).call();}</pre>
      */
@@ -50,28 +50,32 @@ public final class Call {
     }
 
     /**
-     * Where a result is received: an array or buffer, lent until the call is over; otherwise it is a new array. Of a file the path
-     * ({@link java.nio.file.Path}) to which it is written when the call has ended well; otherwise its content comes back.
+     * Sets the destination of a result. Without one the result is a new array, or the content of a file.
+     *
+     * <ul>
+     * <li>An array or buffer belongs to the call until it is over.
+     * <li>A file is written to its {@link java.nio.file.Path} when the call has succeeded.
+     * </ul>
      */
     public Call into(String param, Object place) {
         arguments.into(param, place);
         return this;
     }
 
-    /** An array, or the path of a file, that is sent and into which the result is received: it changes in place. */
+    /** Sets an array, or the path of a file, that is sent and then replaced by the result. */
     public Call inout(String param, Object place) {
         return set(param, place).into(param, place);
     }
 
-    /** The time that the call may take; the server stops it then. */
+    /** Sets the time limit of the call. The server stops a call that exceeds it. */
     public Call within(Duration time) {
         this.time = checked(time);
         return this;
     }
 
     /**
-     * The call's place among those of its user that wait at a metaserver, 0 (unless given) to 9, which is the first; the metaserver
-     * lowers it to what it allows the user. A server without a metaserver takes none.
+     * Sets the priority among the user's calls that wait at a metaserver: 0 (the default) to 9 (first). The metaserver lowers it
+     * to the user's limit. Without a metaserver only 0 is allowed.
      */
     public Call priority(int priority) {
         this.priority = checked(priority);
@@ -92,22 +96,22 @@ public final class Call {
         return priority;
     }
 
-    private Wish wish() {
-        return new Wish(time, priority, object);
+    private CallSettings wish() {
+        return new CallSettings(time, priority, object);
     }
 
     /**
-     * Calls, and waits for the end. Functions that the routine calls run in this thread meanwhile.
+     * Calls and waits. Callbacks run in this thread meanwhile.
      *
-     * @throws CallException it failed; of arguments that do not fit nothing was sent
+     * @throws CallException the call failed. If arguments do not fit, nothing was sent
      */
     public Result call() {
         return client.run(routine, arguments, wish());
     }
 
     /**
-     * Calls. The future ends with the result or a {@link CallException}; when it is cancelled, or ends in another way, so
-     * is the call. Arrays are lent until then. Functions that the routine calls run in threads that are there for them.
+     * Calls without waiting. The future completes with the result or a {@link CallException}. Arrays belong to the call until then.
+     * Cancelling or completing the future cancels the call. Callbacks run in background threads.
      */
     public CompletableFuture<Result> callAsync() {
         return client.start(routine, arguments, wish());

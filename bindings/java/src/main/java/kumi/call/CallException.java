@@ -2,11 +2,11 @@ package kumi.call;
 
 import kumi.call.wire.Failure;
 
-/** Why a call, or the connection, failed. Each kind is a class of its own; the message says what happened and what to do. */
+/** A failed call or connection. Each kind of failure has its own class; the message says what happened and what to do. */
 public sealed class CallException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    /** What the server says, of which there is no class of its own. */
+    /** A failure at the server without a class of its own. */
     private final int code;
 
     CallException(String message) {
@@ -18,12 +18,12 @@ public sealed class CallException extends RuntimeException {
         this.code = code;
     }
 
-    /** Whether the routine has certainly not begun to run: then the call may be tried again without being run twice. */
+    /** Whether the routine has certainly not begun. Then a retry cannot run it twice. */
     public boolean hasNotRun() {
         return false;
     }
 
-    /** The protocol's number of the failure; 0: it was found here. */
+    /** The failure's number in the protocol; 0: the client itself found the failure. */
     public int code() {
         return code;
     }
@@ -42,7 +42,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** Arguments that do not fit the routine: their number, type, shape or size. Nothing was sent. */
+    /** The arguments do not fit the routine in number, type, shape or size. Nothing was sent. */
     public static final class Argument extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -55,7 +55,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The server has no routine of this name; the message names the nearest. */
+    /** The server has no routine of this name; the message suggests similar names. */
     public static final class RoutineNotFound extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -68,7 +68,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The server cannot be reached, or what answers is no server. */
+    /** No server answers at this address. */
     public static final class Connect extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -77,7 +77,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The connection was lost or closed. A call that was under way may have run. */
+    /** The connection was lost or closed. A call in progress may have run. */
     public static final class ConnectionLost extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -94,7 +94,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The call needs more memory than a call may have. */
+    /** The call needs more memory than is allowed. */
     public static final class TooLarge extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -103,7 +103,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** No server offers the routine any more, or none took the call; only metaservers say so. */
+    /** The metaserver has no server that offers the routine or accepts the call. */
     public static final class NoServer extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -124,7 +124,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** As many calls wait as may; try again later. */
+    /** The queue of waiting calls is full; try again later. */
     public static final class Busy extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -137,7 +137,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The routine's library or symbol is not there. */
+    /** The routine's library or symbol is missing at the server. */
     public static final class NotRunnable extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -146,7 +146,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The server does not take this client. */
+    /** The server denies this client access. */
     public static final class NotPermitted extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -166,13 +166,13 @@ public sealed class CallException extends RuntimeException {
             detail = failure.detail();
         }
 
-        /** The signal, or -1 - the exit code. */
+        /** The signal, or {@code -1 - exit code}. */
         public long detail() {
             return detail;
         }
     }
 
-    /** The call took longer than it may, and was stopped. */
+    /** The call exceeded its time limit and was stopped. */
     public static final class TimedOut extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -190,7 +190,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The thread was interrupted while it waited; the call was cancelled, and the thread is marked as interrupted again. */
+    /** The waiting thread was interrupted. The call was cancelled, and the thread's interrupt flag is set again. */
     public static final class Interrupted extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -199,7 +199,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The routine has run and says that it failed. */
+    /** The routine has run and returned a failure status. */
     public static final class Status extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -212,18 +212,18 @@ public sealed class CallException extends RuntimeException {
             this.results = results;
         }
 
-        /** What the routine says. */
+        /** The routine's status. */
         public long status() {
             return status;
         }
 
-        /** What it gave all the same. */
+        /** The results that it returned nevertheless. */
         public Result results() {
             return results;
         }
     }
 
-    /** A function of this program that the routine called has failed: what it has thrown is the cause. The routine was ended. */
+    /** A callback of this program threw the exception that is the cause. The routine was stopped. */
     public static final class Callback extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -254,7 +254,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The routine has run and ended with an exception; the message is its kind and message. */
+    /** The routine ended with an exception; the message has the exception's type and message. */
     public static final class Raised extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -263,7 +263,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** The object of a class on which the call was to run is no more. */
+    /** The object of the call no longer exists. The method has not run. */
     public static final class ObjectLost extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -281,7 +281,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** One side alone speaks TLS, or the server is not who it should be. Nothing was sent. */
+    /** Only one side uses TLS, or the server's certificate is not valid. Nothing was sent. */
     public static final class Tls extends NotRun {
         private static final long serialVersionUID = 1;
 
@@ -290,7 +290,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** Something else that the server says. */
+    /** Any other failure at the server. */
     public static final class Server extends CallException {
         private static final long serialVersionUID = 1;
 
@@ -300,8 +300,8 @@ public sealed class CallException extends RuntimeException {
 
         @Override
         public boolean hasNotRun() {
-            // The description has changed, the server ends, no common version, arrays that are not held or have no room, a
-            // ticket that is not taken any more, a metaserver that does not lead.
+            // Changed description, server shutting down, no common version, missing or too large held arrays, expired ticket,
+            // standby metaserver.
             return switch (code()) {
                 case 2, 12, 13, 15, 16, 17, 18, 20, 23 -> true;
                 default -> false;
@@ -309,7 +309,7 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
-    /** What a server's answer means; {@code raised} is what a function of the program has thrown, or null. */
+    /** The exception for a server's failure; {@code raised} is the exception of a callback, or null. */
     static CallException of(Failure failure, Throwable raised) {
         return switch (failure.code()) {
             case 1 -> new RoutineNotFound(failure);

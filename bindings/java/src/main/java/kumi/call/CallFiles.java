@@ -22,10 +22,10 @@ final class CallFiles implements AutoCloseable {
     private static final AtomicLong NEXT = new AtomicLong();
 
     /** A file that comes back: written beside where it belongs, until all is there. */
-    private record Back(Path temporary, Path target, FileChannel channel) {}
+    private record ReceivedFile(Path temporary, Path target, FileChannel channel) {}
 
     private final List<FileChannel> sent = new ArrayList<>();
-    private final List<Back> backs = new ArrayList<>();
+    private final List<ReceivedFile> backs = new ArrayList<>();
     /** Those that come back into memory, by parameter. */
     private final ByteArrayOutputStream[] contents;
     /** Where those that come back are, by parameter. */
@@ -106,7 +106,7 @@ final class CallFiles implements AutoCloseable {
         try {
             FileChannel channel =
                     FileChannel.open(temporary, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
-            backs.add(new Back(temporary, target, channel));
+            backs.add(new ReceivedFile(temporary, target, channel));
             results[param] = path;
             return Exchange.Target.file(param, (offset, from) -> write(channel, offset, from), most);
         } catch (IOException wrong) {
@@ -129,7 +129,7 @@ final class CallFiles implements AutoCloseable {
         ByteArrayOutputStream content = new ByteArrayOutputStream();
         contents[param] = content;
         results[param] = content;
-        Exchange.Place place = (offset, from) -> {
+        Exchange.Destination place = (offset, from) -> {
             byte[] here = new byte[from.remaining()];
             from.get(here);
             try {
@@ -144,7 +144,7 @@ final class CallFiles implements AutoCloseable {
 
     /** What has come is forgotten: it comes once more. */
     void again() {
-        for (Back back : backs) {
+        for (ReceivedFile back : backs) {
             try {
                 back.channel().truncate(0);
             } catch (IOException wrong) {
@@ -171,7 +171,7 @@ final class CallFiles implements AutoCloseable {
     /** All has come: files get their names. */
     void finish() {
         while (!backs.isEmpty()) {
-            Back back = backs.get(0);
+            ReceivedFile back = backs.get(0);
             try {
                 back.channel().close();
                 Files.move(back.temporary(), back.target(), StandardCopyOption.ATOMIC_MOVE);
@@ -203,7 +203,7 @@ final class CallFiles implements AutoCloseable {
     public void close() {
         sent.forEach(CallFiles::close);
         sent.clear();
-        for (Back back : backs) {
+        for (ReceivedFile back : backs) {
             close(back.channel());
             try {
                 Files.deleteIfExists(back.temporary());

@@ -3,24 +3,29 @@ package kumi.call;
 import java.util.function.DoubleUnaryOperator;
 
 /**
- * A function of the program as an argument: the routine may call it while it runs.
+ * A function of the program that a routine may call while it runs.
  *
- * <p>Of a call that is waited for ({@link Call#call}, {@link KumiClient#call}) it runs in the thread that waits; of one that is not
- * ({@link Call#callAsync}) in a thread that is there for such functions. Of one call one function runs at a time, and what an
- * earlier one wrote the next one sees; those of several calls run at the same time. It may call routines itself, over the same client
- * too. Its time is the call's; when the call ends meanwhile, the function goes on to its end, which nobody hears of.
+ * <ul>
+ * <li>In {@link Call#call} and {@link KumiClient#call} it runs in the thread that waits; in {@link Call#callAsync} it runs in a
+ * background thread.
+ * <li>The callbacks of one call run one at a time, and each sees what the earlier ones wrote. Those of several calls run
+ * concurrently.
+ * <li>A callback may call routines, also over the same client.
+ * <li>Its time counts as time of the call. If the call ends first, the callback finishes and its result is discarded.
+ * </ul>
  */
 @FunctionalInterface
 public interface Callback {
     /**
-     * Does what the routine wants.
+     * Runs the function.
      *
-     * @param arguments what it is called with, and where it puts what it gives
-     * @throws Exception it failed: the routine is ended, its call fails with {@link CallException.Callback}, of which this is the cause
+     * @param arguments its arguments and results
+     * @throws Exception the function failed. The routine is stopped, and its call fails with {@link CallException.Callback},
+     *     whose cause is this exception
      */
     void call(CallbackArguments arguments) throws Exception;
 
-    /** A function that takes one real number and gives one. */
+    /** A function of one real number with a real result. */
     static Callback of(DoubleUnaryOperator function) {
         return arguments -> arguments.apply(function);
     }

@@ -11,8 +11,8 @@ import kumi.call.idl.Scalar;
 import kumi.call.wire.Values.Value;
 
 /**
- * What a function is called with, by the names of its parameters, and where it puts what it gives: scalars and texts by
- * {@link #set}, arrays in place or by it. Arrays lie in the order that the description says; what was not sent of one is 0.
+ * The arguments and results of a callback, by the names of its parameters. A callback sets scalars and texts with {@link #set};
+ * it changes arrays in place or sets them. Arrays have the memory order of the description; elements that were not sent are 0.
  */
 public final class CallbackArguments extends Named {
     private final Plan plan;
@@ -27,18 +27,18 @@ public final class CallbackArguments extends Named {
         newTexts = new String[arrays.length];
     }
 
-    /** What the function takes and gives, as a routine of its own. */
+    /** The declaration of the callback, as a routine. */
     @Override
     public Routine routine() {
         return super.routine();
     }
 
     /**
-     * Gives a scalar (a number, a {@link Scalar}, or real and imaginary part as {@code double[2]}), a text, or an array: as many
-     * numbers of the same type, which are copied.
+     * Sets a result: a scalar (a number, a {@link Scalar}, or real and imaginary part as {@code double[2]}), a text, or an array of
+     * the same length and type, which is copied.
      *
-     * @throws IllegalArgumentException none of this name comes back, or it cannot be this
-     * @throws IllegalStateException the function has ended
+     * @throws IllegalArgumentException no result has this name, or the value does not fit it
+     * @throws IllegalStateException the callback has returned already
      */
     public CallbackArguments set(String name, Object value) {
         if (over) {
@@ -108,7 +108,7 @@ public final class CallbackArguments extends Named {
         return text;
     }
 
-    /** Takes the only real number that is sent, and gives the only one that comes back. */
+    /** Applies a function to the only real input, and sets the only real result. */
     void apply(DoubleUnaryOperator function) {
         List<Param> params = routine().params();
         List<Param> sent = params.stream().filter(param -> param.mode().isSent()).toList();
@@ -120,12 +120,12 @@ public final class CallbackArguments extends Named {
         set(back.get(0).name(), function.applyAsDouble(real(sent.get(0).name())));
     }
 
-    /** The function has ended: nothing more is given. */
+    /** Marks the callback as returned: no result can be set any more. */
     void end() {
         over = true;
     }
 
-    /** The scalars and texts that come back: what was given, what was sent of the rest. */
+    /** The scalar and text results. Those that were not set keep the values that were sent. */
     List<Value> back() {
         List<Value> back = new ArrayList<>();
         for (int index = 0; index < newScalars.length; index++) {

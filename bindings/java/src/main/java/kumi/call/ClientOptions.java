@@ -13,7 +13,7 @@ import java.util.Objects;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
-/** How a client connects. Objects of this class do not change; each method gives another one. */
+/** Settings of a client. Objects of this class are immutable; each method returns a changed copy. */
 public final class ClientOptions {
     private final String token;
     private final String program;
@@ -35,10 +35,10 @@ public final class ClientOptions {
     }
 
     /**
-     * The usual ones: the token of the environment's {@code KUMI_CALL_TOKEN}, the authority of {@code KUMI_CALL_CA}, ten seconds
-     * to connect, and calls of as much memory as Java may have.
+     * The defaults: the token in {@code KUMI_CALL_TOKEN}, the authorities in the file {@code KUMI_CALL_CA}, ten seconds to connect,
+     * and at most Java's maximum memory for a call.
      *
-     * @throws IllegalArgumentException {@code KUMI_CALL_CA} names no certificates
+     * @throws IllegalArgumentException the file of {@code KUMI_CALL_CA} has no certificates
      */
     public static ClientOptions usual() {
         String token = Objects.requireNonNullElse(System.getenv("KUMI_CALL_TOKEN"), "");
@@ -51,9 +51,9 @@ public final class ClientOptions {
     }
 
     /**
-     * Who the client is; empty: nobody in particular. Without TLS it can be read on the way.
+     * Sets the token of the user; empty: none. Without TLS others can read it on the network.
      *
-     * @throws IllegalArgumentException a token of more than 1,024 bytes
+     * @throws IllegalArgumentException the token has more than 1,024 bytes
      */
     public ClientOptions token(String token) {
         int length = token.getBytes(java.nio.charset.StandardCharsets.UTF_8).length;
@@ -63,30 +63,30 @@ public final class ClientOptions {
         return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
-    /** The program's name in the server's logs. */
+    /** Sets the program's name for the server's logs. */
     public ClientOptions program(String program) {
         return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
-    /** How long connecting may take. */
+    /** Sets the time limit for connecting. */
     public ClientOptions connectTime(Duration connectTime) {
         return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
-    /** Most bytes that the arguments of a call may have, files not counted; of more a call is refused before anything is made or sent. */
+    /** Sets the limit of memory for the arguments of a call, without files. A larger call fails before anything is allocated or sent. */
     public ClientOptions memory(long bytes) {
         return new ClientOptions(token, program, connectTime, bytes, fileBytes, callbackBytes, tls);
     }
 
     /**
-     * Most bytes of a file that comes back, 2^34 (16 GiB) unless given; of more the call fails. One for which no path was given comes into
-     * memory, and has at most as many as {@link #memory} says, too.
+     * Sets the size limit of files that come back; default 16 GiB. A larger file makes the call fail. The limit of {@link #memory}
+     * also holds for files without a path, which come back in memory.
      */
     public ClientOptions fileBytes(long bytes) {
         return new ClientOptions(token, program, connectTime, memory, notNegative(bytes), callbackBytes, tls);
     }
 
-    /** Most bytes that a function of the program is called with, 2^30 unless given; of more the routine's call fails. */
+    /** Sets the limit of memory for the arguments of a callback; default 1 GiB. Larger arguments make the call fail. */
     public ClientOptions callbackBytes(long bytes) {
         return new ClientOptions(token, program, connectTime, memory, fileBytes, notNegative(bytes), tls);
     }
@@ -98,15 +98,15 @@ public final class ClientOptions {
         return bytes;
     }
 
-    /** Whom connections over TLS trust. */
+    /** Trust settings of TLS connections. */
     public ClientOptions tls(SSLContext tls) {
         return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
     /**
-     * Trusts servers whose certificates one of the authorities in this PEM file has signed, and no others.
+     * Trusts only servers whose certificates an authority in this PEM file has signed.
      *
-     * @throws IllegalArgumentException it cannot be read, or has no certificates
+     * @throws IllegalArgumentException the file cannot be read or has no certificates
      */
     public ClientOptions authority(Path pem) {
         try (InputStream in = Files.newInputStream(pem)) {
@@ -153,7 +153,7 @@ public final class ClientOptions {
         return callbackBytes;
     }
 
-    /** Whom to trust: what was given, or the system's authorities. */
+    /** The trusted authorities: the given ones, or the system's. */
     SSLContext tls() throws GeneralSecurityException {
         return tls == null ? SSLContext.getDefault() : tls;
     }

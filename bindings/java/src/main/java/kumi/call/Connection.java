@@ -17,8 +17,8 @@ import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.Failure;
-import kumi.call.wire.Incoming;
-import kumi.call.wire.Meta;
+import kumi.call.wire.ConnectionState;
+import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ProtocolException;
 import kumi.call.wire.ServerHello;
@@ -41,21 +41,21 @@ final class Connection {
     private static final Duration LAST_WORDS = Duration.ofSeconds(1);
 
     /** How a function has ended. */
-    private record Back(Exchange exchange, Called.Ended ended) {}
+    private record CallbackResult(Exchange exchange, CallbackInvocation.CallbackOutcome ended) {}
 
     private final Transport transport;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition work = lock.newCondition();
     private final CompletableFuture<ServerHello> hello = new CompletableFuture<>();
-    private final Incoming incoming = new Incoming(new Listener());
+    private final ConnectionState incoming = new ConnectionState(new Listener());
     /** Open streams that somebody waits for. */
     private final Map<Integer, Exchange> open = new HashMap<>();
     /** What is asked and has not begun. */
     private final Deque<Exchange> queue = new ArrayDeque<>();
     private final Deque<byte[]> control = new ArrayDeque<>();
     /** How functions that routines called have ended. */
-    private final Deque<Back> backs = new ArrayDeque<>();
-    private final Signs signs = new Signs();
+    private final Deque<CallbackResult> backs = new ArrayDeque<>();
+    private final PingState signs = new PingState();
     /** What is to be told to callers when the lock is free. */
     private final List<Runnable> news = new ArrayList<>();
     private int mostStreams = 1;
@@ -139,7 +139,7 @@ final class Connection {
     }
 
     /** Tells a metaserver how an attempt went, on the stream of its call; null: that is gone. False: the connection is lost. */
-    boolean over(Exchange exchange, Meta.Over over) {
+    boolean over(Exchange exchange, MetaserverMessages.AttemptReport over) {
         lock.lock();
         try {
             if (broken != null) {
@@ -215,11 +215,11 @@ final class Connection {
     }
 
     /** Tells the server how a function has ended, unless its call is over. */
-    private void giveBack(Exchange exchange, Called.Ended ended) {
+    private void giveBack(Exchange exchange, CallbackInvocation.CallbackOutcome ended) {
         lock.lock();
         try {
             if (!exchange.over && broken == null && incoming.returned(exchange.stream, ended.well())) {
-                backs.add(new Back(exchange, ended));
+                backs.add(new CallbackResult(exchange, ended));
                 work.signal();
             }
         } finally {
@@ -228,7 +228,7 @@ final class Connection {
     }
 
     /** Has a function called by the thread that is there for it. */
-    private void call(Exchange exchange, Called called) {
+    private void call(Exchange exchange, CallbackInvocation called) {
         try {
             exchange.functions.turns().accept(() -> {
                 if (!exchange.over) {
@@ -236,7 +236,7 @@ final class Connection {
                 }
             });
         } catch (RuntimeException | OutOfMemoryError none) {
-            giveBack(exchange, Called.Ended.failed("no thread can be had for it: " + none));
+            giveBack(exchange, CallbackInvocation.CallbackOutcome.failed("no thread can be had for it: " + none));
         }
     }
 
@@ -367,7 +367,7 @@ final class Connection {
 
     private void write() {
         ByteBuffer out = ByteBuffer.allocateDirect(OUTPUT).order(ByteOrder.LITTLE_ENDIAN);
-        Sending sending = new Sending();
+        SendQueue sending = new SendQueue();
         try {
             while (gather(out.clear(), sending)) {
                 ByteBuffer place = sending.fill(out, this::unreadable);
@@ -387,7 +387,7 @@ final class Connection {
     }
 
     /** Puts small frames and heads into {@code out}; waits until there is something to be sent. False: never again. */
-    private boolean gather(ByteBuffer out, Sending sending) {
+    private boolean gather(ByteBuffer out, SendQueue sending) {
         lock.lock();
         try {
             while (broken == null && control.isEmpty() && backs.isEmpty() && sending.isEmpty() && !mayBegin()) {
@@ -398,7 +398,7 @@ final class Connection {
                 out.put(control.poll());
             }
             while (!backs.isEmpty() && backs.peek().ended().body().length + Protocol.HEADER <= out.remaining()) {
-                Back back = backs.poll();
+                CallbackResult back = backs.poll();
                 sending.giveBack(back.exchange(), back.ended(), out);
             }
             while (mayBegin() && queue.peek().body.length + SMALL <= out.remaining()) {
@@ -500,20 +500,20 @@ final class Connection {
             Exchange exchange = open.get(stream);
             try {
                 if (exchange.functions == null) {
-                    throw new Called.Misfit("the server calls what is no function");
+                    throw new CallbackInvocation.ArgumentMismatch("the server calls what is no function");
                 }
                 exchange.coming = exchange.functions.begin(head);
                 incoming.accept(stream, exchange.coming.sizes());
-            } catch (Called.Misfit wrong) {
+            } catch (CallbackInvocation.ArgumentMismatch wrong) {
                 incoming.refuse(stream);
-                giveBack(exchange, Called.Ended.failed(wrong.getMessage()));
+                giveBack(exchange, CallbackInvocation.CallbackOutcome.failed(wrong.getMessage()));
             }
         }
 
         @Override
         public void called(int stream) {
             Exchange exchange = open.get(stream);
-            Called called = exchange.coming;
+            CallbackInvocation called = exchange.coming;
             exchange.coming = null;
             news.add(() -> call(exchange, called));
         }
@@ -526,7 +526,7 @@ final class Connection {
         }
 
         @Override
-        public void placed(int stream, Meta.Placed placed) {
+        public void placed(int stream, MetaserverMessages.Placement placed) {
             Exchange exchange = open.get(stream);
             // Who says it many times is heard once, with the last.
             if (exchange.place.getAndSet(placed) == null) {

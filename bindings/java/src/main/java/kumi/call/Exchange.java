@@ -6,7 +6,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
-import kumi.call.wire.Meta;
+import kumi.call.wire.MetaserverMessages;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
@@ -65,7 +65,7 @@ final class Exchange {
     }
 
     /** Where bytes go, from first to last; they come cut anywhere. */
-    interface Place {
+    interface Destination {
         /** Puts the next bytes, from {@code offset} on. */
         void put(long offset, ByteBuffer from) throws IOException;
     }
@@ -73,12 +73,12 @@ final class Exchange {
     /** An array or a file that comes back. */
     static final class Target {
         private final int argument;
-        private final Place place;
+        private final Destination place;
         private final long bytes;
         private final boolean file;
         private long got;
 
-        private Target(int argument, Place place, long bytes, boolean file) {
+        private Target(int argument, Destination place, long bytes, boolean file) {
             this.argument = argument;
             this.place = place;
             this.bytes = bytes;
@@ -92,12 +92,12 @@ final class Exchange {
 
         /** Into this buffer. */
         static Target of(int argument, ByteBuffer packed) {
-            Place place = (offset, from) -> packed.put((int) offset, from, from.position(), from.remaining());
+            Destination place = (offset, from) -> packed.put((int) offset, from, from.position(), from.remaining());
             return new Target(argument, place, packed.limit(), false);
         }
 
         /** A file of at most so many bytes. */
-        static Target file(int argument, Place file, long most) {
+        static Target file(int argument, Destination file, long most) {
             return new Target(argument, file, most, true);
         }
 
@@ -137,9 +137,9 @@ final class Exchange {
     /** What the server is shown before a call; null: nothing. */
     byte[] ticket;
     /** What a metaserver is told behind the request. */
-    Meta.Over behind;
+    MetaserverMessages.AttemptReport behind;
     /** Where a metaserver says that a call is to go, until that is looked at: the last word. */
-    final AtomicReference<Meta.Placed> place = new AtomicReference<>();
+    final AtomicReference<MetaserverMessages.Placement> place = new AtomicReference<>();
     /** What is done when there is a place. */
     Runnable placed = () -> { };
     /** When it began, when its result began to come, and when all had come: {@link System#nanoTime}. */
@@ -150,7 +150,7 @@ final class Exchange {
     int stream;
     ResultHead head;
     /** What a function is to be called with, while it comes; under the connection's lock. */
-    Called coming;
+    CallbackInvocation coming;
     /** Why it is over, if that is a failure; of an object, why that is no more. Written before {@link #over}. */
     CallException why;
     /** Nobody waits for it, or its answer has come: nothing more of it is sent. Of an object: that is no more. */

@@ -52,13 +52,13 @@ final class Functions {
     }
 
     /** What a function is called with, as far as the head says; its arrays are still to come. */
-    Called begin(CallbackHead head) throws Called.Misfit {
+    CallbackInvocation begin(CallbackHead head) throws CallbackInvocation.ArgumentMismatch {
         called = true;
         for (Function function : list) {
             if (function.param() == head.param()) {
-                return Called.of(this, function, head.values(), limit);
+                return CallbackInvocation.of(this, function, head.values(), limit);
             }
         }
-        throw new Called.Misfit("the server calls what is no function");
+        throw new CallbackInvocation.ArgumentMismatch("the server calls what is no function");
     }
 }

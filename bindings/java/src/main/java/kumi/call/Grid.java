@@ -14,35 +14,35 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
-import kumi.call.wire.Meta;
+import kumi.call.wire.MetaserverMessages;
 
-/** The connection to a metaserver, which is made anew when it is lost, and those to the servers that it names. */
+/** The connections of a client to a metaserver, renewed when it is lost, and to the servers that it chooses. */
 final class Grid {
-    /** How long a metaserver that does not answer is looked for. */
+    /** How long the client looks for a metaserver. */
     private static final Duration PATIENCE = Duration.ofSeconds(30);
-    /** How long one may take to be connected to when there may be another. */
+    /** Time limit for connecting to one of several metaservers. */
     private static final Duration CONNECT = Duration.ofSeconds(3);
-    /** The longest pause before one is looked for again, in milliseconds. */
+    /** The longest pause between two attempts, in milliseconds. */
     private static final long LONGEST_PAUSE = 1000;
-    /** Reports that wait for a metaserver; more are left out. */
+    /** Most reports that wait for a metaserver; further ones are dropped. */
     private static final int MOST_REPORTS = 10_000;
 
     private final List<String> addresses;
     private final ClientOptions options;
-    /** Random: who this is. */
+    /** Random number that identifies this client. */
     private final long client = new SecureRandom().nextLong();
     private final AtomicLong calls = new AtomicLong();
-    /** All below: with this object's lock, while which nothing is waited for. */
-    private Greeted meta;
-    /** Which of the addresses is tried next. */
+    /** This object's lock guards all fields below. Nothing waits while it holds the lock. */
+    private Handshake meta;
+    /** Index of the address to try next. */
     private int next;
     private CompletableFuture<Connection> looking;
     private final Map<String, CompletableFuture<Connection>> servers = new HashMap<>();
-    /** Connections that are used for no new call. */
+    /** Connections that get no new calls. */
     private final List<Connection> retired = new ArrayList<>();
-    /** What could not be told yet. */
-    private final Deque<Meta.Over> reports = new ArrayDeque<>();
-    private final Set<Errand<?>> errands = new HashSet<>();
+    /** Reports that could not be sent yet. */
+    private final Deque<MetaserverMessages.AttemptReport> reports = new ArrayDeque<>();
+    private final Set<RoutedCall<?>> routedCalls = new HashSet<>();
     private boolean closed;
 
     private Grid(List<String> addresses, ClientOptions options) {
@@ -55,15 +55,15 @@ final class Grid {
         return Arrays.stream(list.split(",")).map(String::strip).filter(one -> !one.isEmpty()).toList();
     }
 
-    /** The metaservers at these addresses, to one of which this is a connection. */
-    static Grid of(List<String> addresses, Greeted first, ClientOptions options) {
+    /** A client of the metaservers at these addresses, with an open connection to one of them. */
+    static Grid of(List<String> addresses, Handshake first, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.meta = first;
-        Heart.watch(first.connection());
+        Heartbeat.watch(first.connection());
         return grid;
     }
 
-    /** The metaservers at these addresses; one of them is connected to. */
+    /** A client of the metaservers at these addresses; connects to one of them. */
     static Grid connect(List<String> addresses, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.find(options.connectTime(), true);
@@ -74,7 +74,7 @@ final class Grid {
         return options;
     }
 
-    /** What names a new call: whose it is, and its number. */
+    /** The client's number; with {@link #number()} it identifies a call. */
     long client() {
         return client;
     }
@@ -83,7 +83,7 @@ final class Grid {
         return calls.getAndIncrement();
     }
 
-    /** The metaserver's name; empty: there is none at the moment. */
+    /** The metaserver's name; empty: no connection is open. */
     synchronized String name() {
         return meta == null ? "" : meta.hello().name();
     }
@@ -98,7 +98,7 @@ final class Grid {
         }
     }
 
-    /** The connection to the metaserver, made anew if it was lost. */
+    /** The connection to a metaserver; connects again if it was lost. */
     CompletableFuture<Connection> metaserver() {
         CompletableFuture<Connection> found;
         synchronized (this) {
@@ -113,7 +113,7 @@ final class Grid {
             found = looking;
         }
         try {
-            Pool.run(() -> look(found));
+            BackgroundThreads.run(() -> look(found));
         } catch (RuntimeException | OutOfMemoryError none) {
             found(found, null, new CallException.Connect("no thread can be had to look for a metaserver: " + none, none));
         }
@@ -139,7 +139,7 @@ final class Grid {
         }
     }
 
-    /** Looks for a metaserver for so long, or at the beginning, as long as another is about to lead. */
+    /** Looks for a metaserver until the time is over. The first time it goes on only while a standby waits to lead. */
     private Connection find(Duration time, boolean first) {
         long begun = System.nanoTime();
         long pause = 20;
@@ -148,7 +148,7 @@ final class Grid {
                 return connectOnce();
             } catch (CallException refused) {
                 boolean pointless = refused instanceof CallException.NotPermitted || refused instanceof CallException.Expired
-                        || refused instanceof CallException.Argument || first && refused.code() != Greeted.NOT_LEADING;
+                        || refused instanceof CallException.Argument || first && refused.code() != Handshake.NOT_LEADING;
                 long left = time.minusNanos(System.nanoTime() - begun).toMillis();
                 if (pointless || left <= pause) {
                     throw refused;
@@ -176,7 +176,7 @@ final class Grid {
         for (int turn = 0; turn < addresses.size(); turn++) {
             int at = (begin + turn) % addresses.size();
             try {
-                Greeted greeted = Greeted.leading(addresses.get(at), quick);
+                Handshake greeted = Handshake.leading(addresses.get(at), quick);
                 if (greeted.hello().metaserver()) {
                     return take(greeted, at);
                 }
@@ -189,8 +189,8 @@ final class Grid {
         throw last;
     }
 
-    private Connection take(Greeted greeted, int at) {
-        List<Meta.Over> untold;
+    private Connection take(Handshake greeted, int at) {
+        List<MetaserverMessages.AttemptReport> untold;
         synchronized (this) {
             if (!closed) {
                 meta = greeted;
@@ -200,13 +200,13 @@ final class Grid {
             reports.clear();
         }
         check(greeted.connection());
-        Heart.watch(greeted.connection());
-        // If it is lost again the metaserver finds out from the servers.
+        Heartbeat.watch(greeted.connection());
+        // If the connection is lost again, the metaserver learns the outcome from the servers.
         untold.forEach(over -> greeted.connection().over(null, over));
         return greeted.connection();
     }
 
-    /** Ends a connection that was made while the client was closed. */
+    /** Closes a new connection if the client was closed meanwhile. */
     private void check(Connection connection) {
         try {
             check();
@@ -216,7 +216,7 @@ final class Grid {
         }
     }
 
-    /** A connection to a metaserver is of no use any more, for whoever has asked on it. */
+    /** Drops a connection to a metaserver that is broken or no longer leads. */
     void lost(Connection connection) {
         connection.fail("another metaserver is asked");
         synchronized (this) {
@@ -227,8 +227,8 @@ final class Grid {
         }
     }
 
-    /** How an attempt went, of which the stream at the metaserver is gone. */
-    void report(Meta.Over over) {
+    /** Reports an attempt whose placement request is gone. */
+    void report(MetaserverMessages.AttemptReport over) {
         synchronized (this) {
             if (closed || reports.size() >= MOST_REPORTS) {
                 return;
@@ -238,12 +238,12 @@ final class Grid {
             }
             reports.add(over);
         }
-        // Who finds one tells it. If there is none, there is nobody to be told.
+        // The next connection sends it. Without a metaserver nobody needs it.
         metaserver();
     }
 
-    /** A connection to the server of a place, which is shown what the metaserver has given, and never the token. */
-    CompletableFuture<Connection> server(Meta.Placed placed) {
+    /** A connection to the server of a placement. It gets the metaserver's pass and never the token. */
+    CompletableFuture<Connection> server(MetaserverMessages.Placement placed) {
         CompletableFuture<Connection> made = new CompletableFuture<>();
         synchronized (this) {
             check();
@@ -254,16 +254,16 @@ final class Grid {
             servers.put(placed.address(), made);
         }
         try {
-            Pool.run(() -> connect(placed, made));
+            BackgroundThreads.run(() -> connect(placed, made));
         } catch (RuntimeException | OutOfMemoryError none) {
             refuse(placed, made, new CallException.Connect("no thread can be had to connect to " + placed + ": " + none, none));
         }
         return made;
     }
 
-    private void connect(Meta.Placed placed, CompletableFuture<Connection> made) {
+    private void connect(MetaserverMessages.Placement placed, CompletableFuture<Connection> made) {
         try {
-            Greeted greeted = Greeted.open(placed.address(), options.token(placed.pass()));
+            Handshake greeted = Handshake.open(placed.address(), options.token(placed.pass()));
             if (greeted.hello().metaserver()) {
                 greeted.connection().fail("it is no server");
                 throw new CallException.Connect(placed + " is a metaserver, and takes no calls", null);
@@ -275,15 +275,15 @@ final class Grid {
         }
     }
 
-    private void refuse(Meta.Placed placed, CompletableFuture<Connection> made, Throwable why) {
+    private void refuse(MetaserverMessages.Placement placed, CompletableFuture<Connection> made, Throwable why) {
         synchronized (this) {
             servers.remove(placed.address(), made);
         }
         made.completeExceptionally(why);
     }
 
-    /** No new call goes over a connection to a server. */
-    void forget(Meta.Placed placed, Connection connection) {
+    /** Uses a connection to a server for no new calls. */
+    void forget(MetaserverMessages.Placement placed, Connection connection) {
         synchronized (this) {
             CompletableFuture<Connection> there = servers.get(placed.address());
             if (there != null && there.isDone() && there.join() == connection) {
@@ -294,7 +294,7 @@ final class Grid {
         sweep();
     }
 
-    /** Ends connections that are used no more. */
+    /** Closes connections that are no longer used. */
     void sweep() {
         List<Connection> idle = new ArrayList<>();
         synchronized (this) {
@@ -303,33 +303,33 @@ final class Grid {
         idle.forEach(one -> one.fail("it is used no more"));
     }
 
-    /** A call begins. */
-    synchronized void begin(Errand<?> errand) {
+    /** Registers a call. */
+    synchronized void begin(RoutedCall<?> routedCall) {
         check();
-        errands.add(errand);
+        routedCalls.add(routedCall);
     }
 
-    /** A call is over. */
-    void end(Errand<?> errand) {
+    /** Removes a finished call. */
+    void end(RoutedCall<?> routedCall) {
         synchronized (this) {
-            errands.remove(errand);
+            routedCalls.remove(routedCall);
         }
         sweep();
     }
 
-    /** Ends all connections; calls that are under way fail. */
+    /** Closes all connections. Calls in progress fail. */
     void close() {
-        List<Errand<?>> under;
+        List<RoutedCall<?>> under;
         List<Connection> open;
         synchronized (this) {
             closed = true;
-            under = new ArrayList<>(errands);
+            under = new ArrayList<>(routedCalls);
             open = new ArrayList<>(retired);
             retired.clear();
             servers.values().stream().filter(one -> one.isDone()).forEach(one -> open.add(one.join()));
             open.addAll(meta == null ? Collections.emptyList() : List.of(meta.connection()));
         }
-        under.forEach(Errand::close);
+        under.forEach(RoutedCall::close);
         open.forEach(one -> one.fail("it was closed"));
     }
 }

@@ -24,32 +24,32 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 import kumi.call.wire.Values;
 
-/** A connection to a server, or to a metaserver and the servers that it names. Threads may share it; their calls run at the same time. */
+/** A client of a server, or of a metaserver and its servers. Threads may share it; their calls run concurrently. */
 public final class KumiClient implements AutoCloseable {
-    /** How much longer than a call may take its answer is waited for. */
+    /** How much longer than its time limit the client waits for a call. */
     private static final Duration GRACE = Duration.ofSeconds(2);
-    /** How long a metaserver has for an answer that is no call's place, and how many connections to one are tried for it. */
+    /** Time limit for a metaserver's answers other than placements, and number of connections to try for one. */
     private static final Duration ANSWER = Duration.ofMinutes(1);
     private static final int MOST_TRIES = 4;
 
     /** A routine as this client knows it. */
-    record Known(Routine routine, long hash, Runnable forgotten) {
-        /** It has changed: the next call asks for it anew. */
+    record KnownRoutine(Routine routine, long hash, Runnable forgotten) {
+        /** Forgets a changed description; the next call fetches it again. */
         void forget() {
             forgotten.run();
         }
     }
 
-    /** The server, and what it has said; null: there is a metaserver. */
+    /** The server; null: the client uses a metaserver. */
     private final Connection connection;
     private final ServerHello server;
     /** The metaserver, or null. */
     private final Grid grid;
     private final long memory;
     private final ClientOptions options;
-    private final Map<String, Known> known = new ConcurrentHashMap<>();
+    private final Map<String, KnownRoutine> known = new ConcurrentHashMap<>();
 
-    private KumiClient(Greeted server, ClientOptions options) {
+    private KumiClient(Handshake server, ClientOptions options) {
         connection = server.connection();
         this.server = server.hello();
         grid = null;
@@ -66,7 +66,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Connects to the server that the environment's {@code KUMI_CALL_SERVER} names, or 127.0.0.1:7070.
+     * Connects to the server that the environment variable {@code KUMI_CALL_SERVER} names; default 127.0.0.1:7070.
      *
      * @throws CallException see {@link #connect(String, ClientOptions)}
      */
@@ -84,10 +84,10 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Connects to a server at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}, or to a metaserver there, which
-     * chooses a server for each call; of several metaservers all addresses are given, separated by commas.
+     * Connects to a server or a metaserver at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}. A metaserver chooses
+     * a server for each call. The addresses of several metaservers are separated by commas.
      *
-     * @throws CallException it cannot be reached, does not take this client, or has no version of the protocol in common
+     * @throws CallException the server cannot be reached, denies access, or shares no version of the protocol with this client
      */
     public static KumiClient connect(String address, ClientOptions options) {
         List<String> addresses = Grid.addresses(address);
@@ -95,11 +95,11 @@ public final class KumiClient implements AutoCloseable {
             return new KumiClient(Grid.connect(addresses, options), options);
         }
         String single = addresses.isEmpty() ? address : addresses.get(0);
-        Greeted greeted;
+        Handshake greeted;
         try {
-            greeted = Greeted.leading(single, options);
+            greeted = Handshake.leading(single, options);
         } catch (CallException.Server refused) {
-            if (refused.code() != Greeted.NOT_LEADING) {
+            if (refused.code() != Handshake.NOT_LEADING) {
                 throw refused;
             }
             // Another metaserver is about to lead.
@@ -128,7 +128,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * What a routine takes and gives; asked for once.
+     * The description of a routine. The client fetches it once.
      *
      * @throws CallException there is no such routine, or the connection is lost
      */
@@ -136,13 +136,13 @@ public final class KumiClient implements AutoCloseable {
         return known(name).routine();
     }
 
-    private Known known(String name) {
-        Known cached = known.get(name);
+    private KnownRoutine known(String name) {
+        KnownRoutine cached = known.get(name);
         return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
     }
 
-    /** The routine of a call; of one on an object that is no more nothing is asked. */
-    private Known known(String name, Call.Wish wish) {
+    /** The routine of a call. For an ended object this fails without asking the server. */
+    private KnownRoutine known(String name, Call.CallSettings wish) {
         if (wish.object() != null) {
             wish.object().check();
         }
@@ -190,9 +190,9 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    private Known learn(String name, Answer answer) {
+    private KnownRoutine learn(String name, Answer answer) {
         try {
-            Known learned = new Known(
+            KnownRoutine learned = new KnownRoutine(
                     Routine.fromJson(answer.json()), answer.hash(), () -> known.remove(name));
             known.put(name, learned);
             return learned;
@@ -202,11 +202,12 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Calls a routine and waits. Arguments are those that are sent, in the order of the description; scalars that are the
-     * size of a vector, or have a default, may be left out, all of them together. Results are new arrays. What is a file to the
-     * routine is a {@link java.nio.file.Path} or its content as {@code byte[]}, what is a function a {@link Callback}.
+     * Calls a routine and waits. The arguments are the inputs, in the order of the description. Scalars that have a default or are
+     * the size of a vector may be left out, all of them together. Results are new arrays. A file is a {@link java.nio.file.Path}
+     * or its content as {@code byte[]}; a function is a {@link Callback}. The guide to calling routines (docs/guide/calling.md) explains files, callbacks
+     * and retries.
      *
-     * @throws CallException it failed; of arguments that do not fit nothing was sent
+     * @throws CallException the call failed. If arguments do not fit, nothing was sent
      */
     public Result call(String routine, Object... arguments) {
         return prepare(routine).add(arguments).call();
@@ -217,27 +218,26 @@ public final class KumiClient implements AutoCloseable {
         return prepare(routine).add(arguments).callAsync();
     }
 
-    /** A call that is put together piece by piece: arguments by name, places for results, a time. */
+    /** Prepares a call with arguments by name, destinations of results, or a time limit. */
     public Call prepare(String routine) {
         return new Call(this, routine, null);
     }
 
     /**
-     * Makes an object of a class and waits until it is there; through a metaserver at a server that it chooses, to which calls on the
-     * object go.
+     * Creates an object of a class and waits until it exists. A metaserver chooses its server.
      *
-     * @throws CallException there is no such class, it cannot be run, or the server has as many objects as it may have
+     * @throws CallException there is no such class, it cannot be run, or the server has too many objects
      */
     public RemoteObject object(String name) {
         return object(name, null, 0);
     }
 
     /**
-     * {@link #object(String)}, in at most so much time, and of this priority among those of its user that wait at a metaserver.
+     * Creates an object as {@link #object(String)} does, with a time limit and a priority.
      *
-     * @param time null: as long as it takes
+     * @param time the time limit; null: none
      * @param priority 0 to 9, see {@link Call#priority}
-     * @throws CallException as there, or that there was none in time
+     * @throws CallException as there, or the time limit was exceeded
      */
     public RemoteObject object(String name, Duration time, int priority) {
         byte[] body = nameOf(name);
@@ -256,18 +256,18 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private RemoteObject far(String name, Duration time, int priority) {
-        Known of = known(name);
+        KnownRoutine of = known(name);
         if (!of.routine().isConstructor()) {
             throw new CallException.RoutineNotFound(
                     "there is no class `" + name + "`: it is a routine, which is called without an object");
         }
-        Prepared nothing = Prepared.of(of.routine(), new Arguments(), memory, options);
-        Errand<RemoteObject> errand = new Errand<>(grid,
-                new Errand.Task<>(of, nothing, priority, time, new Aim.Make(name, options)));
-        grid.begin(errand);
-        CompletableFuture<RemoteObject> made = errand.begin();
+        PreparedCall nothing = PreparedCall.of(of.routine(), new Arguments(), memory, options);
+        RoutedCall<RemoteObject> routedCall = new RoutedCall<>(grid,
+                new RoutedCall.Task<>(of, nothing, priority, time, new RoutedOperation.ObjectCreation(name, options)));
+        grid.begin(routedCall);
+        CompletableFuture<RemoteObject> made = routedCall.begin();
         return await(made, new LinkedBlockingQueue<>(), () -> {
-            errand.cancel();
+            routedCall.cancel();
             // One that was made all the same is nobody's.
             made.thenAccept(RemoteObject::close);
         });
@@ -275,13 +275,13 @@ public final class KumiClient implements AutoCloseable {
 
     /** A client of a server's connection that is there, which another client ends. */
     static KumiClient over(Connection connection, ClientOptions options) {
-        return new KumiClient(new Greeted(connection, connection.hello().join()), options);
+        return new KumiClient(new Handshake(connection, connection.hello().join()), options);
     }
 
     /**
-     * Waits for a sign of life of the server.
+     * Pings the server and waits for the answer.
      *
-     * @throws CallException none came in time, or the connection is lost
+     * @throws CallException no answer came in time, or the connection is lost
      */
     public void ping(Duration time) {
         try {
@@ -296,12 +296,12 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** Whether the connection is there. */
+    /** Whether the connection is open. */
     public boolean isOpen() {
         return grid == null ? !connection.isBroken() : grid.isOpen();
     }
 
-    /** Ends the connection; calls that are under way are cancelled by the server and fail here. */
+    /** Closes the connection. The server cancels calls in progress, and they fail here. */
     @Override
     public void close() {
         if (grid != null) {
@@ -311,17 +311,17 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** A call that is under way. */
-    private record Started(Exchange exchange, Prepared prepared, Future<?> limit) {}
+    /** A call in progress. */
+    private record StartedCall(Exchange exchange, PreparedCall prepared, Future<?> limit) {}
 
     /** Begins a call; functions that its routine calls {@code turns} has called. */
-    private Started begin(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+    private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings wish, Consumer<Runnable> turns) {
         withoutPriority(of.routine().name(), wish.priority());
         RemoteObject.check(of.routine(), wish.object());
-        Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
+        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
         boolean begun = false;
         try {
-            Started started = begin(of, prepared, wish, turns);
+            StartedCall started = begin(of, prepared, wish, turns);
             begun = true;
             return started;
         } finally {
@@ -338,7 +338,7 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    private Started begin(Known of, Prepared prepared, Call.Wish wish, Consumer<Runnable> turns) {
+    private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings wish, Consumer<Runnable> turns) {
         Duration time = wish.time();
         int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
         byte[] head = head(of, milliseconds, prepared, wish.object());
@@ -347,10 +347,10 @@ public final class KumiClient implements AutoCloseable {
                 prepared.functions(options.callbackBytes(), turns));
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
-        return new Started(exchange, prepared, limit);
+        return new StartedCall(exchange, prepared, limit);
     }
 
-    private static byte[] head(Known of, int milliseconds, Prepared prepared, RemoteObject object) {
+    private static byte[] head(KnownRoutine of, int milliseconds, PreparedCall prepared, RemoteObject object) {
         byte[] call = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
         byte[] head = object == null ? call : object.head(call);
         if (head.length > Protocol.MOST_REQUEST) {
@@ -361,17 +361,17 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** A call through the metaserver, of which nothing has begun. */
-    private Errand<Result> errand(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+    private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings wish, Consumer<Runnable> turns) {
         RemoteObject.check(of.routine(), wish.object());
-        Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
+        PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
         boolean done = false;
         try {
             head(of, 0, prepared, null);
-            Errand<Result> errand = new Errand<>(grid, new Errand.Task<>(of, prepared, wish.priority(), wish.time(),
-                    new Aim.Run(of, prepared, options.callbackBytes(), turns)));
-            grid.begin(errand);
+            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, wish.priority(), wish.time(),
+                    new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
+            grid.begin(routedCall);
             done = true;
-            return errand;
+            return routedCall;
         } finally {
             if (!done) {
                 prepared.close();
@@ -387,14 +387,14 @@ public final class KumiClient implements AutoCloseable {
                 : "the server did not answer in time", 0));
     }
 
-    Result run(String routine, Arguments arguments, Call.Wish wish) {
-        Known of = known(routine, wish);
+    Result run(String routine, Arguments arguments, Call.CallSettings wish) {
+        KnownRoutine of = known(routine, wish);
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
         if (grid != null) {
-            Errand<Result> errand = errand(of, arguments, wish, turns::add);
-            return await(errand.begin(), turns, errand::cancel);
+            RoutedCall<Result> routedCall = routedCall(of, arguments, wish, turns::add);
+            return await(routedCall.begin(), turns, routedCall::cancel);
         }
-        Started started = begin(of, arguments, wish, turns::add);
+        StartedCall started = begin(of, arguments, wish, turns::add);
         Exchange exchange = started.exchange();
         return end(routine, started, () -> exchange.functions == null ? await(connection, exchange)
                 : await(exchange.answer, turns, () -> connection.abandon(exchange)));
@@ -429,7 +429,7 @@ public final class KumiClient implements AutoCloseable {
         Answer answer();
     }
 
-    private Result end(String routine, Started started, Wait wait) {
+    private Result end(String routine, StartedCall started, Wait wait) {
         try {
             return started.prepared().result(wait.answer().result());
         } catch (CallException failed) {
@@ -446,21 +446,21 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    CompletableFuture<Result> start(String routine, Arguments arguments, Call.Wish wish) {
+    CompletableFuture<Result> start(String routine, Arguments arguments, Call.CallSettings wish) {
         CompletableFuture<Result> future = new CompletableFuture<>();
         if (wish.object() != null) {
             // At once, even if the description must be waited for: calls on an object keep their order.
             learnAndStart(() -> known(routine, wish), routine, arguments, wish, future);
             return future;
         }
-        Known cached = known.get(routine);
+        KnownRoutine cached = known.get(routine);
         if (cached != null) {
             start(cached, routine, arguments, wish, future);
             return future;
         }
         try {
             if (grid != null) {
-                Pool.run(() -> learnAndStart(() -> known(routine), routine, arguments, wish, future));
+                BackgroundThreads.run(() -> learnAndStart(() -> known(routine), routine, arguments, wish, future));
                 return future;
             }
             Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
@@ -479,7 +479,7 @@ public final class KumiClient implements AutoCloseable {
         return future;
     }
 
-    private void learnAndStart(Supplier<Known> learned, String routine, Arguments arguments, Call.Wish wish,
+    private void learnAndStart(Supplier<KnownRoutine> learned, String routine, Arguments arguments, Call.CallSettings wish,
             CompletableFuture<Result> future) {
         try {
             start(learned.get(), routine, arguments, wish, future);
@@ -489,12 +489,12 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** Begins a call through the metaserver. However the future ends: if that is not the call's end, the call is ended. */
-    private void start(Known of, Arguments arguments, Call.Wish wish, CompletableFuture<Result> future) {
-        Errand<Result> errand = errand(of, arguments, wish, Pool::run);
-        CompletableFuture<Result> end = errand.begin();
+    private void start(KnownRoutine of, Arguments arguments, Call.CallSettings wish, CompletableFuture<Result> future) {
+        RoutedCall<Result> routedCall = routedCall(of, arguments, wish, BackgroundThreads::run);
+        CompletableFuture<Result> end = routedCall.begin();
         future.whenComplete((result, error) -> {
             if (!end.isDone()) {
-                errand.cancel();
+                routedCall.cancel();
             }
         });
         end.whenComplete((result, error) -> {
@@ -507,7 +507,7 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private void start(
-            Known of, String routine, Arguments arguments, Call.Wish wish, CompletableFuture<Result> future) {
+            KnownRoutine of, String routine, Arguments arguments, Call.CallSettings wish, CompletableFuture<Result> future) {
         if (future.isDone()) {
             return;
         }
@@ -516,7 +516,7 @@ public final class KumiClient implements AutoCloseable {
                 start(of, arguments, wish, future);
                 return;
             }
-            Started started = begin(of, arguments, wish, Pool::run);
+            StartedCall started = begin(of, arguments, wish, BackgroundThreads::run);
             // However the future ends: if that is not the call's end, the call is ended.
             future.whenComplete((result, error) -> {
                 connection.abandon(started.exchange());

@@ -7,8 +7,8 @@ import kumi.call.idl.Routine;
 import kumi.call.idl.Scalar;
 
 /**
- * Scalars, texts and arrays by the names of their parameters. An accessor of what is not there, or is something else, throws
- * {@link NoSuchElementException} that says what there is.
+ * Scalars, texts and arrays by the names of their parameters. If there is no such value, or it has another type, an accessor throws
+ * a {@link NoSuchElementException} that names the existing values.
  */
 public abstract sealed class Named permits Result, CallbackArguments {
     /** An array. */
@@ -29,7 +29,7 @@ public abstract sealed class Named permits Result, CallbackArguments {
         this.texts = texts;
     }
 
-    /** What the names are from. */
+    /** The routine or callback that declares the names. */
     public Routine routine() {
         return routine;
     }
@@ -47,7 +47,7 @@ public abstract sealed class Named permits Result, CallbackArguments {
         return arrays[index];
     }
 
-    /** An array of primitive numbers, or the array or buffer that was given for it. */
+    /** An array of primitive numbers, or the array or buffer that the caller passed. */
     public Object array(String name) {
         return arrayOf(name).owner();
     }
@@ -60,12 +60,12 @@ public abstract sealed class Named permits Result, CallbackArguments {
         return kind.cast(owner);
     }
 
-    /** An array of doubles; of complex numbers real and imaginary parts in turn. */
+    /** An array of doubles; complex numbers are pairs of real and imaginary part. */
     public double[] doubles(String name) {
         return as(double[].class, name);
     }
 
-    /** An array of floats; of complex numbers real and imaginary parts in turn. */
+    /** An array of floats; complex numbers are pairs of real and imaginary part. */
     public float[] floats(String name) {
         return as(float[].class, name);
     }
@@ -90,7 +90,7 @@ public abstract sealed class Named permits Result, CallbackArguments {
         return as(byte[].class, name);
     }
 
-    /** A matrix of doubles, row by row, however it lies in memory; a copy. */
+    /** A copy of a matrix of doubles, row by row, whatever its memory order is. */
     public double[][] matrix(String name) {
         Array array = arrayOf(name);
         double[] all = doubles(name);
@@ -114,7 +114,7 @@ public abstract sealed class Named permits Result, CallbackArguments {
         return Shape.of(arrayOf(name).argument().sizes());
     }
 
-    /** How an array lies in memory: as the one that was sent or given for it, otherwise as the routine has it. */
+    /** The memory order of an array: that of the caller's array, otherwise the routine's. */
     public Order order(String name) {
         return arrayOf(name).order();
     }

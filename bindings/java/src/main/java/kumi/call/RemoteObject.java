@@ -6,9 +6,13 @@ import java.util.concurrent.CompletableFuture;
 import kumi.call.idl.Routine;
 
 /**
- * An object of a class: a process of the server that keeps the class' state from call to call. Its calls run one after the other, in the
- * order in which their arguments had come; threads may share it. It ends when it is closed, with its client (one that nobody closes not
- * before), and when one of its calls crashes, is cancelled or takes too long while it runs.
+ * An object of a class: a server process that keeps the state of the class from call to call.
+ *
+ * <ul>
+ * <li>Its calls run one after the other, in the order in which their arguments arrived. Threads may share it.
+ * <li>It ends when it is closed or its client is closed. It also ends when one of its running calls crashes, is cancelled or exceeds
+ * its time limit.
+ * </ul>
  *
  * <pre>{@code
  * try (RemoteObject counter = client.object("counter")) {
@@ -20,11 +24,11 @@ import kumi.call.idl.Routine;
 public final class RemoteObject implements AutoCloseable {
     private final KumiClient client;
     private final Connection connection;
-    /** The wish for it, whose stream is the object as long as that is there. */
+    /** The request that created it; its stream identifies the object. */
     private final Exchange made;
     private final String name;
 
-    /** The object that was asked for with CREATE, which is there, by a client of the connection that has it. */
+    /** The object that a CREATE request has made, with a client of its connection. */
     RemoteObject(KumiClient client, Connection connection, Exchange made, String name) {
         this.client = client;
         this.connection = connection;
@@ -43,7 +47,7 @@ public final class RemoteObject implements AutoCloseable {
     }
 
     /**
-     * What a method takes and gives; asked for once.
+     * The description of a method. The client fetches it once.
      *
      * @throws CallException there is no such method, or the connection is lost
      */
@@ -59,31 +63,32 @@ public final class RemoteObject implements AutoCloseable {
     /**
      * Calls a method and waits; otherwise as {@link KumiClient#call}.
      *
-     * @throws CallException it failed; {@link CallException.ObjectLost}: the object is no more, and the method has not run
+     * @throws CallException the call failed. {@link CallException.ObjectLost}: the object no longer exists, and the method has not
+     *     run
      */
     public Result call(String method, Object... arguments) {
         return prepare(method).add(arguments).call();
     }
 
     /**
-     * Calls a method without waiting, but for its description when it is called for the first time; see {@link Call#callAsync}. A call
-     * that is cancelled while it runs ends the object.
+     * Calls a method without waiting; see {@link Call#callAsync}. The first call of a method waits for its description. Cancelling a
+     * running call ends the object.
      */
     public CompletableFuture<Result> callAsync(String method, Object... arguments) {
         return prepare(method).add(arguments).callAsync();
     }
 
-    /** A call of a method that is put together piece by piece; if its time is over while it runs the object ends. */
+    /** Prepares a call of a method. If the call exceeds its time limit while it runs, the object ends. */
     public Call prepare(String method) {
         return new Call(client, routine(method), this);
     }
 
-    /** Whether it is no more, as far as is known here. */
+    /** Whether the object has ended, as far as the client knows. */
     public boolean isLost() {
         return made.over;
     }
 
-    /** Ends it, and what it runs: calls that are under way fail. Does nothing after its end. */
+    /** Ends the object. Calls in progress fail. Closing it again has no effect. */
     @Override
     public void close() {
         connection.abandon(made);
@@ -97,8 +102,8 @@ public final class RemoteObject implements AutoCloseable {
     /**
      * Checks that a routine can be called on an object, or on none (null).
      *
-     * @throws CallException.Argument it is of another class
-     * @throws CallException.ObjectLost the object is no more
+     * @throws CallException.Argument the routine belongs to another class
+     * @throws CallException.ObjectLost the object has ended
      */
     static void check(Routine routine, RemoteObject object) {
         String wanted = routine.className();
@@ -115,9 +120,9 @@ public final class RemoteObject implements AutoCloseable {
     }
 
     /**
-     * Checks that it is there, as far as is known here.
+     * Checks that the object exists, as far as the client knows.
      *
-     * @throws CallException.ObjectLost it is no more
+     * @throws CallException.ObjectLost the object has ended
      */
     void check() {
         if (made.over) {

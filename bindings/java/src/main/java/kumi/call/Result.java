@@ -11,10 +11,10 @@ import kumi.call.idl.Scalar;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
-/** What a call gave: its results by the names of the parameters. */
+/** The results of a call, by the names of the parameters. */
 public final class Result extends Named {
     private final ResultHead head;
-    /** What came back of files, by parameter: the content, or where it is. */
+    /** Files that came back, by parameter: the content or the path. */
     private final Object[] files;
 
     private Result(Routine routine, Array[] arrays, Scalar[] scalars, String[] texts, Object[] files, ResultHead head) {
@@ -23,7 +23,7 @@ public final class Result extends Named {
         this.head = head;
     }
 
-    /** Results with what their head says, which is compared with the description. */
+    /** The results with the values of the head, after a check against the description. */
     static Result of(Routine routine, Array[] arrays, Object[] files, ResultHead head) {
         Scalar[] scalars = new Scalar[arrays.length];
         String[] texts = new String[arrays.length];
@@ -67,14 +67,14 @@ public final class Result extends Named {
                 .mapToObj(index -> routine().params().get(index).name()).toList();
     }
 
-    /** An array of 8-bit integers, or the content of a file that was not written anywhere. */
+    /** An array of 8-bit integers, or the content of a file without a path. */
     @Override
     public byte[] bytes(String name) {
         int index = routine().indexOf(name);
         return index >= 0 && files[index] instanceof byte[] content ? content : super.bytes(name);
     }
 
-    /** Where a file was written: the place that was given for it. */
+    /** The path to which a file was written. */
     public Path path(String name) {
         int index = routine().indexOf(name);
         if (index >= 0 && files[index] instanceof Path path) {

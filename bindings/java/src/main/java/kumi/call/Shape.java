@@ -11,7 +11,7 @@ public final class Shape {
         this.dims = dims;
     }
 
-    /** A shape of these lengths, none of which is negative. */
+    /** A shape of these lengths. A negative length is an error. */
     public static Shape of(long... dims) {
         for (long dim : dims) {
             if (dim < 0) {
@@ -26,12 +26,12 @@ public final class Shape {
         return dims.clone();
     }
 
-    /** An array of this shape that lies by rows, as in C: the last index moves fastest. */
+    /** An array of this shape in row order, as in C: the last index varies fastest. */
     public Shaped rows(Object array) {
         return new Shaped(array, this, Order.ROW);
     }
 
-    /** An array of this shape that lies by columns, as in Fortran: the first index moves fastest. */
+    /** An array of this shape in column order, as in Fortran: the first index varies fastest. */
     public Shaped columns(Object array) {
         return new Shaped(array, this, Order.COLUMN);
     }

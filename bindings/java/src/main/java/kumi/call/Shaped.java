@@ -3,12 +3,12 @@ package kumi.call;
 import kumi.call.idl.Order;
 
 /**
- * An array with a shape; it is compared with the one that the routine wants, and copied if the order differs. Of a
- * complex array the shape counts complex numbers, of which each is two elements of the array.
+ * An array with a shape. The client checks the shape against the description, and copies the array if the memory order differs. The
+ * shape of a complex array counts complex numbers, which take two elements each.
  *
  * @param array an array of primitive numbers, or a buffer
  * @param shape its shape
- * @param order how it lies in memory
+ * @param order its memory order
  */
 public record Shaped(Object array, Shape shape, Order order) {
     /** A matrix of rows of one length; a copy. */

@@ -8,8 +8,8 @@
  * }
  * }</pre>
  *
- * <p>Arguments that are files to the routine are paths or arrays of bytes, those that are functions are {@link kumi.call.Callback}s. Failures
- * are {@link kumi.call.CallException}s, each kind a class of its own. Threads may share a client. The
- * address may be that of a metaserver, which chooses a server for each call.
+ * <p>The guide to calling routines (docs/guide/calling.md) explains files, callbacks, objects and retries for all languages. Failures are
+ * {@link kumi.call.CallException}s; each kind has its own class. Threads may share a client. An address may be that of a metaserver,
+ * which chooses a server for each call.
  */
 package kumi.call;

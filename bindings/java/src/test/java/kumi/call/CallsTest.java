@@ -20,10 +20,10 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /** Arguments there and results back, by a real server. */
-class CallsTest extends OneServer {
+class CallsTest extends SharedServer {
     @BeforeAll
     static void start() throws Exception {
-        share(Served.start());
+        share(ServerProcess.start());
     }
 
     private static double[] random(int count) {

@@ -17,7 +17,7 @@ final class Cluster {
         this.folder = folder;
         // Whom the program of the tests trusts is no matter of these.
         environment = Map.of("KUMI_DIR", folder.toString(), "KUMI_CALL_CA", authority().toString());
-        Served.command(environment, "cluster", "init", "--local", "1");
+        ServerProcess.command(environment, "cluster", "init", "--local", "1");
     }
 
     /** The authority's certificate. */
@@ -32,26 +32,26 @@ final class Cluster {
 
     /** A new token of a user. */
     String token(String user, String... options) throws IOException {
-        return Served.command(environment, line(options, "call", "token", "add", user, "--file", users())).strip();
+        return ServerProcess.command(environment, line(options, "call", "token", "add", user, "--file", users())).strip();
     }
 
     /** A metaserver with a certificate of this authority. */
-    Served meta(String... options) throws IOException {
-        return Served.meta(environment, line(options, "--tls-cluster"));
+    ServerProcess meta(String... options) throws IOException {
+        return ServerProcess.meta(environment, line(options, "--tls-cluster"));
     }
 
     /** A metaserver that knows the users, too. */
-    Served metaOfUsers() throws IOException {
+    ServerProcess metaOfUsers() throws IOException {
         return meta("--tokens", users());
     }
 
     /** A server with a certificate of this authority, at a metaserver that it trusts by the same or by another. */
-    Served serve(Served meta, String... options) throws IOException {
-        return Served.of(environment, "routines", line(options, "--tls-cluster", "--meta", meta.address));
+    ServerProcess serve(ServerProcess meta, String... options) throws IOException {
+        return ServerProcess.of(environment, "routines", line(options, "--tls-cluster", "--meta", meta.address));
     }
 
     /** A server that takes no calls but those that the metaserver, which knows it by a token, has sent. */
-    Served serveOnly(Served meta) throws IOException {
+    ServerProcess serveOnly(ServerProcess meta) throws IOException {
         Path token = Files.writeString(folder.resolve("token"), token("node", "--server"));
         Files.setPosixFilePermissions(token, PosixFilePermissions.fromString("rw-------"));
         return serve(meta, "--meta-token-file", token.toString(), "--meta-only");

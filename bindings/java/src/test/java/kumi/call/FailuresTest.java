@@ -1,6 +1,6 @@
 package kumi.call;
 
-import static kumi.call.Waiting.failure;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -26,10 +26,10 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Calls that wait, fail, are cancelled, or whose server goes; by a real server of four slots. */
 @Timeout(120)
-class FailuresTest extends OneServer {
+class FailuresTest extends SharedServer {
     @BeforeAll
     static void start() throws Exception {
-        share(Served.start("--waiting", "40"));
+        share(ServerProcess.start("--waiting", "40"));
     }
 
     @Test
@@ -165,7 +165,7 @@ class FailuresTest extends OneServer {
 
     @Test
     void aKilledServer() throws Exception {
-        try (Served other = Served.start(); KumiClient lost = other.client()) {
+        try (ServerProcess other = ServerProcess.start(); KumiClient lost = other.client()) {
             CompletableFuture<Result> nap = lost.callAsync("nap", 60_000);
             lost.ping(Duration.ofSeconds(30));
             while (lost.callAsync("nap", 1).get(60, TimeUnit.SECONDS).integer("pid") == 0) {
@@ -196,7 +196,7 @@ class FailuresTest extends OneServer {
     @Test
     void overASocketOfThisMachine(@TempDir Path folder) throws Exception {
         String address = "unix:" + folder.resolve("s");
-        try (Served other = Served.start("--listen", address); KumiClient local = KumiClient.connect(address)) {
+        try (ServerProcess other = ServerProcess.start("--listen", address); KumiClient local = KumiClient.connect(address)) {
             assertEquals("a!", local.call("shout", "a").text("answer"));
         }
     }

@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.failure;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -33,7 +33,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Files as arguments, by a real server. */
 @Timeout(120)
-class FilesTest extends OneServer {
+class FilesTest extends SharedServer {
     /** Most MiB of a call's files. */
     private static final int MOST = 16;
     @TempDir
@@ -43,7 +43,7 @@ class FilesTest extends OneServer {
 
     @BeforeAll
     static void start() throws Exception {
-        share(Served.of("callbacks", "--scratch", scratch.toString(), "--call-files", Integer.toString(MOST)));
+        share(ServerProcess.of("callbacks", "--scratch", scratch.toString(), "--call-files", Integer.toString(MOST)));
     }
 
     private static byte[] text(int length) {
@@ -305,7 +305,7 @@ class FilesTest extends OneServer {
     @Test
     void aKilledServer() throws Exception {
         Path to = folder.resolve("to");
-        try (Served other = Served.of("callbacks"); KumiClient lost = other.client()) {
+        try (ServerProcess other = ServerProcess.of("callbacks"); KumiClient lost = other.client()) {
             CompletableFuture<Result> rests =
                     lost.prepare("rests").add(600_000, text(10)).into("to", to).callAsync();
             assertEquals(4, lost.call("plain", 2).integer("twice"));

@@ -1,6 +1,6 @@
 package kumi.call;
 
-import static kumi.call.Waiting.failure;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -27,12 +27,12 @@ import org.junit.jupiter.api.Timeout;
 
 /** Routines that call functions of the program, by a real server of four slots. */
 @Timeout(120)
-class FunctionsTest extends OneServer {
+class FunctionsTest extends SharedServer {
     private static final Callback SQUARE = Callback.of(x -> x * x);
 
     @BeforeAll
     static void start() throws Exception {
-        share(Served.of("callbacks", "--call-memory", "64"));
+        share(ServerProcess.of("callbacks", "--call-memory", "64"));
     }
 
     /** The integral of the square from 0 to 1, as the routine computes it. */
@@ -288,7 +288,7 @@ class FunctionsTest extends OneServer {
     }
 
     /** A function that says when it is called, and ends when it is told to. */
-    private static final class Held implements Callback {
+    private static final class BlockingCallback implements Callback {
         private final CountDownLatch called = new CountDownLatch(1);
         private final CountDownLatch go = new CountDownLatch(1);
         private final CountDownLatch ended = new CountDownLatch(1);
@@ -317,7 +317,7 @@ class FunctionsTest extends OneServer {
     @Test
     void cancelledWhileAFunctionRuns() throws Exception {
         for (int round = 0; round < 6; round++) {
-            Held held = new Held();
+            BlockingCallback held = new BlockingCallback();
             CompletableFuture<Result> call = client.callAsync("integrate", 1000, held);
             held.isCalled();
             call.cancel(true);
@@ -331,14 +331,14 @@ class FunctionsTest extends OneServer {
 
     @Test
     void closedAndKilledWhileAFunctionRuns() throws Exception {
-        Held closed = new Held();
+        BlockingCallback closed = new BlockingCallback();
         KumiClient own = served.client();
         CompletableFuture<Result> call = own.callAsync("integrate", 1000, closed);
         closed.isCalled();
         own.close();
         failure(CallException.ConnectionLost.class, call);
         closed.end();
-        try (Served other = Served.of("callbacks"); KumiClient lost = other.client()) {
+        try (ServerProcess other = ServerProcess.of("callbacks"); KumiClient lost = other.client()) {
             AtomicInteger count = new AtomicInteger();
             CallException.ConnectionLost gone = assertThrows(CallException.ConnectionLost.class,
                     () -> lost.call("integrate", 1000, (Callback) it -> {

@@ -85,8 +85,8 @@ class HostileFunctionsTest {
                 .put(sentence).array();
     }
 
-    private static Fake.Frame until(int kind, Fake.Peer peer) throws IOException {
-        Fake.Frame frame = peer.next();
+    private static FakeServer.Frame until(int kind, FakeServer.Peer peer) throws IOException {
+        FakeServer.Frame frame = peer.next();
         while (frame.kind() != kind) {
             frame = peer.next();
         }
@@ -94,12 +94,12 @@ class HostileFunctionsTest {
     }
 
     /** A server of {@code g} that does this with a call, whose stream it is told, and then reads what comes. */
-    private interface Doing {
-        void call(Fake.Peer peer, int stream) throws IOException;
+    private interface CallScript {
+        void call(FakeServer.Peer peer, int stream) throws IOException;
     }
 
-    private static Fake serving(Doing served) throws IOException {
-        return new Fake(peer -> {
+    private static FakeServer serving(CallScript served) throws IOException {
+        return new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             served.call(peer, until(3, peer).stream());
@@ -114,7 +114,7 @@ class HostileFunctionsTest {
     /** The server calls a function so, and is told that it cannot. */
     private static void refused(String part, byte[] head) throws Exception {
         CompletableFuture<String> told = new CompletableFuture<>();
-        try (Fake fake = serving((peer, stream) -> {
+        try (FakeServer fake = serving((peer, stream) -> {
             peer.frame(12, stream, 0, head);
             // Whatever comes for it is skipped.
             peer.frame(4, stream, 1, new byte[90]);
@@ -153,8 +153,8 @@ class HostileFunctionsTest {
     }
 
     /** What the server sends while a function runs breaks the protocol; the function ends afterwards. */
-    private static void broken(String part, Doing served) throws Exception {
-        try (Fake fake = serving((peer, stream) -> {
+    private static void broken(String part, CallScript served) throws Exception {
+        try (FakeServer fake = serving((peer, stream) -> {
             peer.frame(12, stream, 0, callback(1, integer(0, 1), text(3, "s")));
             served.call(peer, stream);
         }); KumiClient client = KumiClient.connect(fake.address(), OPTIONS)) {
@@ -178,7 +178,7 @@ class HostileFunctionsTest {
         broken("more bytes of argument 1", (peer, stream) -> peer.frame(4, stream, 1, new byte[9]));
         broken("more bytes of argument 0", (peer, stream) -> peer.frame(4, stream, 0, new byte[8]));
         broken("answers nothing", (peer, stream) -> peer.frame(12, stream, 0, again));
-        Doing all = (peer, stream) -> {
+        CallScript all = (peer, stream) -> {
             peer.frame(4, stream, 2, new byte[8]);
             peer.frame(4, stream, 1, new byte[8]);
         };
@@ -207,9 +207,9 @@ class HostileFunctionsTest {
         }
     }
 
-    private <E extends CallException> E lies(Class<E> kind, String part, Doing served) throws Exception {
+    private <E extends CallException> E lies(Class<E> kind, String part, CallScript served) throws Exception {
         Path to = Files.writeString(folder.resolve("to"), "before");
-        try (Fake fake = serving(served); KumiClient client = KumiClient.connect(fake.address(), OPTIONS)) {
+        try (FakeServer fake = serving(served); KumiClient client = KumiClient.connect(fake.address(), OPTIONS)) {
             E wrong = assertThrows(kind, () -> call(client, NEVER).into("to", to).call());
             assertTrue(wrong.getMessage().contains(part), wrong.getMessage());
             assertEquals(List.of("to"), names());
@@ -265,7 +265,7 @@ class HostileFunctionsTest {
         try (RandomAccessFile long_ = new RandomAccessFile(from.toFile(), "rw")) {
             long_.setLength(256 << 20);
         }
-        try (Fake fake = serving((peer, stream) -> {
+        try (FakeServer fake = serving((peer, stream) -> {
             try (RandomAccessFile short_ = new RandomAccessFile(from.toFile(), "rw")) {
                 short_.setLength(0);
             }
@@ -300,7 +300,7 @@ class HostileFunctionsTest {
         // As docs/reference/call-protocol.md says what has not run; what is not known may have.
         List<Integer> notRun = List.of(1, 2, 3, 4, 5, 9, 10, 12, 13, 15, 16, 17, 18, 20, 23, 25, 26, 32);
         AtomicInteger code = new AtomicInteger();
-        try (Fake fake = serving((peer, stream) -> {
+        try (FakeServer fake = serving((peer, stream) -> {
             peer.frame(11, stream, 0, failure(code.get(), "it is " + code.get()));
         })) {
             for (Class<? extends CallException> kind : kinds) {
@@ -344,7 +344,7 @@ class HostileFunctionsTest {
     }
 
     /** What comes before a function's end, or behind it, with bits changed at random, and the end of the connection behind that. */
-    private static void changed(Fake.Peer peer, int stream, int round) throws IOException {
+    private static void changed(FakeServer.Peer peer, int stream, int round) throws IOException {
         Random random = new Random(round);
         boolean first = round % 2 == 0;
         int changes = round % 10 < 2 ? 0 : 1 + random.nextInt(3);
@@ -365,7 +365,7 @@ class HostileFunctionsTest {
         AtomicInteger round = new AtomicInteger();
         int ended = 0;
         int failed = 0;
-        try (Fake fake = serving((peer, stream) -> changed(peer, stream, round.get()))) {
+        try (FakeServer fake = serving((peer, stream) -> changed(peer, stream, round.get()))) {
             for (; round.get() < 400; round.incrementAndGet()) {
                 Path to = folder.resolve("to");
                 try (KumiClient client = KumiClient.connect(fake.address(), OPTIONS)) {

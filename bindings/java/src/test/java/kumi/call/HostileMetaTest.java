@@ -26,7 +26,7 @@ class HostileMetaTest {
 
     /** What a metaserver does with the first PLACE of a connection. */
     interface Script {
-        void run(Fake.Peer peer, int stream) throws IOException;
+        void run(FakeServer.Peer peer, int stream) throws IOException;
     }
 
     /** PLACED's body: the first attempt of call 7. */
@@ -37,7 +37,7 @@ class HostileMetaTest {
         return out.put((byte) 's').array();
     }
 
-    private static void refuse(Fake.Peer peer, int stream, int code) throws IOException {
+    private static void refuse(FakeServer.Peer peer, int stream, int code) throws IOException {
         byte[] body = ByteBuffer.allocate(13).order(ByteOrder.LITTLE_ENDIAN).putShort((short) code).putLong(1)
                 .put("why".getBytes(StandardCharsets.UTF_8)).array();
         peer.frame(11, stream, 0, body);
@@ -51,9 +51,9 @@ class HostileMetaTest {
     /** What this comes to, of a routine or class that is so described. */
     private static CallException failure(
             AtomicInteger connections, String description, Consumer<KumiClient> asks, Script script) throws IOException {
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greetAsMetaserver();
-            Fake.Frame asked = peer.next();
+            FakeServer.Frame asked = peer.next();
             if (connections.incrementAndGet() == 1) {
                 assertEquals(1, asked.kind());
                 byte[] json = description.getBytes(StandardCharsets.UTF_8);
@@ -105,13 +105,13 @@ class HostileMetaTest {
     }
 
     private static CallException nowhere(String address, String description, Consumer<KumiClient> asks) throws Exception {
-        BlockingQueue<Fake.Frame> told = new LinkedBlockingQueue<>();
+        BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
         CallException failed = failure(new AtomicInteger(), description, asks, (peer, stream) -> {
             peer.frame(33, stream, 0, placed(address));
             told.add(peer.next());
             refuse(peer, stream, NO_SERVER);
         });
-        Fake.Frame over = told.take();
+        FakeServer.Frame over = told.take();
         assertEquals(34, over.kind());
         assertEquals(61, over.body().length);
         assertEquals(7, over.body()[0]);
@@ -126,7 +126,7 @@ class HostileMetaTest {
         assertEquals(CallException.Connect.class, nowhere("unix:/nowhere/at/all").getClass());
         assertEquals(CallException.Argument.class, nowhere("").getClass());
         assertEquals(CallException.Argument.class, nowhere("no address").getClass());
-        try (Fake other = new Fake(Fake.Peer::greetAsMetaserver)) {
+        try (FakeServer other = new FakeServer(FakeServer.Peer::greetAsMetaserver)) {
             assertTrue(nowhere(other.address()).getMessage().contains("metaserver"));
         }
     }
@@ -134,7 +134,7 @@ class HostileMetaTest {
     @Test
     void serversWithoutRoomForObjects() throws Exception {
         String described = ROUTINE.replace("\"params\"", "\"class\":\"f\",\"params\"");
-        try (Fake narrow = new Fake(peer -> {
+        try (FakeServer narrow = new FakeServer(peer -> {
             peer.greet(1, Long.MAX_VALUE);
             peer.drain();
         })) {
@@ -146,8 +146,8 @@ class HostileMetaTest {
     /** A server that takes the ticket and the call, and goes. */
     @Test
     void serversThatGo() throws Exception {
-        BlockingQueue<Fake.Frame> told = new LinkedBlockingQueue<>();
-        try (Fake server = new Fake(peer -> {
+        BlockingQueue<FakeServer.Frame> told = new LinkedBlockingQueue<>();
+        try (FakeServer server = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             told.add(peer.next());
             told.add(peer.next());
@@ -159,8 +159,8 @@ class HostileMetaTest {
             });
             assertEquals(CallException.ConnectionLost.class, lost.getClass());
             assertTrue(!lost.hasNotRun());
-            Fake.Frame ticket = told.take();
-            Fake.Frame call = told.take();
+            FakeServer.Frame ticket = told.take();
+            FakeServer.Frame call = told.take();
             assertTrue(ticket.kind() == 46 && call.kind() == 3 && ticket.stream() == call.stream());
             assertEquals(2, told.take().body()[12], "it may have run");
         }

@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.failure;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -38,8 +38,8 @@ class HostileObjectsTest {
     }
 
     /** A server that takes so many streams, and does this. */
-    private static Fake fake(int streams, Fake.Script script) throws IOException {
-        return new Fake(peer -> {
+    private static FakeServer fake(int streams, FakeServer.Script script) throws IOException {
+        return new FakeServer(peer -> {
             peer.greet(streams, Long.MAX_VALUE);
             script.run(peer);
             peer.drain();
@@ -47,26 +47,26 @@ class HostileObjectsTest {
     }
 
     /** Makes the object that is asked for; its stream. */
-    private static int make(Fake.Peer peer) throws IOException {
+    private static int make(FakeServer.Peer peer) throws IOException {
         int stream = peer.next().stream();
         peer.frame(CREATED, stream, 0, new byte[0]);
         return stream;
     }
 
     /** What asking for an object comes to, when the server does this. */
-    private static void asking(String part, Fake.Script script) throws IOException {
-        try (Fake fake = fake(8, script); KumiClient client = fake.client()) {
+    private static void asking(String part, FakeServer.Script script) throws IOException {
+        try (FakeServer fake = fake(8, script); KumiClient client = fake.client()) {
             CallException wrong = assertThrows(CallException.class, () -> client.object("log"));
             assertTrue(wrong.getMessage().contains(part), wrong.getMessage());
         }
     }
 
     /** What a call on an object comes to, when the server does this with the object's stream and the call's. */
-    private static void calling(String part, Invoked script) throws Exception {
-        try (Fake fake = fake(8, peer -> {
+    private static void calling(String part, InvokeScript script) throws Exception {
+        try (FakeServer fake = fake(8, peer -> {
             int object = make(peer);
             peer.describe(method("log"));
-            Fake.Frame call = peer.next();
+            FakeServer.Frame call = peer.next();
             assertEquals(INVOKE, call.kind());
             script.run(peer, object, call.stream());
         }); KumiClient client = fake.client(); RemoteObject object = client.object("log")) {
@@ -77,8 +77,8 @@ class HostileObjectsTest {
     }
 
     /** What a server does with an object's stream and a call's. */
-    private interface Invoked {
-        void run(Fake.Peer peer, int object, int call) throws IOException;
+    private interface InvokeScript {
+        void run(FakeServer.Peer peer, int object, int call) throws IOException;
     }
 
     @Test
@@ -110,7 +110,7 @@ class HostileObjectsTest {
             peer.frame(11, object, 0, error(6, "crashed"));
             peer.frame(11, call, 0, error(32, "late"));
         });
-        try (Fake fake = fake(8, peer -> {
+        try (FakeServer fake = fake(8, peer -> {
             int object = make(peer);
             peer.describe(method("log"));
             int call = peer.next().stream();
@@ -128,7 +128,7 @@ class HostileObjectsTest {
 
     @Test
     void methodsOfAnotherClass() throws Exception {
-        try (Fake fake = fake(8, peer -> {
+        try (FakeServer fake = fake(8, peer -> {
             make(peer);
             peer.describe(method(""));
             peer.describe(method("log.f"));
@@ -143,8 +143,8 @@ class HostileObjectsTest {
     @Test
     void oneThatComesTooLateIsGivenBack() throws Exception {
         CompletableFuture<Integer> asked = new CompletableFuture<>();
-        CompletableFuture<Fake.Frame> left = new CompletableFuture<>();
-        try (Fake fake = fake(8, peer -> {
+        CompletableFuture<FakeServer.Frame> left = new CompletableFuture<>();
+        try (FakeServer fake = fake(8, peer -> {
             int stream = peer.next().stream();
             asked.complete(stream);
             left.complete(peer.next());
@@ -164,10 +164,10 @@ class HostileObjectsTest {
             int stream = asked.get();
             waits.interrupt();
             failure(CallException.Interrupted.class, end);
-            assertEquals(new Fake.Frame(CANCEL, stream, 0, left.get().body()), left.get());
+            assertEquals(new FakeServer.Frame(CANCEL, stream, 0, left.get().body()), left.get());
             assertFalse(client.object("log").isLost(), "the connection goes on");
         }
-        try (Fake fake = fake(8, peer -> { }); KumiClient client = fake.client()) {
+        try (FakeServer fake = fake(8, peer -> { }); KumiClient client = fake.client()) {
             CallException.TimedOut late =
                     assertThrows(CallException.TimedOut.class, () -> client.object("log", Duration.ofMillis(1), 0));
             assertTrue(late.getMessage().contains("no object of `log` in time"), late.getMessage());
@@ -177,10 +177,10 @@ class HostileObjectsTest {
     @Test
     void objectsLeaveAStreamForCalls() throws Exception {
         ConcurrentLinkedQueue<Integer> kinds = new ConcurrentLinkedQueue<>();
-        try (Fake fake = fake(2, peer -> {
+        try (FakeServer fake = fake(2, peer -> {
             make(peer);
             peer.describe(method("log"));
-            Fake.Frame call = peer.next();
+            FakeServer.Frame call = peer.next();
             kinds.add(call.kind());
             peer.result(call.stream());
         }); KumiClient client = fake.client(); RemoteObject object = client.object("log")) {

@@ -28,7 +28,7 @@ class HostileTest {
             + TARGET;
 
     private static void greeting(byte[] said, String part) throws IOException {
-        try (Fake fake = new Fake(peer -> peer.write(said))) {
+        try (FakeServer fake = new FakeServer(peer -> peer.write(said))) {
             CallException wrong = assertThrows(CallException.Connect.class, fake::client);
             assertTrue(wrong.getMessage().contains(part), wrong.getMessage());
         }
@@ -40,7 +40,7 @@ class HostileTest {
         greeting(new byte[0], "closed");
         greeting("KUMI".getBytes(StandardCharsets.US_ASCII), "closed");
         greeting("KUMICALL\1\0\1\0\0\0\0\177".getBytes(StandardCharsets.US_ASCII), "longer");
-        try (Fake silent = new Fake(Fake.Peer::drain)) {
+        try (FakeServer silent = new FakeServer(FakeServer.Peer::drain)) {
             ClientOptions soon = ClientOptions.usual().connectTime(Duration.ofMillis(200));
             CallException late = assertThrows(
                     CallException.Connect.class, () -> KumiClient.connect(silent.address(), soon));
@@ -51,13 +51,13 @@ class HostileTest {
     @Test
     void refusals() throws IOException {
         byte[] version = "KUMICALL\7\0\7\0\0\0\0\0".getBytes(StandardCharsets.US_ASCII);
-        try (Fake fake = new Fake(peer -> peer.write(version))) {
+        try (FakeServer fake = new FakeServer(peer -> peer.write(version))) {
             assertEquals(13, assertThrows(CallException.Server.class, fake::client).code());
         }
         byte[] body = "KUMICALL\0\0\1\0\17\0\0\0\6\0\13\0\12\0\0\0\0\0\0\0\0\0!".getBytes(StandardCharsets.US_ASCII);
         body[12] = (byte) (body.length - 16);
         body[18] = (byte) (body.length - 20);
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.write(body);
             peer.drain();
         })) {
@@ -66,8 +66,8 @@ class HostileTest {
     }
 
     /** What a call of {@code f} comes to, when after its head this is done. */
-    private static CallException after(Fake.Script script, String part) throws IOException {
-        try (Fake fake = new Fake(peer -> {
+    private static CallException after(FakeServer.Script script, String part) throws IOException {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             script.run(peer);
@@ -130,7 +130,7 @@ class HostileTest {
         double[] expected = new Random(1).doubles(1000).toArray();
         byte[] bytes = new byte[8000];
         java.nio.ByteBuffer.wrap(bytes).order(java.nio.ByteOrder.LITTLE_ENDIAN).asDoubleBuffer().put(expected);
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             int stream = peer.next().stream();
@@ -152,7 +152,7 @@ class HostileTest {
         String huge = ROUTINE.replace("{\"size\":{\"param\":0}}]}]", "{\"size\":{\"int\":1152921504606846975}}]}]");
         String deep = "{\"version\":1,\"name\":\"f\",\"params\":" + "[".repeat(100_000);
         for (String json : new String[] {"", "{}", deep, ROUTINE.replace("\"param\":0", "\"param\":7")}) {
-            try (Fake fake = new Fake(peer -> {
+            try (FakeServer fake = new FakeServer(peer -> {
                 peer.greet(8, Long.MAX_VALUE);
                 peer.describe(json);
                 peer.drain();
@@ -160,7 +160,7 @@ class HostileTest {
                 assertThrows(CallException.Server.class, () -> client.call("f", (Object) new double[1]));
             }
         }
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, -1);
             peer.describe(huge);
             peer.drain();
@@ -173,13 +173,13 @@ class HostileTest {
 
     @Test
     void aServerThatTakesOneCallAtATime() throws Exception {
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(1, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             for (int call = 0; call < 20; call++) {
                 int stream = 0;
                 for (int chunks = 0; chunks < 2; chunks++) {
-                    Fake.Frame frame = peer.next();
+                    FakeServer.Frame frame = peer.next();
                     assertTrue(stream == 0 || stream == frame.stream(), "one after the other");
                     stream = frame.stream();
                 }
@@ -199,7 +199,7 @@ class HostileTest {
 
     @Test
     void aServerThatDoesNotRead() throws IOException {
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             try {
@@ -220,18 +220,18 @@ class HostileTest {
     void whatNobodyWaitsForIsNotWritten() throws Exception {
         ConcurrentLinkedQueue<Integer> kinds = new ConcurrentLinkedQueue<>();
         CompletableFuture<Void> cancelled = new CompletableFuture<>();
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             int stream = peer.next().stream();
             peer.next();
             peer.result(stream);
             peer.frame(4, stream, 2, new byte[] {0, 0, 0, 0, 0, 0, -16, 63});
-            Fake.Frame frame = peer.next();
+            FakeServer.Frame frame = peer.next();
             kinds.add(frame.kind());
             peer.frame(4, stream, 2, new byte[] {0, 0, 0, 0, 0, 0, -16, 63});
             cancelled.complete(null);
-            Fake.Frame ping = peer.next();
+            FakeServer.Frame ping = peer.next();
             kinds.add(ping.kind());
             peer.frame(7, 0, 0, new byte[8]);
             peer.drain();
@@ -254,7 +254,7 @@ class HostileTest {
 
     @Test
     void pingsWithoutEnd() throws Exception {
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.greet(8, Long.MAX_VALUE);
             peer.describe(ROUTINE);
             byte[] many = new byte[20 * 100_000];
@@ -263,7 +263,7 @@ class HostileTest {
                 many[at + 8] = 6;
             }
             peer.write(many);
-            Fake.Frame frame;
+            FakeServer.Frame frame;
             do {
                 frame = peer.next();
             } while (frame.kind() == 7);

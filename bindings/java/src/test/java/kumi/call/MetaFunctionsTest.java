@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.failure;
-import static kumi.call.Waiting.listed;
+import static kumi.call.WaitFor.failure;
+import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -19,13 +19,13 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(180)
 class MetaFunctionsTest {
     private static final int POINTS = 10;
-    private final List<Served> servers = new ArrayList<>();
-    private Served meta;
+    private final List<ServerProcess> servers = new ArrayList<>();
+    private ServerProcess meta;
     private KumiClient client;
 
     @BeforeEach
     void start() throws Exception {
-        meta = Served.meta("--policy", "round-robin");
+        meta = ServerProcess.meta("--policy", "round-robin");
         serve();
         client = meta.client();
     }
@@ -35,7 +35,7 @@ class MetaFunctionsTest {
         if (client != null) {
             client.close();
         }
-        servers.forEach(Served::close);
+        servers.forEach(ServerProcess::close);
         if (meta != null) {
             meta.close();
         }
@@ -43,17 +43,17 @@ class MetaFunctionsTest {
 
     /** Starts one more server, to which calls are sent from now on. */
     private void serve() throws Exception {
-        Served one = Served.of("callbacks", "--meta", meta.address);
+        ServerProcess one = ServerProcess.of("callbacks", "--meta", meta.address);
         servers.add(one);
         listed(meta, one);
     }
 
     /** The square; while it is computed for this point, the server that asks is killed when another is there. */
-    private final class Fatal implements Callback {
+    private final class ServerKillingCallback implements Callback {
         private final int point;
         private final List<Double> seen = new ArrayList<>();
 
-        Fatal(int point) {
+        ServerKillingCallback(int point) {
             this.point = point;
         }
 
@@ -62,7 +62,7 @@ class MetaFunctionsTest {
             double x = arguments.real("x");
             seen.add(x);
             if (seen.size() == point + 1) {
-                Served first = servers.get(0);
+                ServerProcess first = servers.get(0);
                 serve();
                 first.kill();
             }
@@ -75,7 +75,7 @@ class MetaFunctionsTest {
         return IntStream.range(0, count).mapToObj(i -> (i + 0.5) / POINTS).toList();
     }
 
-    private void isNotRunAgain(Fatal function, CallException.ConnectionLost lost) {
+    private void isNotRunAgain(ServerKillingCallback function, CallException.ConnectionLost lost) {
         assertFalse(lost.hasNotRun(), lost.getMessage());
         assertEquals(points(1), function.seen, lost.getMessage());
         // The server that is left would have been there for it.
@@ -85,19 +85,19 @@ class MetaFunctionsTest {
 
     @Test
     void notRunAgain() {
-        Fatal function = new Fatal(0);
+        ServerKillingCallback function = new ServerKillingCallback(0);
         isNotRunAgain(function, assertThrows(CallException.ConnectionLost.class,
                 () -> client.call("integrate", POINTS, function)));
     }
 
     @Test
     void notRunAgainWhileNobodyWaits() {
-        Fatal function = new Fatal(0);
+        ServerKillingCallback function = new ServerKillingCallback(0);
         isNotRunAgain(function,
                 failure(CallException.ConnectionLost.class, client.callAsync("integrate", POINTS, function)));
     }
 
-    private void isRunAgain(Fatal function, Result result) {
+    private void isRunAgain(ServerKillingCallback function, Result result) {
         double wanted = points(POINTS).stream().mapToDouble(x -> x * x / POINTS).sum();
         assertEquals(wanted, result.real("sum"), 1e-12);
         List<Double> all = new ArrayList<>(points(3));
@@ -107,13 +107,13 @@ class MetaFunctionsTest {
 
     @Test
     void whatMayRunTwice() {
-        Fatal function = new Fatal(2);
+        ServerKillingCallback function = new ServerKillingCallback(2);
         isRunAgain(function, client.call("again", POINTS, function));
     }
 
     @Test
     void whatMayRunTwiceWhileNobodyWaits() throws Exception {
-        Fatal function = new Fatal(2);
+        ServerKillingCallback function = new ServerKillingCallback(2);
         isRunAgain(function, client.callAsync("again", POINTS, function).get(120, TimeUnit.SECONDS));
     }
 }

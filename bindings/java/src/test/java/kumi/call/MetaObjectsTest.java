@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.listed;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -20,16 +20,16 @@ import org.junit.jupiter.api.Timeout;
 @Timeout(180)
 class MetaObjectsTest {
     private final List<AutoCloseable> all = new ArrayList<>();
-    private final List<Served> servers = new ArrayList<>();
-    private Served meta;
+    private final List<ServerProcess> servers = new ArrayList<>();
+    private ServerProcess meta;
     private KumiClient client;
 
     /** A metaserver with so many servers, each with at most so many objects, and its client. */
     private void start(int count, int objects) throws Exception {
-        meta = Served.meta("--policy", "round-robin");
+        meta = ServerProcess.meta("--policy", "round-robin");
         all.add(meta);
         for (int at = 0; at < count; at++) {
-            Served server = Served.of("objects", "--meta", meta.address, "--objects", "" + objects);
+            ServerProcess server = ServerProcess.of("objects", "--meta", meta.address, "--objects", "" + objects);
             all.add(server);
             servers.add(server);
             listed(meta, server);
@@ -46,7 +46,7 @@ class MetaObjectsTest {
     }
 
     /** Where it is. */
-    private Served server(RemoteObject object) {
+    private ServerProcess server(RemoteObject object) {
         long pid = object.call("pid").integer("pid");
         return servers.stream().filter(one -> one.has(pid)).findAny().orElseThrow();
     }
@@ -63,7 +63,7 @@ class MetaObjectsTest {
     void theyAreMadeAtServersInTurn() throws Exception {
         start(2, 3);
         List<RemoteObject> objects = new ArrayList<>();
-        Map<Served, Integer> where = new HashMap<>();
+        Map<ServerProcess, Integer> where = new HashMap<>();
         for (int object = 0; object < 6; object++) {
             objects.add(client.object("log", Duration.ofMinutes(1), object));
             where.merge(server(objects.get(object)), 1, Integer::sum);
@@ -120,7 +120,7 @@ class MetaObjectsTest {
         try (RemoteObject one = client.object("log"); RemoteObject two = client.object("log")) {
             write(one, "1");
             write(two, "2");
-            Served other = server(two);
+            ServerProcess other = server(two);
             server(one).kill();
             eventually("its end", one::isLost);
             CallException gone = assertThrows(CallException.ObjectLost.class, () -> read(one));

@@ -1,8 +1,8 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.failure;
-import static kumi.call.Waiting.listed;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.failure;
+import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -30,17 +30,17 @@ import org.junit.jupiter.api.io.TempDir;
 /** Calls through a real metaserver, at real servers. */
 @Timeout(180)
 class MetaTest {
-    private final List<Served> servers = new ArrayList<>();
-    private Served meta;
+    private final List<ServerProcess> servers = new ArrayList<>();
+    private ServerProcess meta;
     private KumiClient client;
 
     @BeforeEach
     void start() throws Exception {
-        meta = Served.meta("--policy", "round-robin");
+        meta = ServerProcess.meta("--policy", "round-robin");
         serve();
         serve();
         client = meta.client();
-        for (Served one : servers) {
+        for (ServerProcess one : servers) {
             listed(meta, one);
         }
     }
@@ -50,18 +50,18 @@ class MetaTest {
         if (client != null) {
             client.close();
         }
-        servers.forEach(Served::close);
+        servers.forEach(ServerProcess::close);
         if (meta != null) {
             meta.close();
         }
     }
 
     private void serve() throws Exception {
-        servers.add(Served.start("--meta", meta.address));
+        servers.add(ServerProcess.start("--meta", meta.address));
     }
 
     /** Begins a call of a routine that waits for this file, and waits until it runs. */
-    private static CompletableFuture<Result> held(KumiClient by, Gate gate) throws Exception {
+    private static CompletableFuture<Result> held(KumiClient by, GateFile gate) throws Exception {
         CompletableFuture<Result> waits = by.callAsync("gate", gate.name());
         gate.untilBegun();
         return waits;
@@ -82,9 +82,9 @@ class MetaTest {
 
     @Test
     void aServerThatGoes(@TempDir Path folder) throws Exception {
-        Gate gate = new Gate(folder.resolve("gate"));
+        GateFile gate = new GateFile(folder.resolve("gate"));
         CompletableFuture<Result> waits = held(client, gate);
-        for (Served one : servers) {
+        for (ServerProcess one : servers) {
             one.kill();
         }
         CallException lost = failure(CallException.class, waits);
@@ -153,11 +153,11 @@ class MetaTest {
     /** The metaserver goes while a call runs, which goes on; the next, at another of the addresses, takes its place. */
     @Test
     void aMetaserverThatGoes(@TempDir Path folder) throws Exception {
-        Served second = Served.meta();
-        try (second; Served both = Served.start("--meta", second.address);
+        ServerProcess second = ServerProcess.meta();
+        try (second; ServerProcess both = ServerProcess.start("--meta", second.address);
                 KumiClient of = KumiClient.connect("127.0.0.1:1, " + meta.address + "," + second.address)) {
             listed(second, both);
-            Gate gate = new Gate(folder.resolve("gate"));
+            GateFile gate = new GateFile(folder.resolve("gate"));
             CompletableFuture<Result> waits = held(of, gate);
             meta.kill();
             assertEquals("a!", of.call("shout", "a").text("answer"), "it is asked for through the second");
@@ -172,7 +172,7 @@ class MetaTest {
 
     @Test
     void filesAndFunctions(@TempDir Path folder) throws Exception {
-        try (Served calls = Served.of("callbacks", "--meta", meta.address)) {
+        try (ServerProcess calls = ServerProcess.of("callbacks", "--meta", meta.address)) {
             listed(meta, calls);
             Path letter = Files.writeString(folder.resolve("letter"), "abc");
             assertEquals("ABC", new String(client.call("capitals", letter).bytes("to")));
@@ -193,13 +193,13 @@ class MetaTest {
     @Test
     void usersAndPasses(@TempDir Path folder) throws Exception {
         String users = folder.resolve("users.toml").toString();
-        String ada = Served.command("call", "token", "add", "ada", "--file", users).strip();
-        String bob = Served.command("call", "token", "add", "bob", "--file", users, "--routines", "sh*").strip();
-        String node = Served.command("call", "token", "add", "node", "--server", "--file", users);
+        String ada = ServerProcess.command("call", "token", "add", "ada", "--file", users).strip();
+        String bob = ServerProcess.command("call", "token", "add", "bob", "--file", users, "--routines", "sh*").strip();
+        String node = ServerProcess.command("call", "token", "add", "node", "--server", "--file", users);
         Path token = Files.writeString(folder.resolve("token"), node);
         Files.setPosixFilePermissions(token, java.nio.file.attribute.PosixFilePermissions.fromString("rw-------"));
-        try (Served knows = Served.meta("--tokens", users);
-                Served only = Served.start("--meta", knows.address, "--meta-token-file", token.toString(), "--meta-only");
+        try (ServerProcess knows = ServerProcess.meta("--tokens", users);
+                ServerProcess only = ServerProcess.start("--meta", knows.address, "--meta-token-file", token.toString(), "--meta-only");
                 KumiClient adas = KumiClient.connect(knows.address, ClientOptions.usual().token(ada));
                 KumiClient bobs = KumiClient.connect(knows.address, ClientOptions.usual().token(bob))) {
             eventually("its routines", () -> adas.names("shout").contains("shout"));
@@ -226,7 +226,7 @@ class MetaTest {
     @Test
     void redirected() throws Exception {
         AtomicInteger asked = new AtomicInteger();
-        try (Fake follows = new Fake(peer -> peer.refuse(23, asked.incrementAndGet() < 3 ? "" : meta.address));
+        try (FakeServer follows = new FakeServer(peer -> peer.refuse(23, asked.incrementAndGet() < 3 ? "" : meta.address));
                 KumiClient of = follows.client()) {
             assertEquals("a!", of.call("shout", "a").text("answer"));
             assertEquals(3, asked.get());

@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.listed;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -39,14 +39,14 @@ class MetaTlsTest {
         return ClientOptions.usual().authority(whose.authority());
     }
 
-    private static void listedAt(Served meta, Served server) throws Exception {
+    private static void listedAt(ServerProcess meta, ServerProcess server) throws Exception {
         listed(meta, server, "--ca", cluster.authority().toString());
     }
 
     /** Who trusts the authority calls; the address that the metaserver tells is one of TLS. */
     @Test
     void whoTrustsTheAuthority() throws Exception {
-        try (Served meta = cluster.meta(); Served server = cluster.serve(meta);
+        try (ServerProcess meta = cluster.meta(); ServerProcess server = cluster.serve(meta);
                 KumiClient client = KumiClient.connect(meta.address, trusting(cluster))) {
             assertTrue(meta.address.startsWith("tls://") && server.address.startsWith("tls://"), server.address);
             listedAt(meta, server);
@@ -71,9 +71,9 @@ class MetaTlsTest {
 
     @Test
     void whoDoesNot() throws Exception {
-        try (Served meta = cluster.meta(); Served server = cluster.serve(meta)) {
+        try (ServerProcess meta = cluster.meta(); ServerProcess server = cluster.serve(meta)) {
             listedAt(meta, server);
-            for (Served one : new Served[] {meta, server}) {
+            for (ServerProcess one : new ServerProcess[] {meta, server}) {
                 for (ClientOptions options : new ClientOptions[] {trusting(other), ClientOptions.usual()}) {
                     CallException.Tls refused = refused(one.address, options);
                     assertTrue(refused.getMessage().contains("PKIX"), refused.getMessage());
@@ -87,8 +87,8 @@ class MetaTlsTest {
     /** The metaserver is trusted, and the server that it sends calls to is not. */
     @Test
     void aServerOfAnotherAuthority() throws Exception {
-        try (Served meta = cluster.meta();
-                Served server = other.serve(meta, "--meta-ca", cluster.authority().toString());
+        try (ServerProcess meta = cluster.meta();
+                ServerProcess server = other.serve(meta, "--meta-ca", cluster.authority().toString());
                 KumiClient client = KumiClient.connect(meta.address, trusting(cluster))) {
             listedAt(meta, server);
             CallException.NoServer nowhere =
@@ -103,7 +103,7 @@ class MetaTlsTest {
     void users() throws Exception {
         String ada = cluster.token("ada");
         String soon = cluster.token("soon", "--expires", "1s");
-        try (Served meta = cluster.metaOfUsers(); Served server = cluster.serveOnly(meta);
+        try (ServerProcess meta = cluster.metaOfUsers(); ServerProcess server = cluster.serveOnly(meta);
                 KumiClient adas = KumiClient.connect(meta.address, trusting(cluster).token(ada))) {
             eventually("its routines", () -> adas.names("shout").contains("shout"));
             assertEquals("a!", adas.call("shout", "a").text("answer"));

@@ -1,7 +1,7 @@
 package kumi.call;
 
-import static kumi.call.Waiting.eventually;
-import static kumi.call.Waiting.failure;
+import static kumi.call.WaitFor.eventually;
+import static kumi.call.WaitFor.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -24,10 +24,10 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Objects of a class at a real server, which has as many as four at a time. */
 @Timeout(120)
-class ObjectsTest extends OneServer {
+class ObjectsTest extends SharedServer {
     @BeforeAll
     static void start() throws Exception {
-        share(Served.of("objects", "--objects", "4"));
+        share(ServerProcess.of("objects", "--objects", "4"));
     }
 
     private static CompletableFuture<Result> write(RemoteObject object, String path, String text) {
@@ -106,7 +106,7 @@ class ObjectsTest extends OneServer {
 
     @Test
     void whatItRunsGoesWithIt(@TempDir Path folder) throws Exception {
-        Gate shut = new Gate(folder.resolve("shut"));
+        GateFile shut = new GateFile(folder.resolve("shut"));
         RemoteObject object = made();
         long process = pid(object);
         CompletableFuture<Result> runs = write(object, shut.name(), "a");
@@ -121,7 +121,7 @@ class ObjectsTest extends OneServer {
     @Test
     void thereIsRoomForSoMany() throws Exception {
         List<RemoteObject> all = new ArrayList<>();
-        try (Served few = Served.of("objects", "--objects", "2"); KumiClient own = few.client()) {
+        try (ServerProcess few = ServerProcess.of("objects", "--objects", "2"); KumiClient own = few.client()) {
             all.add(own.object("log"));
             all.add(own.object("log"));
             CallException.Busy full = assertThrows(CallException.Busy.class, () -> own.object("log"));
@@ -140,7 +140,7 @@ class ObjectsTest extends OneServer {
 
     @Test
     void callsRunOneAfterTheOther(@TempDir Path folder) throws Exception {
-        Gate gate = new Gate(folder.resolve("gate"));
+        GateFile gate = new GateFile(folder.resolve("gate"));
         try (RemoteObject object = made()) {
             List<CompletableFuture<Result>> calls = new ArrayList<>(List.of(write(object, gate.name(), "0")));
             for (int call = 1; call < 10; call++) {
@@ -159,7 +159,7 @@ class ObjectsTest extends OneServer {
 
     @Test
     void aCrashIsTheEndOfOne(@TempDir Path folder) throws Exception {
-        Gate gate = new Gate(folder.resolve("gate"));
+        GateFile gate = new GateFile(folder.resolve("gate"));
         try (RemoteObject object = made(); RemoteObject other = made()) {
             CompletableFuture<Result> before = write(object, gate.name(), "x");
             CompletableFuture<Result> crash = object.callAsync("crash");
@@ -180,8 +180,8 @@ class ObjectsTest extends OneServer {
 
     @Test
     void aCallThatIsStoppedWhileItRunsEndsIt(@TempDir Path folder) throws Exception {
-        Gate gate = new Gate(folder.resolve("gate"));
-        Gate shut = new Gate(folder.resolve("shut"));
+        GateFile gate = new GateFile(folder.resolve("gate"));
+        GateFile shut = new GateFile(folder.resolve("shut"));
         try (RemoteObject object = made()) {
             CompletableFuture<Result> first = write(object, gate.name(), "a");
             CompletableFuture<Result> second = write(object, "", "b");

@@ -120,7 +120,7 @@ class TlsTest {
 
     @Test
     void overTls() throws Exception {
-        try (Served served = Served.start(); Terminator tls = Terminator.before(served.address, good);
+        try (ServerProcess served = ServerProcess.start(); Terminator tls = Terminator.before(served.address, good);
                 KumiClient client = KumiClient.connect("tls://" + tls.address(), trusting(good))) {
             double[] x = IntStream.range(0, 1_000_000).asDoubleStream().toArray();
             assertArrayEquals(x, client.call("doubles", (Object) x).doubles("x"));
@@ -133,7 +133,7 @@ class TlsTest {
     @Test
     void aServerThatSpeaksTlsOnly() throws Exception {
         byte[] refusal = "KUMICALL\0\0\1\0\20\0\0\0\6\0\14\0\32\0\0\0\0\0\0\0\0\0no".getBytes(StandardCharsets.US_ASCII);
-        try (Fake fake = new Fake(peer -> {
+        try (FakeServer fake = new FakeServer(peer -> {
             peer.write(refusal);
             peer.drain();
         })) {
@@ -153,16 +153,16 @@ class TlsTest {
 
     @Test
     void whomNotToTrust() throws Exception {
-        try (Fake fake = new Fake(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), good)) {
+        try (FakeServer fake = new FakeServer(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), good)) {
             refused("tls://" + tls.address(), trusting(other), "PKIX");
             refused("tls://" + tls.address(), ClientOptions.usual(), "PKIX");
             refused(CallException.Connect.class, tls.address(), trusting(good), "");
         }
-        try (Fake silent = new Fake(Fake.Peer::drain)) {
+        try (FakeServer silent = new FakeServer(FakeServer.Peer::drain)) {
             refused(CallException.Connect.class, "tls://" + silent.address(),
                     trusting(good).connectTime(Duration.ofMillis(200)), "timed out");
         }
-        try (Fake fake = new Fake(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), other)) {
+        try (FakeServer fake = new FakeServer(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), other)) {
             refused("tls://" + tls.address(), trusting(other), "127.0.0.1");
         }
     }

@@ -20,14 +20,14 @@ class UsersTest {
         String[] line = {"call", "token", "add", user, "--file", folder.resolve("users.toml").toString()};
         String[] all = Arrays.copyOf(line, line.length + options.length);
         System.arraycopy(options, 0, all, line.length, options.length);
-        return Served.command(all).strip();
+        return ServerProcess.command(all).strip();
     }
 
-    private static KumiClient client(Served served, String token) {
+    private static KumiClient client(ServerProcess served, String token) {
         return KumiClient.connect(served.address, ClientOptions.usual().token(token));
     }
 
-    private static CallException refusal(Served served, String token) {
+    private static CallException refusal(ServerProcess served, String token) {
         CallException refused = assertThrows(CallException.class, () -> {
             for (int tries = 0; tries < 6000; tries++) {
                 client(served, token).close();
@@ -43,7 +43,7 @@ class UsersTest {
         String ada = token("ada");
         String bob = token("bob", "--routines", "sh*");
         String soon = token("soon", "--expires", "1s");
-        try (Served served = Served.start("--tokens", folder.resolve("users.toml").toString());
+        try (ServerProcess served = ServerProcess.start("--tokens", folder.resolve("users.toml").toString());
                 KumiClient adas = client(served, ada); KumiClient bobs = client(served, bob)) {
             assertEquals("a!", adas.call("shout", "a").text("answer"));
             assertEquals("b!", bobs.call("shout", "b").text("answer"));
@@ -53,7 +53,7 @@ class UsersTest {
             assertEquals(CallException.NotPermitted.class, refusal(served, "kumi_" + "0".repeat(64)).getClass());
             assertEquals(CallException.NotPermitted.class, refusal(served, "").getClass());
             assertEquals(CallException.Expired.class, refusal(served, soon).getClass());
-            Served.command("call", "token", "revoke", "bob", "--file", folder.resolve("users.toml").toString());
+            ServerProcess.command("call", "token", "revoke", "bob", "--file", folder.resolve("users.toml").toString());
             assertEquals(CallException.NotPermitted.class, refusal(served, bob).getClass());
             assertThrows(CallException.NotPermitted.class, () -> bobs.call("shout", "b"));
             assertEquals("a!", adas.call("shout", "a").text("answer"));

@@ -101,7 +101,7 @@ final class Planner {
 
     static PlanException noValue(List<Param> params, Param param, String part, Expr expr, EvalException cause) {
         return new PlanException(Kind.EXPRESSION, param.name(), "`" + param.name() + "`: " + part + ", `"
-                + Shown.text(expr, params) + "`, has no value: " + cause.getMessage());
+                + ExprDisplay.text(expr, params) + "`, has no value: " + cause.getMessage());
     }
 
     private static PlanException tooLarge(Param param, long limit) {
@@ -175,7 +175,7 @@ final class Planner {
         long size = value(param, "the size", index, dimension.size(), 0);
         if (size < 0) {
             throw new PlanException(Kind.NEGATIVE, param.name(), "`" + param.name() + "`: the size of dimension "
-                    + (index + 1) + ", `" + Shown.text(dimension.size(), routine.params()) + "`, is " + size);
+                    + (index + 1) + ", `" + ExprDisplay.text(dimension.size(), routine.params()) + "`, is " + size);
         }
         long start = value(param, "the begin", index, dimension.start(), 0);
         long end = value(param, "the end", index, dimension.end(), size);

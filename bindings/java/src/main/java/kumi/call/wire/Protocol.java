@@ -118,11 +118,11 @@ public final class Protocol {
     }
 
     /** How an attempt of a call went; stream 0: that of the call is gone. */
-    public static byte[] over(int stream, Meta.Over over) {
+    public static byte[] over(int stream, MetaserverMessages.AttemptReport over) {
         return frame(OVER, stream, over.encode());
     }
 
-    /** What a server is shown right before a call, as {@link Meta.Placed#shown} says it. */
+    /** What a server is shown right before a call, as {@link MetaserverMessages.Placement#shown} says it. */
     public static byte[] ticket(int stream, byte[] shown) {
         return frame(TICKET, stream, shown);
     }

@@ -21,19 +21,19 @@ public interface Sink {
     void data(int stream, int argument, ByteBuffer bytes);
 
     /**
-     * The routine of a call calls a function: {@link Incoming#accept} or {@link Incoming#refuse} is to be called now, by
+     * The routine of a call calls a function: {@link ConnectionState#accept} or {@link ConnectionState#refuse} is to be called now, by
      * which it is said what becomes of its arrays, which follow.
      */
     void callback(int stream, Values.CallbackHead head);
 
-    /** All that a function is called with has come; {@link Incoming#returned} is to be called when it has ended. */
+    /** All that a function is called with has come; {@link ConnectionState#returned} is to be called when it has ended. */
     void called(int stream);
 
     /** An object is there; its stream goes on as long as it is, and ends with {@link #failed}. */
     void created(int stream);
 
     /** A metaserver says where a call is to go; it may say so again. */
-    void placed(int stream, Meta.Placed placed);
+    void placed(int stream, MetaserverMessages.Placement placed);
 
     /** All of a result has come, or a metaserver knows that the call is over; the stream has ended. */
     void done(int stream);

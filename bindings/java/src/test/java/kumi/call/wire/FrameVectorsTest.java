@@ -122,21 +122,21 @@ class FrameVectorsTest {
         for (Map<?, ?> item : section("places")) {
             String hex = (String) item.get("hex");
             if (item.get("place") instanceof List<?> it) {
-                Meta.Placing placing = new Meta.Placing(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
+                MetaserverMessages.PlacementRequest placing = new MetaserverMessages.PlacementRequest(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
                         of(it.get(4)), number(it.get(5)), (int) of(it.get(6)), (int) of(it.get(7)), (int) of(it.get(8)),
                         (Boolean) it.get(9), (String) it.get(10));
                 assertEquals(hex, HexFormat.of().formatHex(placing.encode()));
             } else if (item.get("over") instanceof List<?> it) {
-                Meta.Over over = new Meta.Over(new Meta.Ticket(bits(it.get(0)), (int) of(it.get(1))),
-                        Meta.Ended.values()[(int) of(it.get(2))], of(it.get(3)), of(it.get(4)), of(it.get(5)), of(it.get(6)),
+                MetaserverMessages.AttemptReport over = new MetaserverMessages.AttemptReport(new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1))),
+                        MetaserverMessages.AttemptOutcome.values()[(int) of(it.get(2))], of(it.get(3)), of(it.get(4)), of(it.get(5)), of(it.get(6)),
                         of(it.get(7)), of(it.get(8)));
                 assertEquals(hex, HexFormat.of().formatHex(over.encode()));
             } else {
                 List<?> it = (List<?>) item.get("placed");
                 byte[] bytes = HexFormat.of().parseHex(hex);
-                Meta.Placed placed = Meta.Placed.decode(ByteBuffer.wrap(bytes));
-                Meta.Ticket ticket = new Meta.Ticket(bits(it.get(0)), (int) of(it.get(1)));
-                assertEquals(new Meta.Placed(ticket, (String) it.get(2), (String) it.get(3), (String) it.get(4)), placed);
+                MetaserverMessages.Placement placed = MetaserverMessages.Placement.decode(ByteBuffer.wrap(bytes));
+                MetaserverMessages.Ticket ticket = new MetaserverMessages.Ticket(bits(it.get(0)), (int) of(it.get(1)));
+                assertEquals(new MetaserverMessages.Placement(ticket, (String) it.get(2), (String) it.get(3), (String) it.get(4)), placed);
                 assertEquals(item.get("shown"), HexFormat.of().formatHex(placed.shown()));
                 cutShort(bytes, placed.pass().isEmpty() ? bytes.length : bytes.length - 2 - placed.pass().length());
             }
@@ -148,7 +148,7 @@ class FrameVectorsTest {
         for (int length = 0; length < bytes.length; length++) {
             ByteBuffer cut = ByteBuffer.wrap(bytes, 0, length);
             if (length != whole) {
-                assertThrows(ProtocolException.class, () -> Meta.Placed.decode(cut));
+                assertThrows(ProtocolException.class, () -> MetaserverMessages.Placement.decode(cut));
             }
         }
     }
@@ -178,11 +178,11 @@ class FrameVectorsTest {
     }
 
     /** Notes what it is told. */
-    private static final class Notes implements Sink {
+    private static final class RecordingSink implements Sink {
         private final List<Object> events = new ArrayList<>();
         private final Map<String, Object> arrays = new TreeMap<>();
         private final Map<String, ByteArrayOutputStream> coming = new TreeMap<>();
-        private Incoming incoming;
+        private ConnectionState incoming;
 
         private static Object number(int stream) {
             return BigInteger.valueOf(stream);
@@ -248,7 +248,7 @@ class FrameVectorsTest {
         }
 
         @Override
-        public void placed(int stream, Meta.Placed placed) {
+        public void placed(int stream, MetaserverMessages.Placement placed) {
             throw new AssertionError("nothing was to be placed: " + placed);
         }
 
@@ -282,8 +282,8 @@ class FrameVectorsTest {
     }
 
     /** A client that has asked as the vectors' has. */
-    private static Incoming asked(Notes notes) {
-        Incoming incoming = new Incoming(notes);
+    private static ConnectionState asked(RecordingSink notes) {
+        ConnectionState incoming = new ConnectionState(notes);
         notes.incoming = incoming;
         incoming.begin(Protocol.INTERFACE);
         incoming.begin(Protocol.LIST);
@@ -300,7 +300,7 @@ class FrameVectorsTest {
     }
 
     /** Feeds the bytes in pieces of this length; whether the protocol was broken. */
-    private static boolean feed(Incoming incoming, byte[] bytes, int piece) {
+    private static boolean feed(ConnectionState incoming, byte[] bytes, int piece) {
         ByteBuffer input = ByteBuffer.allocate(bytes.length + 1).order(ByteOrder.LITTLE_ENDIAN);
         try {
             for (int at = 0; at < bytes.length; at += piece) {
@@ -320,7 +320,7 @@ class FrameVectorsTest {
         for (Map<?, ?> item : section("cases")) {
             byte[] input = HexFormat.of().parseHex((String) item.get("input"));
             for (int piece : new int[] {input.length, 1, 7}) {
-                Notes notes = new Notes();
+                RecordingSink notes = new RecordingSink();
                 boolean broken = feed(asked(notes), input, piece);
                 assertEquals(item.get("events"), notes.events, item.toString());
                 assertEquals(item.get("arrays"), notes.arrays, item.toString());
@@ -342,7 +342,7 @@ class FrameVectorsTest {
             for (int change = random.nextInt(4); change >= 0; change--) {
                 bytes[random.nextInt(bytes.length)] = (byte) random.nextInt();
             }
-            broken += feed(asked(new Notes()), bytes, 1 + random.nextInt(64)) ? 1 : 0;
+            broken += feed(asked(new RecordingSink()), bytes, 1 + random.nextInt(64)) ? 1 : 0;
         }
         assertTrue(broken > 1000, broken + " of 5000 were noticed");
     }

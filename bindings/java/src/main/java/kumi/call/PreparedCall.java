@@ -1,0 +1,444 @@
+package kumi.call;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.Consumer;
+import kumi.call.idl.Argument;
+import kumi.call.idl.Axis;
+import kumi.call.idl.Copies;
+import kumi.call.idl.Element;
+import kumi.call.idl.Order;
+import kumi.call.idl.Param;
+import kumi.call.idl.Plan;
+import kumi.call.idl.PlanException;
+import kumi.call.idl.Routine;
+import kumi.call.idl.Scalar;
+import kumi.call.idl.Type;
+import kumi.call.wire.Values.ResultHead;
+import kumi.call.wire.Values.Value;
+
+/** A call that fits its description: what is sent, and where its results go. To be closed when the call is over. */
+final class PreparedCall implements AutoCloseable {
+    /** An array of numbers that the caller gave. */
+    private record GivenArray(Numbers numbers, long[] dims, Order order) {}
+
+    /** A result that comes packed: the memory into which it comes. */
+    private record PackedResult(Argument argument, ByteBuffer packed, GivenArray place) {}
+
+    private final Routine routine;
+    private final Scalar[] scalars;
+    private final String[] texts;
+    private final GivenArray[] arrays;
+    /** Files that are sent: where they are, or their content. */
+    private final Object[] sources;
+    private final Long[] lengths;
+    private final CallFiles files;
+    private final List<Functions.Function> functions = new ArrayList<>();
+    private final Result.Array[] results;
+    private final List<Exchange.Send> sends = new ArrayList<>();
+    private final List<Exchange.Target> targets = new ArrayList<>();
+    private final List<PackedResult> unpacks = new ArrayList<>();
+    private Plan plan;
+    private boolean overwrites;
+
+    private PreparedCall(Routine routine) {
+        int count = routine.params().size();
+        this.routine = routine;
+        scalars = new Scalar[count];
+        texts = new String[count];
+        arrays = new GivenArray[count];
+        sources = new Object[count];
+        lengths = new Long[count];
+        files = new CallFiles(count);
+        results = new Result.Array[count];
+    }
+
+    /**
+     * Checks arguments, and makes room for the results.
+     *
+     * @param limit most bytes of memory at the server
+     * @param options how much of files is taken
+     * @throws CallException.Argument what does not fit
+     * @throws CallException.TooLarge it needs more memory
+     * @throws CallException.File a file that cannot be read or written
+     */
+    static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
+        PreparedCall prepared = new PreparedCall(routine);
+        boolean done = false;
+        try {
+            Object[] places = prepared.check(arguments, limit);
+            prepared.open(places, options);
+            done = true;
+            return prepared;
+        } catch (OutOfMemoryError none) {
+            throw new CallException.TooLarge("`" + routine.name() + "`: Java has no memory for its arrays (" + none.getMessage()
+                    + "); ClientOptions.memory bounds calls before any is taken", 0);
+        } finally {
+            if (!done) {
+                prepared.close();
+            }
+        }
+    }
+
+    /** Checks all but files; where results go. */
+    private Object[] check(Arguments arguments, long limit) {
+        Object[] sent = arguments.sent(routine);
+        Object[] places = arguments.places(routine);
+        for (int index = 0; index < sent.length; index++) {
+            take(index, sent[index]);
+        }
+        plan = plan(limit);
+        GivenArray[] targets = new GivenArray[places.length];
+        for (int index = 0; index < places.length; index++) {
+            boolean array = places[index] != null && routine.params().get(index).isArray();
+            targets[index] = array ? given(index, places[index]) : null;
+        }
+        for (int index = 0; index < sent.length; index++) {
+            Argument argument = plan.arguments().get(index);
+            if (argument.param().isArray() && argument.param().mode().isSent()) {
+                send(index, argument);
+            }
+        }
+        for (int index = 0; index < sent.length; index++) {
+            Argument argument = plan.arguments().get(index);
+            if (argument.param().isArray() && argument.param().mode().isReturned()) {
+                receive(index, argument, targets[index]);
+            }
+        }
+        return places;
+    }
+
+    /** Opens the files that are sent, and makes those that come back. */
+    private void open(Object[] places, ClientOptions options) {
+        for (int index = 0; index < places.length; index++) {
+            Param param = routine.params().get(index);
+            if (!(param.type() instanceof Type.File)) {
+                continue;
+            }
+            if (sources[index] instanceof byte[] content) {
+                lengths[index] = (long) content.length;
+                sends.add(Exchange.Send.of(index, Numbers.of(content), 0, content.length));
+            } else if (sources[index] instanceof Path path) {
+                long[] bytes = new long[1];
+                sends.add(files.send(index, path, bytes));
+                lengths[index] = bytes[0];
+            }
+            if (lengths[index] != null && lengths[index] == 0) {
+                sends.remove(sends.size() - 1);
+            }
+            if (param.mode().isReturned()) {
+                targets.add(places[index] instanceof Path path ? files.receive(index, path, options.fileBytes())
+                        : files.receive(index, Math.min(options.fileBytes(), options.memory())));
+            }
+        }
+    }
+
+    /** The call is over: no file is open any more, and what has not all come is gone. */
+    @Override
+    public void close() {
+        files.close();
+    }
+
+    /** The functions that the routine may call, each of which {@code turns} has called; null: there are none. */
+    Functions functions(long limit, Consumer<Runnable> turns) {
+        return functions.isEmpty() ? null : new Functions(functions, limit, turns);
+    }
+
+    /** What is sent, from the first byte. */
+    List<Exchange.Send> sends() {
+        return sends.stream().map(Exchange.Send::again).toList();
+    }
+
+    /** Where results go, from the first byte; what of files has come before is forgotten. */
+    List<Exchange.Target> targets() {
+        files.again();
+        return targets.stream().map(Exchange.Target::again).toList();
+    }
+
+    /** Whether results may be written over arguments while they come: then these cannot be sent again. */
+    boolean overwrites() {
+        return overwrites;
+    }
+
+    /** Bytes of what is sent, files counted. */
+    long sent() {
+        long sum = plan.sent();
+        for (Long length : lengths) {
+            // No more than there is on disks: no overflow.
+            sum += length == null ? 0 : length;
+        }
+        return sum;
+    }
+
+    /** Bytes of what comes back, but for files. */
+    long returned() {
+        return plan.returned();
+    }
+
+    /** Operations by the description; NaN: not said. */
+    double operations() {
+        return plan.operations();
+    }
+
+    /** Scalars, texts and lengths of files that are sent. */
+    List<Value> values() {
+        List<Value> values = new ArrayList<>();
+        for (int index = 0; index < scalars.length; index++) {
+            if (scalars[index] != null || texts[index] != null || lengths[index] != null) {
+                values.add(new Value(index, scalars[index], texts[index], lengths[index]));
+            }
+        }
+        return values;
+    }
+
+    private CallException.Argument wrong(String text) {
+        return new CallException.Argument("`" + routine.name() + "`: " + text);
+    }
+
+    private CallException.Argument wrong(int index, String text) {
+        return wrong("`" + routine.params().get(index).name() + "` " + text);
+    }
+
+    /** Takes a value for a parameter that is sent. */
+    private void take(int index, Object value) {
+        Param param = routine.params().get(index);
+        if (!param.mode().isSent()) {
+            return;
+        }
+        if (param.isArray()) {
+            if (value == null) {
+                throw wrong(index, "is missing");
+            }
+            arrays[index] = given(index, value);
+        } else if (param.isText()) {
+            text(index, value);
+        } else if (param.type() instanceof Type.File) {
+            if (!(value instanceof Path || value instanceof byte[])) {
+                throw wrong(index, "is a file: give a Path or its content (byte[]), " + kind(value) + " is neither");
+            }
+            sources[index] = value;
+        } else if (param.type() instanceof Type.Callback callback) {
+            if (!(value instanceof Callback function)) {
+                throw wrong(index, "is a function: give a Callback, " + kind(value) + " is none");
+            }
+            Routine declared = new Routine(param.name(), "", callback.params(), null, false, -1);
+            functions.add(new Functions.Function(index, declared, function));
+        } else if (value != null) {
+            scalar(index, param, value);
+        }
+    }
+
+    private static String kind(Object value) {
+        return value == null ? "nothing" : value.getClass().getSimpleName();
+    }
+
+    private void scalar(int index, Param param, Object value) {
+        try {
+            scalars[index] = Arguments.scalar(param.scalar(), value);
+        } catch (ArithmeticException beyond) {
+            throw wrong(index, "is " + beyond.getMessage());
+        }
+        if (scalars[index] == null) {
+            throw wrong(index, "is a scalar (" + param.scalar() + "), " + kind(value) + " is none");
+        }
+    }
+
+    private void text(int index, Object value) {
+        if (value == null) {
+            if (routine.params().get(index).defaultValue() == null) {
+                throw wrong(index, "has no value and no default");
+            }
+        } else if (value instanceof CharSequence || value instanceof Character) {
+            texts[index] = value.toString();
+            String wrong = Arguments.wrongText(texts[index]);
+            if (wrong != null) {
+                throw wrong(index, "is " + wrong);
+            }
+        } else {
+            throw wrong(index, "is a text, " + value.getClass().getSimpleName() + " is none");
+        }
+    }
+
+    private GivenArray given(int index, Object value) {
+        Param param = routine.params().get(index);
+        try {
+            Object shaped = value instanceof double[][] rows ? Shaped.matrix(rows) : value;
+            Shaped known = shaped instanceof Shaped it ? it : null;
+            Object array = known == null ? shaped : known.array();
+            Numbers numbers = Numbers.of(array);
+            if (numbers == null) {
+                throw wrong(index, "is an array of " + element(index) + ", " + kind(array) + " is none");
+            }
+            if (!numbers.fits(element(index))) {
+                throw wrong(index, "has elements of " + numbers.kind() + ", the routine wants " + element(index));
+            }
+            long[] dims = known == null ? flat(param, numbers) : known.shape().dims();
+            return new GivenArray(numbers, dims, known == null ? param.order() : known.order());
+        } catch (IllegalArgumentException | ArithmeticException uneven) {
+            throw wrong(index, "is no matrix: " + uneven.getMessage());
+        }
+    }
+
+    private Element element(int index) {
+        return ((Type.Number) routine.params().get(index).type()).element();
+    }
+
+    /** The shape of a vector that was given without one. Of a matrix it is not known: null. */
+    private static long[] flat(Param param, Numbers numbers) {
+        Element element = ((Type.Number) param.type()).element();
+        return param.dims().size() == 1 ? new long[] {numbers.bytes() / element.size()} : null;
+    }
+
+    private Plan plan(long limit) {
+        long[][] shapes = new long[arrays.length][];
+        for (int index = 0; index < arrays.length; index++) {
+            shapes[index] = arrays[index] == null ? null : arrays[index].dims();
+        }
+        routine.deduce(scalars, shapes);
+        try {
+            return routine.plan(scalars, texts, limit);
+        } catch (PlanException misfit) {
+            if (misfit.kind() == PlanException.Kind.TOO_LARGE) {
+                throw new CallException.TooLarge("`" + routine.name() + "`: " + misfit.getMessage(), 0);
+            }
+            throw wrong(misfit.getMessage());
+        }
+    }
+
+    /** Checks an array against the plan. */
+    private void check(int index, Argument argument, GivenArray given) {
+        long[] dims = argument.sizes();
+        long[] shape = given.dims();
+        if (shape != null && shape.length == dims.length - 1) {
+            // A vector stands for a matrix of one column.
+            shape = Arrays.copyOf(shape, dims.length);
+            shape[dims.length - 1] = 1;
+        }
+        long elements = given.numbers().bytes() / argument.element().size();
+        boolean whole = given.numbers().bytes() % argument.element().size() == 0;
+        if (shape != null && !Arrays.equals(shape, dims)) {
+            throw wrong(index, "has the shape " + Arrays.toString(given.dims()) + ", the routine wants "
+                    + Arrays.toString(dims));
+        }
+        if (!whole || elements != argument.elements()) {
+            throw wrong(index, "has " + (whole ? "" : "a part more than ") + elements + " elements, the routine wants "
+                    + argument.elements() + " (" + Arrays.toString(dims) + ")");
+        }
+    }
+
+    /** Whether an array lies as the routine wants it, so that its one run goes straight there and back. */
+    private static boolean isStraight(Argument argument, GivenArray given) {
+        long thick = argument.axes().stream().map(Axis::size).filter(size -> size > 1).count();
+        return argument.section().isSingle() && (given.order() == argument.param().order() || thick < 2);
+    }
+
+    private void send(int index, Argument argument) {
+        GivenArray given = arrays[index];
+        check(index, argument, given);
+        if (argument.sent() == 0) {
+            return;
+        }
+        if (isStraight(argument, given)) {
+            sends.add(Exchange.Send.of(index, given.numbers(), argument.section().first(), argument.sent()));
+        } else {
+            Copies copies = copies(index, argument, given.order());
+            ByteBuffer packed = room(index, argument.sent());
+            given.numbers().pack(copies, argument.element(), packed);
+            sends.add(Exchange.Send.of(index, packed));
+        }
+    }
+
+    private Copies copies(int index, Argument argument, Order order) {
+        try {
+            return new Copies(argument, order);
+        } catch (ArithmeticException beyond) {
+            throw tooLong(index);
+        }
+    }
+
+    private ByteBuffer room(int index, long bytes) {
+        if (bytes > Integer.MAX_VALUE) {
+            throw tooLong(index);
+        }
+        return ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    private CallException.TooLarge tooLong(int index) {
+        return new CallException.TooLarge("`" + routine.name() + "`: `" + routine.params().get(index).name()
+                + "` has more elements than an array of Java can", 0);
+    }
+
+    private void receive(int index, Argument argument, GivenArray place) {
+        GivenArray target = place == null ? fresh(index, argument) : place;
+        check(index, argument, target);
+        if (target.numbers().isReadOnly()) {
+            throw wrong(index, "is to be written to, and is read-only");
+        }
+        results[index] = new Result.Array(target.numbers().owner(), argument, target.order());
+        if (argument.returned() == 0) {
+            return;
+        }
+        if (isStraight(argument, target)) {
+            overwrites |= place != null && isSent(place.numbers().owner());
+            targets.add(Exchange.Target.of(
+                    index, target.numbers(), argument.section().first(), argument.returned()));
+        } else {
+            copies(index, argument, target.order());
+            ByteBuffer packed = room(index, argument.returned());
+            targets.add(Exchange.Target.of(index, packed));
+            unpacks.add(new PackedResult(argument, packed, target));
+        }
+    }
+
+    /** Whether an array that is sent is this one, or may share its memory. */
+    private boolean isSent(Object owner) {
+        for (GivenArray given : arrays) {
+            Object sent = given == null ? null : given.numbers().owner();
+            if (sent != null && (sent == owner || sent instanceof java.nio.Buffer || owner instanceof java.nio.Buffer)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** A new array; where only a part comes back the rest is what was sent. */
+    private GivenArray fresh(int index, Argument argument) {
+        GivenArray sent = arrays[index];
+        boolean partial = argument.returned() < argument.bytes();
+        try {
+            if (sent != null && partial) {
+                return new GivenArray(sent.numbers().copy(argument.element()), argument.sizes(), sent.order());
+            }
+            Numbers numbers = Numbers.allocate(argument.element(), argument.elements());
+            return new GivenArray(numbers, argument.sizes(), sent == null ? argument.param().order() : sent.order());
+        } catch (ArithmeticException beyond) {
+            throw tooLong(index);
+        }
+    }
+
+    /** What came of the call, when all has. */
+    Result result(ResultHead head) {
+        if (head.values().stream().filter(value -> value.file() != null).count() != files.expected()) {
+            throw new CallException.Server("the result of `" + routine.name() + "` lacks a file", 0);
+        }
+        for (PackedResult unpack : unpacks) {
+            Copies copies = new Copies(unpack.argument(), unpack.place().order());
+            unpack.place().numbers().unpack(copies, unpack.argument().element(), unpack.packed());
+        }
+        Result result = Result.of(routine, results, files.results(), head);
+        files.finish();
+        if (routine.status() >= 0) {
+            Scalar status = result.scalarAt(routine.status());
+            Long value = status == null ? null : status.asInteger();
+            if (value != null && value != 0) {
+                throw new CallException.Status(
+                        routine.name(), routine.params().get(routine.status()).name(), value, result);
+            }
+        }
+        return result;
+    }
+}

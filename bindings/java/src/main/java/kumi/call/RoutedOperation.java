@@ -1,0 +1,67 @@
+package kumi.call;
+
+import java.nio.charset.StandardCharsets;
+import java.util.function.Consumer;
+import kumi.call.Exchange.Answer;
+import kumi.call.wire.MetaserverMessages.AttemptOutcome;
+import kumi.call.wire.MetaserverMessages.AttemptReport;
+import kumi.call.wire.MetaserverMessages.Ticket;
+import kumi.call.wire.Protocol;
+import kumi.call.wire.Values;
+
+/** The operation of a {@link RoutedCall}: a call of a routine or the creation of an object, at the server that was chosen. */
+interface RoutedOperation<T> {
+    /** The request for the server, with a time limit in milliseconds; 0: none. */
+    Exchange exchange(int left);
+
+    /**
+     * The result, when the answer has arrived.
+     *
+     * @throws CallException the answer cannot be used
+     */
+    T take(Connection connection, Exchange exchange, Answer answer);
+
+    /** The report of the attempt to the metaserver. */
+    AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer);
+
+    /** A call of a routine. */
+    record RoutineCall(KumiClient.KnownRoutine of, PreparedCall prepared, long callbackBytes, Consumer<Runnable> turns) implements RoutedOperation<Result> {
+        @Override
+        public Exchange exchange(int left) {
+            byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
+            return new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
+        }
+
+        @Override
+        public Result take(Connection connection, Exchange exchange, Answer answer) {
+            return prepared.result(answer.result());
+        }
+
+        @Override
+        public AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer) {
+            long ran = Math.max(0, answer.result().ran());
+            long waited = Math.max(0, answer.result().waited());
+            long sending = exchange.headAt - exchange.begun - ran - waited;
+            return new AttemptReport(ticket, AttemptOutcome.DONE, prepared.sent(), Math.max(1, sending), prepared.returned(),
+                    Math.max(1, exchange.endAt - exchange.headAt), ran, waited);
+        }
+    }
+
+    /** The creation of an object of a class. */
+    record ObjectCreation(String name, ClientOptions options) implements RoutedOperation<RemoteObject> {
+        @Override
+        public Exchange exchange(int left) {
+            return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
+        }
+
+        @Override
+        public RemoteObject take(Connection connection, Exchange exchange, Answer answer) {
+            return new RemoteObject(KumiClient.over(connection, options), connection, exchange, name);
+        }
+
+        @Override
+        public AttemptReport measured(Ticket ticket, Exchange exchange, Answer answer) {
+            return new AttemptReport(ticket, AttemptOutcome.DONE, 0, 0, 0, 0, Math.max(0, exchange.endAt - exchange.begun), 0);
+        }
+    }
+}

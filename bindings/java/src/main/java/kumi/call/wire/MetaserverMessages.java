@@ -1,0 +1,141 @@
+package kumi.call.wire;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+
+/** What clients and metaservers tell each other of a call. */
+public final class MetaserverMessages {
+    /** Longest address, name or pass, in bytes. */
+    private static final int MOST_TEXT = 512;
+
+    private MetaserverMessages() {}
+
+    /**
+     * An attempt of a call.
+     *
+     * @param call the call
+     * @param attempt the attempt; the first is 1
+     */
+    public record Ticket(long call, int attempt) {
+        private static final int LENGTH = 12;
+
+        private void put(ByteBuffer out) {
+            out.putLong(call).putInt(attempt);
+        }
+    }
+
+    /**
+     * A call that is to be placed.
+     *
+     * @param client random bytes of the client
+     * @param number the number of the call there
+     * @param hash hash of the description that the client has
+     * @param sent bytes of the arguments
+     * @param returned bytes of the results
+     * @param operations operations; NaN: not said
+     * @param milliseconds that it may take; 0: no limit
+     * @param attempts that came to nothing before a connection was lost
+     * @param priority 0 to 9, among the calls of the user
+     * @param idempotent two runs have the effect of one
+     * @param routine the routine
+     */
+    public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
+            int milliseconds, int attempts, int priority, boolean idempotent, String routine) {
+        /** The body of a PLACE. */
+        public byte[] encode() {
+            byte[] name = routine.getBytes(StandardCharsets.UTF_8);
+            ByteBuffer out = ByteBuffer.allocate(60 + name.length).order(ByteOrder.LITTLE_ENDIAN);
+            out.putLong(client).putLong(number).putLong(hash).putLong(sent).putLong(returned).putDouble(operations);
+            out.putInt(milliseconds).putInt(attempts).put((byte) priority).put((byte) (idempotent ? 1 : 0));
+            return out.putShort((short) name.length).put(name).array();
+        }
+    }
+
+    /**
+     * Where a call is to go.
+     *
+     * @param ticket the attempt
+     * @param address the server's address
+     * @param server its name
+     * @param pass what the server is shown; empty: nothing
+     */
+    public record Placement(Ticket ticket, String address, String server, String pass) {
+        static Placement decode(ByteBuffer bytes) throws ProtocolException {
+            Cursor cursor = new Cursor(bytes);
+            Ticket ticket = new Ticket(cursor.i64(), cursor.i32());
+            Placement placed = new Placement(ticket, text(cursor), text(cursor), cursor.isEmpty() ? "" : text(cursor));
+            if (!cursor.isEmpty()) {
+                throw new ProtocolException("it is longer than what it says");
+            }
+            return placed;
+        }
+
+        private static String text(Cursor cursor) throws ProtocolException {
+            int length = cursor.u16();
+            String text = cursor.text(length);
+            if (length > MOST_TEXT || text.codePoints().anyMatch(Character::isISOControl)) {
+                throw new ProtocolException("a text is too long or has control characters");
+            }
+            return text;
+        }
+
+        /** The body of a TICKET. */
+        public byte[] shown() {
+            byte[] shown = pass.getBytes(StandardCharsets.UTF_8);
+            ByteBuffer out = ByteBuffer.allocate(Ticket.LENGTH + shown.length).order(ByteOrder.LITTLE_ENDIAN);
+            ticket.put(out);
+            return out.put(shown).array();
+        }
+
+        /** Whether this is the same attempt at the same place: metaservers that know nothing of each other may use the same numbers. */
+        public boolean isSame(Placement other) {
+            return other != null && ticket.equals(other.ticket) && address.equals(other.address);
+        }
+
+        @Override
+        public String toString() {
+            return server + " (" + address + ")";
+        }
+    }
+
+    /** How an attempt ended, in the order of the protocol's numbers. */
+    public enum AttemptOutcome {
+        /** It has run. */
+        DONE,
+        /** It has certainly not begun. */
+        NOT_BEGUN,
+        /** It may have run in part. */
+        BROKEN,
+        /** It failed, and would elsewhere. */
+        FAILED
+    }
+
+    /**
+     * How an attempt went.
+     *
+     * @param ticket the attempt
+     * @param ended how it ended
+     * @param sent bytes of the arguments
+     * @param sending nanoseconds that they took; 0: not known
+     * @param returned bytes of the results
+     * @param receiving nanoseconds that they took; 0: not known
+     * @param ran nanoseconds that the routine ran
+     * @param waited nanoseconds that it waited at the server
+     */
+    public record AttemptReport(
+            Ticket ticket, AttemptOutcome ended, long sent, long sending, long returned, long receiving, long ran, long waited) {
+        /** One of which nothing was measured. */
+        public static AttemptReport of(Ticket ticket, AttemptOutcome ended) {
+            return new AttemptReport(ticket, ended, 0, 0, 0, 0, 0, 0);
+        }
+
+        /** The body of an OVER. */
+        public byte[] encode() {
+            ByteBuffer out = ByteBuffer.allocate(Ticket.LENGTH + 1 + 48).order(ByteOrder.LITTLE_ENDIAN);
+            ticket.put(out);
+            out.put((byte) ended.ordinal()).putLong(sent).putLong(sending).putLong(returned).putLong(receiving);
+            return out.putLong(ran).putLong(waited).array();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! How many packets may be in flight to one peer: additive increase, multiplicative decrease by losses
+//! and by queues in the network.
+
+use crate::Micros;
+use crate::queueing_delay::{DelayMonitor, QueueVerdict};
+
+/// Least window, in packets.
+const LEAST: u32 = 2;
+/// More transmissions than can be under way at once.
+const NEAR: u32 = 1 << 16;
+
+/// Congestion window of one peer, in packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CongestionWindow {
+    window: u32,
+    threshold: u32,
+    most: u32,
+    /// Packets acked towards the next growth by one.
+    credit: u32,
+    /// The window before the last reduction.
+    before: u32,
+    /// Losses of packets transmitted before this transmission belong to the reduction already made.
+    recovery: u32,
+    delay: DelayMonitor,
+    /// The last round found too long a queue to grow.
+    hold: bool,
+}
+
+impl CongestionWindow {
+    pub(crate) fn new(initial: u32, most: u32) -> Self {
+        let window = initial.clamp(LEAST, most);
+        Self {
+            window,
+            threshold: most,
+            most,
+            credit: 0,
+            before: window,
+            recovery: 0,
+            delay: DelayMonitor::new(),
+            hold: false,
+        }
+    }
+
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// The same while this sender is to hold back if there is a queue.
+    pub(crate) fn held(&self) -> u32 {
+        if self.delay.standing() { 1 } else { self.window }
+    }
+
+    /// The window is full.
+    pub(crate) fn limited(&mut self) {
+        self.delay.limited();
+    }
+
+    /// Packets queue in the network: long runs are to be spread.
+    pub(crate) fn saturated(&self) -> bool {
+        self.delay.saturated()
+    }
+
+    /// A round trip of the packet of transmission `acked`; `next` is the number of the next one. Queues of
+    /// more than `target` are too long; 0: whatever they are. `held`: this sender holds back.
+    pub(crate) fn measured(
+        &mut self,
+        round_trip: Micros,
+        acked: u32,
+        next: u32,
+        target: Micros,
+        held: bool,
+    ) {
+        if target == 0 {
+            return;
+        }
+        let short = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
+        let (sample, target) = (short(round_trip), short(target));
+        let Some(verdict) = self.delay.sample(sample, acked, next, self.window, target, held)
+        else {
+            return;
+        };
+        self.hold = matches!(verdict, QueueVerdict::Enough | QueueVerdict::TooMuch(_));
+        match verdict {
+            // Below the threshold it grows with each ack as it is.
+            QueueVerdict::Free(add) if self.window >= self.threshold => {
+                self.window = self.window.saturating_add(add).min(self.most);
+            }
+            QueueVerdict::Free(_) | QueueVerdict::Some | QueueVerdict::Enough => {}
+            QueueVerdict::TooMuch(permille) => {
+                // Rounded, not cut: small windows would shrink more than large ones.
+                let keep = (u64::from(self.window) * u64::from(1_000 - permille) + 500) / 1_000;
+                self.window = short(keep).max(LEAST);
+                self.threshold = self.window;
+                self.credit = 0;
+            }
+        }
+    }
+
+    /// `packets` left the network.
+    pub(crate) fn acked(&mut self, packets: u32) {
+        if self.hold {
+            return;
+        }
+        if self.window < self.threshold {
+            self.window = (self.window + packets).min(self.most);
+            return;
+        }
+        self.credit += packets;
+        if self.credit >= self.window {
+            self.credit = 0;
+            self.window = (self.window + 1).min(self.most);
+        }
+    }
+
+    /// The packet of transmission `lost` got lost; `next` is the number of the next transmission.
+    pub(crate) fn lost(&mut self, lost: u32, next: u32) {
+        // Near before it, that is; after billions of transmissions without a loss everything is.
+        if self.recovery.wrapping_sub(lost).wrapping_sub(1) < NEAR {
+            return;
+        }
+        self.before = self.window;
+        self.window = (self.window / 2).max(LEAST);
+        self.threshold = self.window;
+        self.credit = 0;
+        self.recovery = next;
+    }
+
+    /// What was taken as lost had not been: the last reduction was a mistake.
+    pub(crate) fn undo(&mut self) {
+        self.window = self.window.max(self.before);
+        self.threshold = self.threshold.max(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_fast_then_slowly_and_never_above_the_most() {
+        let mut c = CongestionWindow::new(4, 64);
+        c.acked(4);
+        assert_eq!(c.window(), 8);
+        c.lost(0, 9);
+        assert_eq!(c.window(), 4);
+        c.acked(4);
+        assert_eq!(c.window(), 5);
+        for _ in 0..10_000 {
+            c.acked(1);
+        }
+        assert_eq!(c.window(), 64);
+    }
+
+    #[test]
+    fn halves_once_per_round_trip_and_keeps_two() {
+        let mut c = CongestionWindow::new(32, 128);
+        c.lost(0, 32);
+        c.lost(5, 33);
+        assert_eq!(c.window(), 16);
+        for next in 33..43 {
+            c.lost(next, next + 1);
+        }
+        assert_eq!(c.window(), 2);
+    }
+}

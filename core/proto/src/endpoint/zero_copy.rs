@@ -1,0 +1,78 @@
+//! Frames whose data stays with the caller until it is acked or taken back: nothing of it is copied, or only what is
+//! not acked in time.
+
+use super::{Endpoint, SendError};
+use crate::peer::LentPart;
+use crate::wire::HEADER_BYTES;
+use crate::{Micros, Rank};
+use core::ops::Range;
+
+impl Endpoint {
+    /// Queues the frame that `header` and `data` make. Of `data` only the beginning need be copied: the caller promises that
+    /// its bytes can be found at `place`, a number that only he understands, and what follows them at the numbers that follow.
+    /// What is lent is named by [`Transmit::pieces`](crate::Transmit::pieces), whenever the packet leaves, until it is acked
+    /// ([`Self::flushed`]) or [`Self::take_back`] has copied it. It may change meanwhile; whoever receives it then gets it as it was
+    /// before or after, or partly so.
+    ///
+    /// Channels that encrypt, or whose checksums cover everything, copy all, and all copy what is shorter than
+    /// [`Config::lend_least`](crate::Config::lend_least).
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame is then not queued and nothing is lent.
+    pub fn send_lent(
+        &mut self,
+        now: Micros,
+        to: Rank,
+        header: &[u8],
+        data: &[u8],
+        place: u64,
+    ) -> Result<(), SendError> {
+        let length = header.len() + data.len();
+        if length > self.max_frame() {
+            return Err(SendError::TooLong { length, most: self.max_frame() });
+        }
+        let covered = self.shared.packets.covered(HEADER_BYTES + length);
+        // At least the frame's header.
+        let copied = covered.saturating_sub(HEADER_BYTES + header.len()).min(data.len());
+        let lends = data.len() - copied >= self.shared.config.lend_least;
+        let copied = if lends { copied } else { data.len() };
+        self.queue(now, to, |room| {
+            let (start, behind) = room.split_at_mut(header.len());
+            start.copy_from_slice(header);
+            behind[..copied].copy_from_slice(&data[..copied]);
+            let rest = LentPart { place: place + copied as u64, bytes: data.len() - copied };
+            (header.len() + copied, rest)
+        })
+    }
+
+    /// Frames of full length given to [`Self::send_lent`] are lent.
+    pub fn lends(&self) -> bool {
+        let longest = HEADER_BYTES + self.max_frame();
+        longest - self.shared.packets.covered(longest) >= self.shared.config.lend_least
+    }
+
+    /// Ends what was lent to packets to `to` that are not acked, as far as it begins in `places`: `copy` is given
+    /// the number of its first byte and the room to copy it to.
+    pub fn take_back(&mut self, to: Rank, places: &Range<u64>, copy: impl FnMut(u64, &mut [u8])) {
+        let stride = self.shared.config.max_datagram;
+        if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {
+            peer.sender.take_back(stride, places, copy);
+        }
+    }
+
+    /// [`Self::take_back`] of everything that was lent, to packets to any rank, as far as it begins in `places`.
+    pub fn take_all_back(&mut self, places: &Range<u64>, mut copy: impl FnMut(u64, &mut [u8])) {
+        let stride = self.shared.config.max_datagram;
+        for &rank in &self.rings {
+            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
+                peer.sender.take_back(stride, places, &mut copy);
+            }
+        }
+    }
+
+    /// Packets in the send rings of which a part is lent.
+    pub fn lent(&self) -> usize {
+        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
+        of.map(|peer| peer.sender.lent() as usize).sum()
+    }
+}

@@ -1,0 +1,129 @@
+//! How packets of the ring leave: completed where they are, laid end to end, or in pieces; and how what was lent to them
+//! comes back into the ring.
+
+use super::super::SharedState;
+use super::super::send_ring::PacketState;
+use super::{Backpressure, PacketRun, Piggyback, Sender};
+use crate::wire::{ACK_NOW, Header, PacketKind, RESENT};
+use crate::{Micros, PeerCounters, Piece, Rank};
+use core::ops::Range;
+
+impl Sender {
+    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes, its pieces if parts of it are
+    /// lent, and the length of each packet but the last.
+    pub(crate) fn transmit<'r>(
+        &'r mut self,
+        now: Micros,
+        run: PacketRun,
+        to: Rank,
+        piggyback: Piggyback,
+        shared: &'r mut SharedState,
+        tally: &mut PeerCounters,
+    ) -> (&'r [u8], &'r [Piece], usize) {
+        if let Some(round_trip) =
+            self.retransmission.smoothed().filter(|_| self.congestion.saturated())
+        {
+            self.pace.left(now, run.count, self.congestion.window(), round_trip);
+        }
+        let (window, carries) =
+            (self.window(now, shared), self.path.whole_datagram(&shared.config));
+        let stride = shared.config.max_datagram;
+        let (mut end, mut segment) = (0, 0);
+        shared.pieces.clear();
+        for at in 0..run.count {
+            // At most `MOST_SEGMENTS`.
+            #[allow(clippy::cast_possible_truncation)]
+            let sequence = run.first.wrapping_add(at as u32);
+            let flags = self.leaves(now, sequence, window, shared, tally)
+                | if at == 0 { piggyback.flags } else { 0 };
+            let (kind, from, ack) = (PacketKind::Data, shared.me, piggyback.ack);
+            let header = Header { kind, flags, from, to, sequence, ack };
+            let Some(ring) = self.ring.as_deref_mut() else { break };
+            let index = ring.index(sequence);
+            let slot = &ring.slots[index];
+            let (start, length) = (index * stride, usize::from(slot.length));
+            let head = &mut ring.bytes[start..][..usize::from(slot.head)];
+            let length = if run.lent {
+                shared.packets.seal_head(&header, head, length);
+                let (place, head) = (slot.place, head.len());
+                shared.pieces.push(Piece { at: start, head, place, rest: length - head });
+                length
+            } else {
+                shared.packets.seal_kept(&header, head, end, run.in_place)
+            };
+            segment = length.max(segment);
+            end += length;
+            shared.counters.packet_out(PacketKind::Data, length);
+            tally.packet_out(PacketKind::Data, 1, length);
+            tally.fragmented += u64::from(length > carries);
+        }
+        let Some(ring) = self.ring.as_deref() else { return (&[], &[], 1) };
+        if run.lent {
+            return (&ring.bytes, &shared.pieces, segment);
+        }
+        let start = ring.index(run.first) * stride;
+        (shared.packets.run(&ring.bytes[start..], run.in_place, end), &[], segment)
+    }
+
+    /// Notes that a packet leaves; the flags that it carries for that.
+    fn leaves(
+        &mut self,
+        now: Micros,
+        sequence: u32,
+        window: u32,
+        shared: &mut SharedState,
+        tally: &mut PeerCounters,
+    ) -> u16 {
+        let Some(ring) = self.ring.as_deref_mut() else { return 0 };
+        let slot = ring.slot(sequence);
+        if slot.state == PacketState::Lost {
+            self.lost -= 1;
+            self.recovering = true;
+            slot.resends = slot.resends.saturating_add(1);
+            shared.counters.resends += 1;
+            tally.resends += 1;
+        } else {
+            self.next = self.next.wrapping_add(1);
+        }
+        slot.state = PacketState::Flight;
+        slot.sent_at = now;
+        slot.transmission = self.transmission;
+        self.transmission = self.transmission.wrapping_add(1);
+        self.in_flight += 1;
+        let full = self.in_flight >= window;
+        if full {
+            self.congestion.limited();
+        }
+        // Without it the window would stay closed until the delayed ack.
+        let fills = full || self.full != Backpressure::No;
+        (if fills { ACK_NOW } else { 0 }) | if slot.resent() { RESENT } else { 0 }
+    }
+
+    /// Packets of which a part is lent.
+    pub(crate) fn lent(&self) -> u32 {
+        self.lent_slots
+    }
+
+    /// Has what is lent from `places` copied into the ring, whose slots are `stride` bytes long.
+    pub(crate) fn take_back(
+        &mut self,
+        stride: usize,
+        places: &Range<u64>,
+        mut copy: impl FnMut(u64, &mut [u8]),
+    ) {
+        let Some(ring) = self.ring.as_deref_mut() else { return };
+        let mut sequence = self.oldest;
+        while sequence != self.tail && self.lent_slots > 0 {
+            let index = ring.index(sequence);
+            sequence = sequence.wrapping_add(1);
+            let slot = &mut ring.slots[index];
+            if !slot.is_lent() || !places.contains(&slot.place) {
+                continue;
+            }
+            let packet = &mut ring.bytes[index * stride..][..usize::from(slot.length)];
+            copy(slot.place, &mut packet[usize::from(slot.head)..]);
+            slot.head = slot.length;
+            self.lent_slots -= 1;
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Queues in the network, seen by what round trips take beyond the shortest: delay as the signal of
+//! congestion, in the spirit of Vegas (Brakmo and Peterson) and Swift (Kumar and others).
+
+use crate::Micros;
+
+/// Rounds above the target in a row before it is believed: a peer that was not scheduled, or stopped, makes
+/// one.
+const BELIEVED: u8 = 2;
+/// Rounds after which the older half of what is known of the shortest round trip is forgotten.
+const FORGET: u16 = 4_096;
+/// How often senders hold back, and for how long, in targets (the period is rounded up to a power of two):
+/// queues empty then, and who found them full when it came learns the shortest round trip.
+const PERIOD: u64 = 256;
+const HOLD: u64 = 3;
+
+/// Whether a rank whose clock shows `now` makes senders hold back: its own, and those to it.
+pub(crate) fn holds(now: Micros, target: Micros) -> bool {
+    let period = target.saturating_mul(PERIOD).checked_next_power_of_two().unwrap_or(1 << 63);
+    now & (period - 1) < target.saturating_mul(HOLD)
+}
+
+/// Least reduction, of 1,000.
+const LEAST_CUT: u32 = 125;
+
+/// What a round says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueVerdict {
+    /// Nothing queues: the window may grow by so many packets.
+    Free(u32),
+    /// Some queue: the window may grow by one packet.
+    Some,
+    /// More than that: it must not grow.
+    Enough,
+    /// Too much: the window is to shrink by so many of 1,000.
+    TooMuch(u32),
+}
+
+/// Round trips of one peer, in microseconds, round by round. A round lasts until a packet is acked that
+/// was sent after it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DelayMonitor {
+    /// Shortest round trip of these and of the rounds before.
+    base: [u32; 2],
+    rounds: u16,
+    /// Transmissions from this one on end the round.
+    end: u32,
+    /// Shortest of this round, sum of all, and how many.
+    least: u32,
+    sum: u32,
+    count: u32,
+    /// Packets waited for the window in this round.
+    limited: bool,
+    /// Rounds in a row above the target.
+    above: u8,
+    /// There was a queue in the last round in which nobody held back.
+    standing: bool,
+    /// This sender held back in the last round.
+    held: bool,
+    /// The last round had a queue of half the target.
+    saturated: bool,
+}
+
+impl DelayMonitor {
+    pub(crate) const fn new() -> Self {
+        Self {
+            base: [u32::MAX; 2],
+            rounds: 0,
+            end: 0,
+            least: u32::MAX,
+            sum: 0,
+            count: 0,
+            limited: false,
+            above: 0,
+            standing: false,
+            held: false,
+            saturated: false,
+        }
+    }
+
+    /// The window is full.
+    pub(crate) fn limited(&mut self) {
+        self.limited = true;
+    }
+
+    /// Packets queue in the network: long runs are to be spread.
+    pub(crate) fn saturated(&self) -> bool {
+        self.saturated
+    }
+
+    /// There is a queue that holding back would empty.
+    pub(crate) fn standing(&self) -> bool {
+        self.standing
+    }
+
+    /// Takes a round trip of `sample` microseconds of the packet of transmission `acked`; `next` is the
+    /// number of the next one. `held`: this sender holds back. What the round says if it ends a round in which the window was full.
+    pub(crate) fn sample(
+        &mut self,
+        sample: u32,
+        acked: u32,
+        next: u32,
+        window: u32,
+        target: u32,
+        held: bool,
+    ) -> Option<QueueVerdict> {
+        self.least = self.least.min(sample);
+        self.sum = self.sum.saturating_add(sample);
+        self.count += 1;
+        if acked.wrapping_sub(self.end).cast_signed() < 0 {
+            return None;
+        }
+        let least = core::mem::replace(&mut self.least, u32::MAX);
+        // The mean: the shortest of many is shorter than that of few, so small windows would yield.
+        let mean = core::mem::take(&mut self.sum) / core::mem::take(&mut self.count);
+        self.end = next;
+        self.base[0] = self.base[0].min(least);
+        self.rounds += 1;
+        if self.rounds >= FORGET {
+            self.rounds = 0;
+            self.base = [least, self.base[0]];
+        }
+        let queue = mean - self.base[0].min(self.base[1]).min(mean);
+        let limited = core::mem::take(&mut self.limited);
+        // The round after it has packets from before its end.
+        if core::mem::replace(&mut self.held, held) || held {
+            return None;
+        }
+        self.saturated = limited && queue >= target / 2;
+        self.standing = limited && queue > target / 8;
+        if !limited {
+            self.above = 0;
+            return None;
+        }
+        self.above = if queue > target { self.above.saturating_add(1) } else { 0 };
+        Some(verdict(queue, mean, target, window, self.above >= BELIEVED))
+    }
+}
+
+fn verdict(queue: u32, mean: u32, target: u32, window: u32, believed: bool) -> QueueVerdict {
+    if queue > target {
+        if !believed {
+            return QueueVerdict::Enough;
+        }
+        // As Swift: the more above, the more, at most by half; and at least by so much that flows become
+        // equal in good time.
+        let permille = u64::from(queue - target) * 500 / u64::from(queue);
+        return QueueVerdict::TooMuch((permille as u32).max(LEAST_CUT));
+    }
+    if queue >= target / 2 {
+        return QueueVerdict::Some;
+    }
+    // What adds an eighth of the target to the queue.
+    let add = u64::from(window) * u64::from(target) / (8 * u64::from(mean.max(1)));
+    QueueVerdict::Free((add as u32).clamp(1, window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One round of packets that all take `sample` microseconds.
+    fn round(delay: &mut DelayMonitor, at: &mut u32, sample: u32) -> Option<QueueVerdict> {
+        delay.limited();
+        *at += 10;
+        delay.sample(sample, *at - 1, *at, 100, 500, false)
+    }
+
+    #[test]
+    fn a_round_that_is_slow_once_is_no_congestion() {
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        for _ in 0..20 {
+            assert_eq!(round(&mut delay, &mut at, 100), Some(QueueVerdict::Free(62)));
+            assert_eq!(round(&mut delay, &mut at, 9_000), Some(QueueVerdict::Enough));
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stays_shrinks_the_window_by_its_length() {
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        round(&mut delay, &mut at, 100);
+        assert_eq!(round(&mut delay, &mut at, 400), Some(QueueVerdict::Some));
+        assert!(delay.saturated());
+        round(&mut delay, &mut at, 700);
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::TooMuch(125)));
+        assert_eq!(round(&mut delay, &mut at, 100_000), Some(QueueVerdict::TooMuch(497)));
+    }
+
+    #[test]
+    fn a_round_counts_as_a_whole_and_only_if_the_window_was_full() {
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        round(&mut delay, &mut at, 100);
+        assert_eq!(delay.sample(5_000, at - 1, at + 1, 100, 500, false), None, "the round goes on");
+        assert_eq!(delay.sample(150, at, at + 2, 100, 500, false), None, "nothing waited");
+        assert!(!delay.saturated());
+    }
+
+    #[test]
+    fn who_holds_back_learns_the_shortest_round_trip() {
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        // Came when others had filled the queue.
+        assert_eq!(round(&mut delay, &mut at, 600), Some(QueueVerdict::Free(10)));
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Free(8)));
+        assert!(delay.standing());
+        assert_eq!(delay.sample(100, at, at + 1, 1, 500, true), None);
+        assert!(delay.standing(), "it still is, when nobody holds back");
+        at += 1;
+        assert_eq!(round(&mut delay, &mut at, 300), None);
+        assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Enough));
+        assert!(holds(0, 500) && holds(1_499, 500) && holds(131_072, 500));
+        assert!(!holds(1_500, 500) && !holds(131_071, 500) && !holds(0, 0));
+    }
+
+    #[test]
+    fn a_longer_path_is_believed_in_the_end() {
+        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        round(&mut delay, &mut at, 100);
+        for _ in 0..2 * FORGET {
+            round(&mut delay, &mut at, 3_000);
+        }
+        assert_eq!(round(&mut delay, &mut at, 3_000), Some(QueueVerdict::Free(2)));
+    }
+}

@@ -1,0 +1,75 @@
+//! Memory that a server on the same machine grants calls.
+
+use super::{Call, Client, ClientEvent, Stream};
+use crate::ProtocolError;
+use crate::frame::{self, FrameKind};
+use crate::incoming_arrays::{ArraySize, IncomingArrays};
+use crate::message::CallHead;
+use crate::shared_memory::MemoryGrant;
+use alloc::vec::Vec;
+
+impl Client {
+    /// A call with this head, of which arrays of these sizes come back: as chunks, but for those that it asks to take from
+    /// memory.
+    pub(super) fn new_call(&mut self, head: &CallHead, results: &[ArraySize]) -> Call {
+        let is_asked = |size: &ArraySize| {
+            head.shared.iter().any(|(other, share)| *other == size.argument && share.returned)
+        };
+        let (shared, chunks): (Vec<ArraySize>, Vec<ArraySize>) =
+            results.iter().partition(|size| is_asked(size));
+        let asked = (!head.shared.is_empty()).then(|| head.shared.clone());
+        self.pending_grants += usize::from(asked.is_some());
+        Call { parts: IncomingArrays::new(&chunks), runs: true, asked, shared, ..Call::default() }
+    }
+
+    /// How many calls have asked for memory and have no answer to that: not more descriptors than these may have come.
+    #[must_use]
+    pub fn pending_grants(&self) -> usize {
+        self.pending_grants
+    }
+
+    /// The answer to a call's wish for memory. What of it is not granted travels as chunks.
+    pub(super) fn granted(
+        &mut self,
+        stream: u32,
+        grant: MemoryGrant,
+    ) -> Result<ClientEvent, ProtocolError> {
+        let unasked = ProtocolError::Unasked { kind: FrameKind::Grant as u8, stream };
+        let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else {
+            return Err(unasked);
+        };
+        let asked = call.asked.take().ok_or(unasked)?;
+        self.pending_grants -= 1;
+        for part in &grant.parts {
+            let fits = |(argument, share): &(u16, _)| {
+                *argument == part.argument && part.share.is_part_of(*share)
+            };
+            if !asked.iter().any(fits) {
+                return Err(unasked);
+            }
+        }
+        for size in core::mem::take(&mut call.shared) {
+            let part = grant.parts.iter().find(|part| part.argument == size.argument);
+            match part.filter(|part| part.share.returned) {
+                Some(part) if part.length != size.bytes => {
+                    return Err(ProtocolError::Excess { stream, argument: size.argument });
+                }
+                Some(_) => {}
+                None => call.parts.push(size),
+            }
+        }
+        Ok(ClientEvent::Granted(stream, grant))
+    }
+
+    /// Appends that all that is to be put into a call's memory is there.
+    pub fn filled(&mut self, stream: u32, out: &mut Vec<u8>) {
+        if self.streams.contains_key(&stream) {
+            frame::put(out, FrameKind::Filled, stream, |_| {});
+        }
+    }
+
+    /// Appends that a memory is not touched any more, before the next grant of it.
+    pub fn release(&mut self, memory: u32, out: &mut Vec<u8>) {
+        frame::put(out, FrameKind::Release, 0, |out| out.extend_from_slice(&memory.to_le_bytes()));
+    }
+}

@@ -1,0 +1,338 @@
+//! Arrays that stay at servers: their names, where a call's arguments come from, and what is to be kept of its results.
+
+use crate::MOST_NAME;
+use crate::codec::{Cursor, DecodeError, shortened};
+use crate::message::{self, Value};
+use crate::shared_memory::{SHARED, SharedDirections};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The name of an array that a server holds: nobody guesses it, and who knows it may have the array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldArrayName {
+    /// Random bytes.
+    pub secret: [u8; 16],
+    /// Which of the arrays with these bytes.
+    pub index: u32,
+}
+
+impl core::fmt::Debug for HeldArrayName {
+    /// Without the secret, which is not to get into logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "HeldArrayName(…{})", self.index)
+    }
+}
+
+/// A part of an array that is sent, which a server has already.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HeldArrayPart {
+    /// First byte of what travels of the argument.
+    pub offset: u64,
+    /// Bytes, at least one.
+    pub length: u64,
+    /// The array that is held.
+    pub name: HeldArrayName,
+    /// First byte of that.
+    pub from: u64,
+    /// Address of the server that holds it; empty: the one that is called.
+    pub server: String,
+    /// What that server has given for it, if it gives arrays to nobody else's servers without; or empty. Only servers whose
+    /// hello tells of vouchers read it.
+    pub voucher: String,
+}
+
+impl core::fmt::Debug for HeldArrayPart {
+    /// Without the voucher, which is not to get into logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HeldArrayPart")
+            .field("offset", &self.offset)
+            .field("length", &self.length)
+            .field("name", &self.name)
+            .field("from", &self.from)
+            .field("server", &self.server)
+            .field("vouched", &!self.voucher.is_empty())
+            .finish()
+    }
+}
+
+/// A result that stays at the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldResult {
+    /// Its name from the end of the call on.
+    pub name: HeldArrayName,
+    /// How long it stays after the end of the call, milliseconds; the server may have a shorter limit.
+    pub lifetime_ms: u32,
+    /// It comes back to the client as well.
+    pub sent: bool,
+    /// It stays, and the call goes on, if the client vanishes.
+    pub survives: bool,
+}
+
+/// What a call has to do with held arrays, by parameter and in ascending order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldArrays {
+    /// Parts of arrays that are sent; the client sends the rest of their bytes.
+    pub from: Vec<(u16, Vec<HeldArrayPart>)>,
+    /// Arrays that come back.
+    pub keep: Vec<(u16, HeldResult)>,
+}
+
+/// A wish for bytes of a held array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FetchRequest {
+    /// The array.
+    pub name: HeldArrayName,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Tag of an array of which parts are held.
+pub(crate) const FROM: u8 = 7;
+/// Tag of an array that stays.
+pub(crate) const KEEP: u8 = 8;
+/// Tag of an array of which parts are held, with vouchers.
+pub(crate) const VOUCHED: u8 = 10;
+
+const SENT: u8 = 1;
+const SURVIVES: u8 = 2;
+
+impl HeldArrayName {
+    /// Bytes of a name.
+    pub const LENGTH: usize = 20;
+
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.secret);
+        out.extend_from_slice(&self.index.to_le_bytes());
+    }
+
+    /// Of its bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8; HeldArrayName::LENGTH]) -> Option<HeldArrayName> {
+        let mut cursor = Cursor::new(bytes);
+        HeldArrayName::decode(&mut cursor).ok()
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldArrayName, DecodeError> {
+        Ok(HeldArrayName { secret: cursor.array()?, index: cursor.u32()? })
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let text = shortened(text, MOST_NAME + 1);
+    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
+    let bytes = usize::from(cursor.u16()?);
+    if bytes > MOST_NAME {
+        return Err(DecodeError::Name);
+    }
+    cursor.text(bytes).map(ToOwned::to_owned)
+}
+
+impl HeldArrayPart {
+    fn encode(&self, vouched: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.length.to_le_bytes());
+        self.name.encode(out);
+        out.extend_from_slice(&self.from.to_le_bytes());
+        put_text(out, &self.server);
+        if vouched {
+            put_text(out, &self.voucher);
+        }
+    }
+
+    fn decode(cursor: &mut Cursor<'_>, vouched: bool) -> Result<HeldArrayPart, DecodeError> {
+        let (offset, length) = (cursor.u64()?, cursor.u64()?);
+        let name = HeldArrayName::decode(cursor)?;
+        let from = cursor.u64()?;
+        let server = take_text(cursor)?;
+        let voucher = if vouched { take_text(cursor)? } else { String::new() };
+        let ends = offset.checked_add(length).is_some() && from.checked_add(length).is_some();
+        if length == 0 || !ends {
+            return Err(DecodeError::Order);
+        }
+        Ok(HeldArrayPart { offset, length, name, from, server, voucher })
+    }
+}
+
+fn put_parts(out: &mut Vec<u8>, parts: &[HeldArrayPart]) {
+    let vouched = parts.iter().any(|part| !part.voucher.is_empty());
+    out.push(if vouched { VOUCHED } else { FROM });
+    // A body with more is over every limit anyway.
+    out.extend_from_slice(&u16::try_from(parts.len()).unwrap_or(u16::MAX).to_le_bytes());
+    parts.iter().for_each(|part| part.encode(vouched, out));
+}
+
+/// Parts in ascending order that do not overlap.
+fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldArrayPart>, DecodeError> {
+    let vouched = cursor.u8()? == VOUCHED;
+    let count = cursor.u16()?;
+    let mut parts: Vec<HeldArrayPart> = Vec::new();
+    for _ in 0..count {
+        let part = HeldArrayPart::decode(cursor, vouched)?;
+        if parts.last().is_some_and(|last| last.offset + last.length > part.offset) {
+            return Err(DecodeError::Order);
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+impl HeldResult {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(KEEP);
+        self.name.encode(out);
+        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
+        let survives = if self.survives { SURVIVES } else { 0 };
+        out.push(survives | if self.sent { SENT } else { 0 });
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldResult, DecodeError> {
+        let name = HeldArrayName::decode(cursor)?;
+        let lifetime_ms = cursor.u32()?;
+        let flags = cursor.u8()?;
+        if flags & !(SENT | SURVIVES) != 0 {
+            return Err(DecodeError::Tag);
+        }
+        let (sent, survives) = (flags & SENT != 0, flags & SURVIVES != 0);
+        Ok(HeldResult { name, lifetime_ms, sent, survives })
+    }
+}
+
+/// The entries of a call's head by their kinds.
+type Entries = (Vec<(u16, Value)>, HeldArrays, Vec<(u16, SharedDirections)>);
+
+impl HeldArrays {
+    /// Whether the call has nothing to do with any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.from.is_empty() && self.keep.is_empty()
+    }
+
+    /// How many entries a call's head has for them.
+    pub(crate) fn entries(&self) -> usize {
+        self.from.len() + self.keep.len()
+    }
+
+    /// Whether other servers are to be shown vouchers.
+    #[must_use]
+    pub fn is_vouched(&self) -> bool {
+        self.from.iter().flat_map(|(_, parts)| parts).any(|part| !part.voucher.is_empty())
+    }
+
+    /// Appends its entries to those of values and of arrays that go through memory: all in ascending order of parameters,
+    /// and tags 7 or 10, 8, 9 in this order.
+    pub(crate) fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        values: &[(u16, Value)],
+        shared: &[(u16, SharedDirections)],
+    ) {
+        enum Entry<'a> {
+            Value(&'a Value),
+            From(&'a [HeldArrayPart]),
+            Keep(&'a HeldResult),
+            Share(SharedDirections),
+        }
+        let values = values.iter().map(|(parameter, value)| (*parameter, 0, Entry::Value(value)));
+        let from = self.from.iter().map(|(parameter, parts)| (*parameter, 1, Entry::From(parts)));
+        let keep = self.keep.iter().map(|(parameter, keep)| (*parameter, 2, Entry::Keep(keep)));
+        let share = shared.iter().map(|(parameter, share)| (*parameter, 3, Entry::Share(*share)));
+        let mut entries: Vec<(u16, u8, Entry<'_>)> =
+            values.chain(from).chain(keep).chain(share).collect();
+        entries.sort_by_key(|(parameter, kind, _)| (*parameter, *kind));
+        for (parameter, _, entry) in entries {
+            out.extend_from_slice(&parameter.to_le_bytes());
+            match entry {
+                Entry::Value(value) => value.encode(out),
+                Entry::From(parts) => put_parts(out, parts),
+                Entry::Keep(keep) => keep.encode(out),
+                Entry::Share(share) => share.encode(out),
+            }
+        }
+    }
+
+    /// Reads so many entries, those of values among them.
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, count: u16) -> Result<Entries, DecodeError> {
+        let mut values = Vec::new();
+        let mut held = HeldArrays::default();
+        let mut shared = Vec::new();
+        let mut last = None;
+        for _ in 0..count {
+            let parameter = cursor.u16()?;
+            let tag = cursor.peek().ok_or(DecodeError::Short)?;
+            // Of one parameter several entries are in the order of their tags, and none is there beside a value.
+            let place = if tag == VOUCHED { FROM } else { tag };
+            let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == place));
+            let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
+            let after_parts = held.from.last().is_some_and(|(other, _)| *other == parameter);
+            if last.is_some_and(|last| last >= key) || after_value || after_parts && tag == SHARED {
+                return Err(DecodeError::Order);
+            }
+            last = Some(key);
+            match tag {
+                FROM | VOUCHED => held.from.push((parameter, take_parts(cursor)?)),
+                KEEP => {
+                    cursor.u8()?;
+                    held.keep.push((parameter, HeldResult::decode(cursor)?));
+                }
+                SHARED => {
+                    cursor.u8()?;
+                    shared.push((parameter, SharedDirections::decode(cursor)?));
+                }
+                _ => values.push((parameter, Value::decode(cursor)?)),
+            }
+        }
+        Ok((values, held, shared))
+    }
+}
+
+impl FetchRequest {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.name.encode(out);
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.length.to_le_bytes());
+    }
+
+    /// Reads one, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<FetchRequest, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let name = HeldArrayName::decode(&mut cursor)?;
+        let (offset, length) = (cursor.u64()?, cursor.u64()?);
+        cursor.end()?;
+        Ok(FetchRequest { name, offset, length })
+    }
+}
+
+/// A wish for a voucher, which is all of `bytes`: the array, and for how many milliseconds.
+pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
+    let mut cursor = Cursor::new(bytes);
+    let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
+    cursor.end()?;
+    Ok(wish)
+}
+
+/// A voucher, which is all of `bytes`.
+pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, DecodeError> {
+    message::name(bytes).map(ToOwned::to_owned)
+}
+
+/// Names, which are all of `bytes`.
+pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldArrayName>, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
+    let mut names = Vec::with_capacity(bytes.len() / HeldArrayName::LENGTH);
+    while !cursor.is_empty() {
+        names.push(HeldArrayName::decode(&mut cursor)?);
+    }
+    Ok(names)
+}

@@ -1,0 +1,56 @@
+//! First come, first served, and first fit.
+
+use core::marker::PhantomData;
+
+use super::pool::{FreeNodes, Pool};
+use super::queue::WaitingJob;
+use super::{Batch, Discipline, Machine};
+use crate::Placement;
+use crate::buddy::BuddyAllocator;
+
+/// First come, first served: nobody is placed before somebody who came earlier. Only a job for
+/// which too few nodes are up is passed over, since no end of a job would help it. Jobs get any
+/// free nodes, those of the lowest numbers.
+pub(crate) type Fcfs = Batch<ArrivalOrder<FreeNodes>>;
+
+/// First come, first served, in partitions of a binary buddy system: a job gets the smallest block
+/// of 2^k nodes, beginning at a multiple of 2^k, that has as many nodes as it wants.
+/// What a block has beyond that stays idle ([`crate::Policy::filling_nodes`]).
+pub(crate) type FcfsBuddy = Batch<ArrivalOrder<BuddyAllocator>>;
+
+/// Whoever fits, in order of arrival. Nodes are seldom idle, but a large job may wait for ever.
+pub(crate) type FirstFit = Batch<FirstThatFits>;
+
+#[derive(Default)]
+pub(crate) struct ArrivalOrder<P>(PhantomData<P>);
+
+impl<P: Pool> Discipline for ArrivalOrder<P> {
+    type Pool = P;
+
+    fn next(&mut self, machine: &mut Machine<P>, _now: u64) -> Option<Placement> {
+        let index = machine.queue.position(|waiting| machine.pool.possible(waiting.nodes))?;
+        let WaitingJob { job, nodes, .. } = machine.queue[index];
+        let nodes = machine.pool.take(job, nodes)?;
+        machine.queue.remove(index);
+        Some(Placement { job, nodes })
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct FirstThatFits;
+
+impl Discipline for FirstThatFits {
+    type Pool = FreeNodes;
+
+    fn next(&mut self, machine: &mut Machine<FreeNodes>, _now: u64) -> Option<Placement> {
+        let free = machine.pool.free();
+        if free == 0 {
+            return None;
+        }
+        let index = machine.queue.position(|waiting| waiting.nodes <= free)?;
+        let WaitingJob { job, nodes, .. } = machine.queue[index];
+        let nodes = machine.pool.take(job, nodes)?;
+        machine.queue.remove(index);
+        Some(Placement { job, nodes })
+    }
+}

@@ -1,0 +1,389 @@
+//! Queue of calls that wait for a place without a thread each, and the handles of such calls.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::completion::{Completion, Next};
+use super::super::link::Link;
+use super::super::routed_call::{Control, RoutedCall};
+use super::super::{CallError, CallWatch, Client, Outcome};
+use super::{Inner, PATIENCE, locked};
+
+/// How long the watching thread waits at a time.
+const WATCH: Duration = Duration::from_millis(250);
+
+/// How often the program is asked whether it was interrupted.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Calls that wait on one connection, by stream.
+#[derive(Debug)]
+struct AwaitedPlaces {
+    link: Arc<Link>,
+    calls: HashMap<u32, u64>,
+}
+
+/// Calls without a thread that wait for a place. No operation on one of them scans the others.
+///
+/// Invariant: each call is either once in `asked`, or in `disconnected`.
+#[derive(Debug, Default)]
+pub struct PlacementQueue {
+    /// All calls by number, in the order in which they began.
+    jobs: BTreeMap<u64, QueuedCall>,
+    /// Waiting calls by the address of their connection, which is stable while it is here.
+    asked: HashMap<usize, AwaitedPlaces>,
+    /// Calls whose connection was lost, which must ask again.
+    disconnected: BTreeSet<u64>,
+    /// A thread watches for places.
+    watched: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    control: Control,
+    completion: Arc<Completion>,
+    /// The number of the call, unique in this grid.
+    number: u64,
+}
+
+#[derive(Debug)]
+struct QueuedCall {
+    routed_call: RoutedCall<'static>,
+    shared: Arc<Shared>,
+}
+
+fn address(link: &Arc<Link>) -> usize {
+    Arc::as_ptr(link).addr()
+}
+
+/// A copy of the error, for each of many calls; none of them has begun.
+fn same(error: &CallError) -> CallError {
+    match error {
+        CallError::Connect { address, source } => {
+            let source = io::Error::new(source.kind(), source.to_string());
+            CallError::Connect { address: address.clone(), source }
+        }
+        CallError::NotLeading { leader } => CallError::NotLeading { leader: leader.clone() },
+        CallError::NotPermitted(text) => CallError::NotPermitted(text.clone()),
+        CallError::Expired(text) => CallError::Expired(text.clone()),
+        other => {
+            let text = format!("no metaserver can be asked: {other}");
+            CallError::NoServer { text, has_not_run: true }
+        }
+    }
+}
+
+impl Inner {
+    /// Begins a call without a thread.
+    pub fn wait_for_place(
+        self: &Arc<Inner>,
+        mut routed_call: RoutedCall<'static>,
+    ) -> Result<GridCall, CallError> {
+        let completion = Arc::new(Completion::new(std::mem::take(&mut routed_call.functions)));
+        let control = Control::apart(Arc::clone(&completion));
+        let shared = Arc::new(Shared { control, completion, number: routed_call.placing.key.1 });
+        let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
+        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
+        loop {
+            // Without the lock: others need it to ask elsewhere, and to cancel.
+            let meta = self.metaserver(routed_call.left()?)?;
+            let mut waiting = locked(&self.waiting);
+            // The call is in the queue before the request goes out, so that the answer finds it. Sending
+            // needs no lock.
+            if !routed_call.request_place_on(&meta, true)? {
+                drop(waiting);
+                self.lost(&meta);
+                continue;
+            }
+            waiting.insert(QueuedCall { routed_call, shared });
+            if !std::mem::replace(&mut waiting.watched, true) {
+                let inner = Arc::clone(self);
+                std::thread::spawn(move || inner.watch());
+            }
+            drop(waiting);
+            if meta.link.send_soon().is_err() {
+                // The watching thread asks elsewhere.
+                self.lost(&meta);
+            }
+            return Ok(handle);
+        }
+    }
+
+    /// Watches for places while calls wait; each call that gets a place gets a thread.
+    fn watch(self: Arc<Inner>) {
+        // Since when no metaserver is reachable.
+        let mut alone = None;
+        loop {
+            // Without the lock while waiting: others need it to ask.
+            let meta = locked(&self.meta).0.clone();
+            let ready = match &meta {
+                Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
+                None => Err(CallError::Lost(String::new())),
+            };
+            if let (Some(meta), Ok(None)) = (&meta, &ready) {
+                meta.link.beat();
+            }
+            if let (Some(meta), Err(_)) = (&meta, &ready) {
+                self.lost(meta);
+            }
+            let disconnected = locked(&self.waiting).disconnect_lost();
+            let next = disconnected.then(|| self.next_metaserver(&mut alone));
+            let mut waiting = locked(&self.waiting);
+            let mut begin = Vec::new();
+            if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
+                begin.extend(waiting.answered(&meta.link, *stream));
+            }
+            match &next {
+                Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
+                Some(Ok(None)) => waiting.take_expired(&mut begin),
+                Some(Err(error)) => {
+                    waiting.take_disconnected().for_each(|job| job.end(Err(same(error))));
+                }
+                None => {}
+            }
+            waiting.watched = !waiting.is_empty();
+            let over = !waiting.watched;
+            drop(waiting);
+            for job in begin {
+                std::thread::spawn(move || job.run());
+            }
+            if let Some(Ok(Some(next))) = next
+                && next.link.send_soon().is_err()
+            {
+                self.lost(&next);
+            }
+            if over {
+                return;
+            }
+        }
+    }
+
+    /// The metaserver to ask next. `None`: one may still come.
+    fn next_metaserver(&self, alone: &mut Option<Instant>) -> Result<Option<Client>, CallError> {
+        match self.metaserver(Some(WATCH)) {
+            Ok(meta) => {
+                *alone = None;
+                Ok(Some(meta))
+            }
+            Err(error) => {
+                let since = *alone.get_or_insert_with(Instant::now);
+                if Inner::is_final(&error) || since.elapsed() > PATIENCE {
+                    Err(error)
+                } else {
+                    Ok(None)
+                }
+            }
+        }
+    }
+}
+
+impl PlacementQueue {
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Adds a call that has asked for a place, or must.
+    fn insert(&mut self, job: QueuedCall) {
+        let number = job.shared.number;
+        match &job.routed_call.place_request {
+            Some((meta, ticket)) => {
+                let here = self.asked.entry(address(&meta.link));
+                let none = || AwaitedPlaces { link: Arc::clone(&meta.link), calls: HashMap::new() };
+                here.or_insert_with(none).calls.insert(ticket.stream, number);
+            }
+            None => drop(self.disconnected.insert(number)),
+        }
+        self.jobs.insert(number, job);
+    }
+
+    /// Removes the call that asked on this stream.
+    fn answered(&mut self, link: &Arc<Link>, stream: u32) -> Option<QueuedCall> {
+        let number = *self.asked.get(&address(link))?.calls.get(&stream)?;
+        self.take(number)
+    }
+
+    /// Moves the calls of lost connections to `disconnected`. Returns whether there are any.
+    fn disconnect_lost(&mut self) -> bool {
+        let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
+        for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
+            if let Some(job) = self.jobs.get_mut(&number) {
+                job.routed_call.place_request = None;
+                self.disconnected.insert(number);
+            }
+        }
+        !self.disconnected.is_empty()
+    }
+
+    /// The calls that must ask again, oldest first.
+    fn take_disconnected(&mut self) -> impl Iterator<Item = QueuedCall> {
+        let disconnected = std::mem::take(&mut self.disconnected);
+        disconnected.into_iter().filter_map(|number| self.jobs.remove(&number))
+    }
+
+    /// Lets the calls ask again on this connection.
+    fn ask_again(&mut self, meta: &Client, failed: &mut Vec<QueuedCall>) {
+        let disconnected: Vec<QueuedCall> = self.take_disconnected().collect();
+        for mut job in disconnected {
+            match job.routed_call.request_place_on(meta, true) {
+                Ok(_) => self.insert(job),
+                // The call's thread finds out why.
+                Err(_) => failed.push(job),
+            }
+        }
+    }
+
+    /// Removes the calls whose time is over while no metaserver is reachable.
+    fn take_expired(&mut self, late: &mut Vec<QueuedCall>) {
+        let is_late = |number: &&u64| {
+            self.jobs.get(number).is_some_and(|job| job.routed_call.left().is_err())
+        };
+        let numbers: Vec<u64> = self.disconnected.iter().filter(is_late).copied().collect();
+        late.extend(numbers.into_iter().filter_map(|number| self.take(number)));
+    }
+
+    /// Removes the call if it waits.
+    fn take(&mut self, number: u64) -> Option<QueuedCall> {
+        let job = self.jobs.remove(&number)?;
+        self.disconnected.remove(&number);
+        if let Some((meta, ticket)) = &job.routed_call.place_request {
+            let at = address(&meta.link);
+            if let Some(asked) = self.asked.get_mut(&at) {
+                asked.calls.remove(&ticket.stream);
+                if asked.calls.is_empty() {
+                    self.asked.remove(&at);
+                }
+            }
+        }
+        Some(job)
+    }
+}
+
+impl QueuedCall {
+    /// Reports the result after all memory of the call is released.
+    fn end(self, result: Result<Outcome, CallError>) {
+        let QueuedCall { routed_call, shared } = self;
+        drop(routed_call);
+        shared.completion.end(result);
+    }
+
+    fn run(mut self) {
+        let result = self.routed_call.run(&self.shared.control, &|| false);
+        self.end(result);
+    }
+}
+
+/// A call in progress. Dropping it cancels the call.
+#[derive(Debug)]
+pub struct GridCall {
+    shared: Arc<Shared>,
+    grid: Arc<Inner>,
+    bytes: (u64, u64),
+}
+
+/// Cancels a call from any thread. It may outlive the call.
+#[derive(Debug, Clone)]
+pub struct GridCanceller {
+    shared: Arc<Shared>,
+    grid: Arc<Inner>,
+}
+
+impl GridCanceller {
+    /// Asks for the end of the call. The caller still waits for it.
+    pub fn cancel(&self) {
+        self.shared.control.cancel();
+        let mut waiting = locked(&self.grid.waiting);
+        let Some(job) = waiting.take(self.shared.number) else { return };
+        // Telling the metaserver may block until it reads.
+        drop(waiting);
+        let name = job.routed_call.known.interface.name.clone();
+        let text = format!("the call of `{name}` was cancelled");
+        // Dropping the stream gives up the place in the queue.
+        job.end(Err(CallError::Cancelled(text)));
+    }
+}
+
+impl GridCall {
+    /// Waits for the end and runs callbacks meanwhile. `interrupted` is asked from time to time.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
+        loop {
+            if let Some(outcome) = self.wait_for(Duration::from_secs(3600), interrupted)? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Waits at most this long. `None`: the call is not over, and may be waited for again.
+    ///
+    /// # Errors
+    /// [`CallError`]. The end is reported once; a second wait fails.
+    pub fn wait_for(
+        &mut self,
+        time: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Outcome>, CallError> {
+        let until = Instant::now().checked_add(time);
+        loop {
+            let left =
+                until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
+            match self.shared.completion.next(left.min(SLICE)) {
+                Next::Over(result) => return result.map(Some),
+                Next::Told => {
+                    let text = "the end of this call was told already".to_owned();
+                    return Err(CallError::Server(text));
+                }
+                Next::Called(asked) => self.shared.completion.serve(asked),
+                Next::Nothing if left.is_zero() => return Ok(None),
+                Next::Nothing => {}
+            }
+            // Without a lock: the program's code may cancel this call.
+            if interrupted() {
+                return Err(CallError::Interrupted);
+            }
+        }
+    }
+
+    /// Whether the call is over. Does not wait.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.completion.is_over()
+    }
+
+    /// A handle for waits for several calls: [`super::super::WakeEvent::wait`].
+    #[must_use]
+    pub fn watch(&self) -> CallWatch {
+        CallWatch::of_completion(&self.shared.completion)
+    }
+
+    /// Bytes of the arguments, and of the arrays that come back.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        self.bytes
+    }
+
+    /// Asks for the end of the call. The caller still waits for it.
+    pub fn cancel(&self) {
+        self.canceller().cancel();
+    }
+
+    /// A handle that cancels the call while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> GridCanceller {
+        GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
+    }
+}
+
+impl Drop for GridCall {
+    fn drop(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.cancel();
+        // After this, no thread reads or writes the caller's memory.
+        drop(locked(&self.shared.control.lent));
+        self.shared.completion.forget_functions();
+    }
+}

@@ -1,0 +1,60 @@
+//! Processing of the events of a server.
+
+use std::time::Instant;
+
+use kumi_rpc::ClientEvent;
+
+use super::{Answer, HELLO, State};
+
+impl State {
+    pub(super) fn take(&mut self, event: ClientEvent) {
+        let (stream, answer) = match event {
+            ClientEvent::Hello(hello) => match hello.version.clone() {
+                Ok(_) => (HELLO, Ok(Answer::Hello(hello))),
+                Err(failure) => (HELLO, Err(failure)),
+            },
+            ClientEvent::Description(stream, hash, json) => {
+                (stream, Ok(Answer::Description(hash, json)))
+            }
+            ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
+            ClientEvent::Result(stream, head) => {
+                let Some(pending) = self.pending.get_mut(&stream) else { return };
+                let Some(why) = pending.files.begin(&head.values) else {
+                    pending.head = Some((head, Instant::now()));
+                    return;
+                };
+                (stream, Ok(Answer::Unwritten(why)))
+            }
+            ClientEvent::Done(stream) => {
+                let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
+                let Some((head, at)) = head else { return };
+                let pending = self.pending.get_mut(&stream);
+                let (file, granted) =
+                    pending.map_or((None, None), |it| (it.files.failed(), it.granted.take()));
+                (stream, Ok(file.map_or(Answer::Done(head, at, granted), Answer::Unwritten)))
+            }
+            ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
+            ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
+            ClientEvent::Called(stream) => return self.called(stream),
+            ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
+            ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
+            ClientEvent::Created(stream) => (stream, Ok(Answer::Created)),
+            ClientEvent::Voucher(stream, voucher) => (stream, Ok(Answer::Voucher(voucher))),
+            ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
+            ClientEvent::Ended(failure) => return self.lose(&failure.text),
+            ClientEvent::Pong => return self.heartbeat.beats(),
+            // Handled before.
+            ClientEvent::Granted(..) => return,
+        };
+        if let Some(pending) = self.pending.get_mut(&stream) {
+            pending.answer = Some(answer);
+            if pending.queued {
+                self.ready.streams.push_back(stream);
+            }
+            pending.targets.clear();
+            pending.called_targets.clear();
+            pending.coming = None;
+            pending.granted = None;
+        }
+    }
+}

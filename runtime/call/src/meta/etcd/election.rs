@@ -1,0 +1,180 @@
+//! Election of the leading metaserver.
+
+use std::hash::{BuildHasher, Hasher};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::http::Gateway;
+use super::leadership::Leadership;
+use super::session::Session;
+use super::{Etcd, EtcdError, api};
+
+/// How often a follower checks whether there is a leader.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The value of the leader's key.
+#[derive(Debug, Serialize, Deserialize)]
+struct Leader {
+    /// The leader's address for clients and servers.
+    address: String,
+    name: String,
+    /// Random identity of the process.
+    id: u64,
+}
+
+/// A metaserver that wants to lead.
+pub struct Candidate {
+    settings: Rc<Etcd>,
+    leadership: Rc<Leadership>,
+    gateway: Gateway,
+    name: String,
+    id: u64,
+    /// The lease of its latest attempt, and when it asked for that.
+    lease: Option<(i64, Instant)>,
+    /// Until when it leaves leadership to others, and why.
+    rest: Option<(Instant, EtcdError)>,
+}
+
+impl Candidate {
+    /// A candidate that has not asked etcd yet.
+    ///
+    /// # Errors
+    /// The settings are invalid.
+    pub fn new(settings: &Etcd, name: &str) -> Result<Candidate, EtcdError> {
+        let settings = Rc::new(settings.clone());
+        let leadership = Rc::new(Leadership::default());
+        let gateway = Gateway::new(&settings, &leadership)?;
+        let id = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Ok(Candidate {
+            settings,
+            leadership,
+            gateway,
+            name: name.to_owned(),
+            id,
+            lease: None,
+            rest: None,
+        })
+    }
+
+    /// What is known of the leader.
+    pub fn leadership(&self) -> Rc<Leadership> {
+        Rc::clone(&self.leadership)
+    }
+
+    /// Makes it leave leadership to others for this long, after it led and could not serve.
+    pub fn rest(&mut self, time: Duration, why: EtcdError) {
+        self.rest = Some((Instant::now() + time, why));
+    }
+
+    /// Waits until this one leads. Goes on trying while etcd does not answer.
+    pub async fn win(&mut self) -> Session {
+        loop {
+            match self.attempt().await {
+                Ok(Some(session)) => {
+                    // Errors before this time are no reason to refuse calls.
+                    self.leadership.figures.runs();
+                    return session;
+                }
+                Ok(None) => self.leadership.figures.runs(),
+                Err(error) => {
+                    if self.leadership.figures.trouble().is_none() {
+                        tracing::error!(%error, "nobody can be found to lead");
+                    }
+                    self.leadership.follow("");
+                    self.leadership.figures.stuck(error.to_string());
+                }
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.settings.prefix)
+    }
+
+    async fn attempt(&mut self) -> Result<Option<Session>, EtcdError> {
+        let (leader, numbers) = (self.key("leader"), self.key("numbers"));
+        let leads = api::get(&mut self.gateway, &leader).await?;
+        // Not earlier: if this one leads already, that number is in use.
+        let numbered = api::get(&mut self.gateway, &numbers).await?;
+        if let Some(pair) = leads {
+            let found: Leader = serde_json::from_slice(&pair.value)
+                .map_err(|_| EtcdError::Content(leader.clone()))?;
+            // The answer to the claim may have been lost.
+            if let Some((lease, begun)) = self.lease
+                && (found.id, pair.lease) == (self.id, lease)
+            {
+                let first = number(numbered.map(|pair| pair.value), &numbers)?;
+                return self.lead((lease, begun), pair.created, first).map(Some);
+            }
+            if found.id == self.id {
+                // A lease of an earlier term. Nobody else waits for its end.
+                self.leadership.follow("");
+                api::revoke(&mut self.gateway, pair.lease).await?;
+                return Ok(None);
+            }
+            self.leadership.follow(&found.address);
+            return Ok(None);
+        }
+        if let Some((_, why)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
+            return Err(why.clone());
+        }
+        self.rest = None;
+        self.leadership.follow("");
+        let was = numbered.as_ref().map_or(0, |pair| pair.changed);
+        let before = number(numbered.map(|pair| pair.value), &numbers)?;
+        let first = after(before);
+        let begun = Instant::now();
+        let lease = api::grant(&mut self.gateway, self.settings.lease.as_secs()).await?;
+        self.lease = Some((lease, begun));
+        let address = self.settings.advertise.clone();
+        let value = Leader { address, name: self.name.clone(), id: self.id };
+        // Numbers and texts always serialise.
+        let value = serde_json::to_vec(&value).unwrap_or_default();
+        let first_text = first.to_string();
+        let claimed = api::claim(
+            &mut self.gateway,
+            (&leader, &value, lease),
+            (&numbers, was, first_text.as_bytes()),
+        )
+        .await?;
+        match claimed {
+            Some(created) => self.lead((lease, begun), created, first).map(Some),
+            None => {
+                self.lease = None;
+                api::revoke(&mut self.gateway, lease).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn lead(
+        &mut self,
+        (lease, begun): (i64, Instant),
+        created: i64,
+        first: u64,
+    ) -> Result<Session, EtcdError> {
+        self.lease = None;
+        let guard = (self.key("leader"), created);
+        let (settings, leadership) = (&self.settings, &self.leadership);
+        Session::new(settings, leadership, guard, (lease, begun), first)
+    }
+}
+
+/// The stored number with which a leader began to number calls.
+fn number(value: Option<Vec<u8>>, key: &str) -> Result<u64, EtcdError> {
+    let Some(value) = value else { return Ok(0) };
+    let text = String::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| EtcdError::Content(key.to_owned()))
+}
+
+/// The number for the next leader. It is higher than all earlier ones, even if clocks differ. It is also
+/// higher than those of an etcd that was emptied, because servers may remember its tickets.
+fn after(before: u64) -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs()).min(u64::from(u32::MAX) - 1);
+    before.saturating_add(1).max(seconds)
+}

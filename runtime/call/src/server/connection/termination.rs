@@ -1,0 +1,123 @@
+//! End of calls: by cancellation, deadline, the end of the client, or the end of the server.
+
+use std::time::Duration;
+
+use kumi_rpc::{Code, Failure};
+use tokio::time::Instant;
+
+use super::{CallStage, Connection};
+
+impl Connection {
+    /// The deadline of a call.
+    pub(super) fn deadline(&self, asked_ms: u32) -> Option<Instant> {
+        let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
+        let limit = self.shared.config.call_time;
+        let least = asked.into_iter().chain(limit).min()?;
+        Instant::now().checked_add(least)
+    }
+
+    /// The client cancels a call.
+    pub(super) fn cancel(&mut self, stream: u32) {
+        match self.calls.get(&stream) {
+            Some(CallStage::Coming(..)) => {
+                self.drop_coming(stream, Code::Cancelled, "was cancelled")
+            }
+            Some(CallStage::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
+            Some(CallStage::Going(..) | CallStage::Fetched(..)) => {}
+            None => self.end_object(stream),
+        }
+    }
+
+    /// Ends a call whose arguments are arriving.
+    pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
+        if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
+            let text = format!("the call of `{}` {what}", job.offered.interface.name);
+            self.rpc.fail(stream, &Failure::new(code, 0, text));
+            self.forget(*job);
+        }
+    }
+
+    /// Ends calls whose arguments have not arrived in time.
+    pub(super) fn end_late(&mut self) {
+        let deadline = |call: &CallStage| match call {
+            CallStage::Coming(job, _) => job.deadline,
+            CallStage::Runs(_) | CallStage::Going(..) | CallStage::Fetched(..) => None,
+        };
+        let now = Instant::now();
+        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| is_late(call))
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in late {
+            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
+        }
+        self.coming = self.calls.values().filter_map(deadline).min();
+    }
+
+    /// Releases the memory of results that are written.
+    pub(super) fn written(&mut self) {
+        while let Some(stream) = self.rpc.outbox().written() {
+            self.rpc.ended(stream);
+            // The arguments of a callback are written.
+            if !matches!(
+                self.calls.get(&stream),
+                Some(CallStage::Going(..) | CallStage::Fetched(..))
+            ) {
+                self.forget_callback(stream);
+                continue;
+            }
+            self.outgoing.remove(&stream);
+            match self.calls.remove(&stream) {
+                Some(CallStage::Going(_, block, bytes)) => {
+                    self.shared.count(|traffic| &traffic.to_clients, bytes);
+                    self.shared.give(block);
+                }
+                Some(CallStage::Fetched(block, _, bytes)) => {
+                    self.shared.count(|traffic| &traffic.fetched, bytes);
+                    self.shared.give(block);
+                }
+                _ => {}
+            }
+            self.forget_callback(stream);
+        }
+    }
+
+    /// Tells the client that the server ends.
+    pub(super) fn end(&mut self) {
+        let failure = Failure::new(Code::Ending, 0, "the server ends");
+        if self.handshake_permit.is_none() {
+            self.rpc.end(&failure);
+        } else {
+            self.rpc.refuse(failure);
+        }
+        self.closing = true;
+    }
+
+    /// Ends the calls of a client that has left, except those whose results may survive it. Returns the
+    /// number of these.
+    pub(super) fn leave(&mut self) -> usize {
+        if self.counted {
+            self.shared.known.set(self.shared.known.get() - 1);
+        }
+        let mut survivors = 0;
+        self.sharing.end();
+        let calls: Vec<(u32, CallStage)> = self.calls.drain().collect();
+        for (stream, call) in calls {
+            match call {
+                CallStage::Coming(job, _) => self.forget(*job),
+                CallStage::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
+                CallStage::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
+                CallStage::Going(_, block, _) | CallStage::Fetched(block, ..) => {
+                    self.shared.give(block)
+                }
+            }
+        }
+        self.leave_objects();
+        self.shared.pool.borrow_mut().forget(self.number);
+        self.shared.owner_lost(self.number);
+        survivors
+    }
+}

@@ -1,0 +1,217 @@
+//! What the server and the process of a slot say to each other, in messages of a local packet socket.
+
+use crate::cluster::Jobs;
+use crate::confine::RunAs;
+use crate::layout::Slot;
+use serde::{Deserialize, Serialize};
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+/// Longest message, in bytes.
+pub const MOST: usize = 16 << 10;
+/// Bytes of a reply before its text.
+const REPLY: usize = 9;
+
+/// What a slot is told first; as JSON in an arena, since a description may be longer than a message.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// The routine's description; or those of all methods of a class, of which this is to be an object.
+    pub interfaces: Vec<String>,
+    /// Libraries to be opened, in order.
+    pub libraries: Vec<PathBuf>,
+    /// A folder from which its program reads beside them.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
+    /// The folder with those of the calls, if they have files.
+    #[serde(default)]
+    pub scratch: Option<PathBuf>,
+    /// Most bytes of address space; 0: no limit.
+    pub memory: u64,
+    /// Most bytes of a call of a client's function.
+    pub callback: u64,
+    /// As whom it runs; `None`: as the server does.
+    pub run_as: Option<RunAs>,
+    /// Whether it is to have no network and no files to write.
+    pub sandbox: bool,
+    /// Most open files, which are more for the server itself.
+    pub files: u64,
+    /// The arena that is the board through which short calls go.
+    #[serde(default)]
+    pub mailbox: Option<u32>,
+    /// How it has jobs started; `None`: it has none started.
+    #[serde(default)]
+    pub jobs: Option<Jobs>,
+    /// Where jobs come back, opened before this process became another user.
+    #[serde(skip)]
+    pub job_listener: Option<TcpListener>,
+}
+
+/// What the server sends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Order {
+    /// An arena comes with this message, of so many bytes, under this number.
+    Map(u32, u64),
+    /// The arena with this number is not used any more.
+    Unmap(u32),
+    /// So many bytes of that arena are a [`Setup`].
+    SetUp(u32, u64),
+    /// Run the routine of this index on that arena, laid out so.
+    Run(u32, u32, Vec<Slot>),
+    /// The function that the routine has called has returned; so many bytes of values are in the exchange.
+    Return(u64),
+}
+
+impl Order {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, arena, number, slots): (u32, _, _, &[Slot]) = match self {
+            Order::Map(arena, bytes) => (0, *arena, *bytes, &[]),
+            Order::Unmap(arena) => (1, *arena, 0, &[]),
+            Order::SetUp(arena, bytes) => (2, *arena, *bytes, &[]),
+            Order::Run(routine, arena, slots) => (3, *arena, u64::from(*routine), slots),
+            Order::Return(bytes) => (4, 0, *bytes, &[]),
+        };
+        let mut out = Vec::with_capacity(16 + 24 * slots.len());
+        out.extend_from_slice(&kind.to_le_bytes());
+        out.extend_from_slice(&arena.to_le_bytes());
+        out.extend_from_slice(&number.to_le_bytes());
+        for slot in slots {
+            for word in [slot.offset, slot.bytes, slot.text] {
+                out.extend_from_slice(&(word as u64).to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads one; `None`: it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Order> {
+        let (head, rest) = bytes.split_first_chunk::<16>()?;
+        let kind = u32::from_le_bytes(*head.first_chunk()?);
+        let arena = u32::from_le_bytes(*head[4..].first_chunk()?);
+        let number = u64::from_le_bytes(*head[8..].first_chunk()?);
+        let slot = |bytes: &[u8]| {
+            let mut words = bytes.chunks_exact(8).map(|word| {
+                let word: [u8; 8] = word.try_into().ok()?;
+                usize::try_from(u64::from_le_bytes(word)).ok()
+            });
+            Some(Slot { offset: words.next()??, bytes: words.next()??, text: words.next()?? })
+        };
+        Some(match kind {
+            0 => Order::Map(arena, number),
+            1 => Order::Unmap(arena),
+            2 => Order::SetUp(arena, number),
+            3 => {
+                let slots = rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?;
+                Order::Run(u32::try_from(number).ok()?, arena, slots)
+            }
+            4 => Order::Return(number),
+            _ => return None,
+        })
+    }
+}
+
+/// What a slot answers to `SetUp` and `Run`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is done; nanoseconds that it took.
+    Done(u64),
+    /// It cannot be done; why.
+    Failed(String),
+    /// The routine calls a function of the client.
+    Callback {
+        /// The routine's parameter.
+        parameter: u16,
+        /// Bytes of values at the begin of the exchange.
+        head: u64,
+        /// Bytes of the exchange, of which the descriptor comes with this message unless it is that of the last time.
+        bytes: u64,
+    },
+    /// The routine wanted to call a function of the client in a way in which that cannot be; why. It waits for its end.
+    Refused(String),
+    /// The routine has ended with an exception, which this says; the process can run further calls.
+    Raised(String),
+    /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
+    Crashed(i64, String),
+    /// Nothing has run, and what this process was set up with is of no use any more: another is to be set up for the call.
+    Outdated,
+}
+
+impl Reply {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, number, text) = match self {
+            Reply::Done(ns) => (0, *ns, ""),
+            Reply::Failed(text) => (1, 0, text.as_str()),
+            Reply::Raised(text) => (4, 0, text.as_str()),
+            Reply::Crashed(detail, text) => (5, detail.cast_unsigned(), text.as_str()),
+            Reply::Refused(text) => (3, 0, text.as_str()),
+            Reply::Outdated => (6, 0, ""),
+            Reply::Callback { parameter, head, bytes } => {
+                let mut out = vec![2];
+                for word in [u64::from(*parameter), *head, *bytes] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+                return out;
+            }
+        };
+        let mut out = vec![kind];
+        out.extend_from_slice(&u64::to_le_bytes(number));
+        out.extend_from_slice(&text.as_bytes()[..text.len().min(MOST - REPLY)]);
+        out
+    }
+
+    /// Reads one; `None`: it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Reply> {
+        let (head, text) = bytes.split_first_chunk::<REPLY>()?;
+        let number = u64::from_le_bytes(*head[1..].first_chunk()?);
+        match head[0] {
+            0 => Some(Reply::Done(number)),
+            1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
+            2 => Some(Reply::Callback {
+                parameter: u16::try_from(number).ok()?,
+                head: u64::from_le_bytes(*text.first_chunk()?),
+                bytes: u64::from_le_bytes(*text.get(8..)?.first_chunk()?),
+            }),
+            3 => Some(Reply::Refused(String::from_utf8_lossy(text).into_owned())),
+            4 => Some(Reply::Raised(String::from_utf8_lossy(text).into_owned())),
+            5 => Some(Reply::Crashed(
+                number.cast_signed(),
+                String::from_utf8_lossy(text).into_owned(),
+            )),
+            6 => Some(Reply::Outdated),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let slot = Slot { offset: 1, bytes: 2, text: 3 };
+        let orders = [
+            Order::Map(1, 2),
+            Order::Unmap(3),
+            Order::SetUp(4, 5),
+            Order::Run(5, 6, vec![slot; 256]),
+            Order::Return(7),
+        ];
+        for order in orders {
+            let bytes = order.encode();
+            assert!(bytes.len() <= MOST);
+            assert_eq!(Order::decode(&bytes), Some(order));
+        }
+        let callback = Reply::Callback { parameter: 1, head: 2, bytes: 3 };
+        let no = || "no".to_owned();
+        let raised = Reply::Raised(String::new());
+        let crashed = Reply::Crashed(-2, no());
+        let plain = [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())];
+        for reply in plain.into_iter().chain([raised, crashed, Reply::Outdated]) {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        assert_eq!(Order::decode(&[9; 16]), None);
+        assert_eq!(Reply::decode(&[1; 3]), None);
+    }
+}

@@ -1,0 +1,306 @@
+//! How calls drive the channel, and how the program ends one that waits.
+//!
+//! A signal does not end a wait: it may come while the wait spins, or just before it blocks. So a
+//! thread of its own has the waiting thread leave the channel from time to time and ask the
+//! program; what the call has begun stays as it is meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::{JoinHandle, park_timeout};
+use std::time::Duration;
+
+use kumi_net::{ChannelWaker, Guard, Wait, spawn_without_signals};
+
+use crate::context::Context;
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// What the program wants to be asked, and the thread that sees to it.
+pub(crate) struct InterruptHook {
+    ask: Box<dyn Fn() -> bool + Send>,
+    shared: Arc<InterruptState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct InterruptState {
+    /// Goes up when a call begins to drive the channel and when it ends: odd meanwhile.
+    calls: AtomicU64,
+    /// The call is to ask.
+    due: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Context {
+    /// Has calls that wait ask the program every now and then (between `every` and twice that)
+    /// whether they are to go on: when `ask` says true, the call ends with [`Error::Interrupted`].
+    /// For languages whose signal handlers run only between calls. Once said it stays so; saying it again
+    /// changes nothing.
+    ///
+    /// A receive, a wait for a notification, a completion or a record, and an append that waits for
+    /// room in a mapped piece (see [`crate::Window`]) have then done nothing: the next receive that fits gets the message that came
+    /// meanwhile or began to. (Only one that is longer than the buffer of the receive that was ended
+    /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
+    /// after these every call that communicates fails with [`Error::Fault`].
+    ///
+    /// `ask` runs in the thread that waits; the context is not to be used in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there can be no further thread.
+    pub fn interruptible(
+        &self,
+        every: Duration,
+        ask: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(), Error> {
+        if self.interrupts.get().is_some() {
+            return Ok(());
+        }
+        let shared = Arc::<InterruptState>::default();
+        let body = {
+            let (shared, waker) = (Arc::clone(&shared), self.channel.waker());
+            move || remind(&shared, &waker, every)
+        };
+        let thread = Some(spawn_without_signals("kumi-ask", body)?);
+        self.interrupts.get_or_init(|| InterruptHook { ask: Box::new(ask), shared, thread });
+        Ok(())
+    }
+
+    /// Drives the channel until `attempt` gives something. When the program ends it, others may
+    /// have seen a part of what the call does, so that nothing can follow.
+    pub(crate) fn drive<R>(
+        &self,
+        wait: Wait,
+        attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let result = self.await_only(wait, attempt);
+        if matches!(result, Err(Error::Interrupted)) {
+            let text = "an earlier call was interrupted half-way: end the program";
+            self.channel.lock()?.handler().fault.get_or_insert_with(|| text.into());
+        }
+        result
+    }
+
+    /// As [`Context::drive`], for calls that only wait: when the program ends them, nothing has
+    /// happened.
+    pub(crate) fn await_only<R>(
+        &self,
+        wait: Wait,
+        mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        let mut attempt = |guard: &mut Guard<'_, Engine>| {
+            if let Some(fault) = &guard.handler().fault {
+                return Err(Error::Fault(fault.clone()));
+            }
+            attempt(guard)
+        };
+        let Some(InterruptHook { ask, shared, .. }) = self.interrupts.get() else {
+            return self.channel.wait(wait, attempt);
+        };
+        let _call = ActiveCall::begin(&shared.calls);
+        loop {
+            let done = self.channel.wait(wait, |guard| match attempt(guard)? {
+                Some(result) => Ok(Some(Some(result))),
+                None if shared.due.swap(false, Relaxed) => Ok(Some(None)),
+                None => Ok::<_, Error>(None),
+            })?;
+            match done {
+                Some(result) => return Ok(result),
+                // The channel is free meanwhile: the program may take its time.
+                None if ask() => return Err(Error::Interrupted),
+                None => {}
+            }
+        }
+    }
+}
+
+/// While it lives a call drives the channel.
+struct ActiveCall<'s>(&'s AtomicU64);
+
+impl ActiveCall<'_> {
+    fn begin(calls: &AtomicU64) -> ActiveCall<'_> {
+        calls.store(calls.load(Relaxed) + 1, Release);
+        ActiveCall(calls)
+    }
+}
+
+impl Drop for ActiveCall<'_> {
+    fn drop(&mut self) {
+        // Written by this thread only.
+        self.0.store(self.0.load(Relaxed) + 1, Release);
+    }
+}
+
+fn remind(shared: &InterruptState, waker: &ChannelWaker, every: Duration) {
+    let mut seen = 0;
+    while !shared.stop.load(Acquire) {
+        park_timeout(every);
+        let calls = shared.calls.load(Acquire);
+        if calls % 2 == 1 && calls == seen {
+            shared.due.store(true, Relaxed);
+            waker.serve();
+        }
+        seen = calls;
+    }
+}
+
+impl fmt::Debug for InterruptHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterruptHook").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Drop for InterruptHook {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It has nothing that panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::atomic::AtomicU32;
+
+    use kumi_net::Delivery;
+
+    use super::*;
+    use crate::{Source, Tag};
+
+    const SOON: Duration = Duration::from_millis(1);
+
+    /// A job of one rank whose waits end when they ask for the third time.
+    fn impatient() -> (Context, Arc<AtomicU32>) {
+        let context = Context::init_singleton().expect("singleton");
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let ask = move || count.fetch_add(1, Relaxed) == 2;
+        context.interruptible(SOON, ask).expect("a thread");
+        (context, asked)
+    }
+
+    #[test]
+    fn a_wait_that_is_interrupted_has_done_nothing() {
+        let (context, asked) = impatient();
+        let window = context.window(1024).expect("window");
+        let fifo = window.fifo(0, 64, 1).expect("FIFO");
+        let completion = context.completion().expect("completion");
+        let mut buffer = [0; 4];
+        let waits: [&mut dyn FnMut() -> Result<(), Error>; 3] = [
+            &mut || context.recv(Source::Any, Tag::Any, &mut buffer).map(drop),
+            &mut || window.wait_notify(0, 1).map(drop),
+            &mut || fifo.pop_vec().map(drop),
+        ];
+        for wait in waits {
+            asked.store(0, Relaxed);
+            assert!(matches!(wait(), Err(Error::Interrupted)));
+            assert_eq!(asked.load(Relaxed), 3);
+        }
+        context.send(0, 1, b"abcd").expect("send");
+        let received = context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
+        assert_eq!((received.len, &buffer), (4, b"abcd"));
+        window.append(0, 0, b"record").expect("append");
+        assert_eq!(fifo.pop_vec().expect("pop"), (0, b"record".to_vec()));
+        completion.wait(0).expect("nothing to wait for");
+        drop(fifo);
+        drop(window);
+        drop(completion);
+        context.finalize().expect("end");
+    }
+
+    thread_local! {
+        static HERE: RefCell<Option<Rc<Context>>> = const { RefCell::new(None) };
+    }
+
+    /// Receives, and meanwhile `come` happens; then the program ends the receive.
+    fn interrupted(come: fn(&Context), buffer: &mut [u8]) -> Rc<Context> {
+        let context = Rc::new(Context::init_singleton().expect("singleton"));
+        HERE.set(Some(Rc::clone(&context)));
+        // In the place of the handler thread, which may be as quick.
+        let ask = move || {
+            HERE.take().is_some_and(|context| {
+                come(&context);
+                true
+            })
+        };
+        context.interruptible(SOON, ask).expect("a thread");
+        let result = context.recv(Source::Any, Tag::Is(1), buffer);
+        assert!(matches!(result, Err(Error::Interrupted)));
+        context
+    }
+
+    #[test]
+    fn what_comes_while_the_program_is_asked_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            for (tag, data) in [(1, "first"), (2, "second"), (1, "third")] {
+                context.send(0, tag, data.as_bytes()).expect("send");
+            }
+        };
+        let context = interrupted(come, &mut buffer);
+        for right in ["first", "second", "third"] {
+            let (received, data) = context.recv_vec(Source::Any, Tag::Any).expect("receive");
+            assert_eq!((received.len, data), (right.len(), right.as_bytes().to_vec()));
+        }
+        let context = Rc::into_inner(context).expect("the last one");
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn what_has_begun_to_come_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            let mut guard = context.channel.lock().expect("channel");
+            let taken = guard.handler().mailbox.first(0, 1, 8, b"abc");
+            assert_eq!(taken, Ok(Delivery::Taken));
+        };
+        let context = interrupted(come, &mut buffer);
+        buffer = *b"________";
+        let mut guard = context.channel.lock().expect("channel");
+        guard.handler().mailbox.part(0, b"defgh").expect("part");
+        drop(guard);
+        assert_eq!(&buffer, b"________");
+        context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
+        assert_eq!(&buffer, b"abcdefgh");
+        let context = Rc::into_inner(context).expect("the last one");
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn after_a_call_that_was_interrupted_half_way_nothing_follows() {
+        let (context, _) = impatient();
+        let result = context.drive(Wait::Frames, |_| Ok(None::<()>));
+        assert!(matches!(result, Err(Error::Interrupted)));
+        assert!(matches!(context.progress(), Err(Error::Fault(text)) if text.contains("half-way")));
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn a_context_can_move_to_another_thread() {
+        let (context, asked) = impatient();
+        let wait = move || {
+            let result = context.recv(Source::Any, Tag::Any, &mut []);
+            assert!(matches!(result, Err(Error::Interrupted)));
+            context.finalize().expect("end");
+        };
+        std::thread::spawn(wait).join().expect("no panic");
+        assert_eq!(asked.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn calls_that_do_not_wait_are_not_asked() {
+        let context = Context::init_singleton().expect("singleton");
+        context.interruptible(SOON, || panic!("asked")).expect("a thread");
+        for _ in 0..100 {
+            context.send(0, 1, b"abcd").expect("send");
+            context.recv(Source::Any, Tag::Any, &mut [0; 4]).expect("receive");
+        }
+        context.finalize().expect("end");
+    }
+}

@@ -1,0 +1,547 @@
+//! What a rank does with the frames that reach it: called by whichever thread drives the channel.
+
+pub(crate) mod interrupt;
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
+
+use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery, Handler};
+use kumi_proto::Rank;
+use kumi_proto::frame::{
+    Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutList, WindowKey,
+};
+
+use crate::error::Refusal;
+use crate::fifo::table::{AppendOutcome, FifoTable, IncomingRecord};
+use crate::message::mailbox::Mailbox;
+use crate::multicast::{self, MulticastFrame, MulticastTable};
+use crate::window::atomic::AtomicOperation;
+use crate::window::completion::CompletionTable;
+use crate::window::key::RandomSource;
+use crate::window::pieces::{ByteLayout, GetLayout, LentBuffers, PieceList};
+use crate::window::strided::Shape;
+use crate::window::table::{Access, WindowTable};
+
+/// Most answers that wait to be sent; beyond, requests are refused for now and come again.
+pub(crate) const MOST_ANSWERS: usize = 4096;
+
+/// An answer that waits to be sent.
+#[derive(Debug)]
+pub(crate) enum QueuedAnswer {
+    Bytes(GetRequest),
+    Done { token: u64 },
+    Value { token: u64, value: u64 },
+    Refused { token: u64, reason: Refusal },
+    Multicast { token: u64, refused: Option<(Rank, Refusal)> },
+    Append { token: u64, again: bool },
+    MulticastAppend { token: u64, refused: Option<(Rank, Refusal)>, full: Vec<Rank> },
+}
+
+/// Bytes of a window that a rank asked for.
+#[derive(Debug)]
+pub(crate) struct GetRequest {
+    token: u64,
+    window: WindowKey,
+    blocks: GetLayout,
+    length: u32,
+    sent: u32,
+}
+
+/// A put of another rank, or a frame of one.
+#[derive(Clone, Copy)]
+struct IncomingPut<'d> {
+    /// 0: its sender does not want to know.
+    token: u64,
+    last: bool,
+    window: WindowKey,
+    notify: Option<u32>,
+    data: &'d [u8],
+}
+
+/// What the own blocking request waits for.
+#[derive(Debug)]
+pub(crate) enum PendingRequest {
+    /// Bytes of a remote window, into memory that the caller keeps until the request is over.
+    Bytes { into: *mut u8, length: u32, received: u32 },
+    /// The value before an atomic operation.
+    Value(Option<u64>),
+    /// As `Bytes`, into several buffers.
+    Pieces { into: LentBuffers, length: u32, received: u32 },
+}
+
+// SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
+// not matter.
+unsafe impl Send for PendingRequest {}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) token: u64,
+    /// Who is to answer.
+    target: Rank,
+    pub(crate) pending: PendingRequest,
+    pub(crate) refused: Option<Refusal>,
+    /// An answer, or its first piece, has come (an answer can be empty).
+    begun: bool,
+}
+
+impl Request {
+    /// The whole answer is here.
+    pub(crate) fn answered(&self) -> bool {
+        match &self.pending {
+            PendingRequest::Bytes { length, received, .. }
+            | PendingRequest::Pieces { length, received, .. } => self.begun && length == received,
+            PendingRequest::Value(value) => value.is_some(),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) windows: WindowTable,
+    pub(crate) fifos: FifoTable,
+    /// The own request under way: the program has one thread and waits for each.
+    pub(crate) request: Option<Request>,
+    /// Those of a get of a list, which may take several.
+    pub(crate) list_requests: Vec<Request>,
+    /// Own fences that have not been answered: whom they were sent to, and their tokens.
+    pub(crate) fences: Vec<(Rank, u64)>,
+    /// Own puts that were refused, by target: how many and why the first.
+    pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
+    /// Own puts that tell when they are in place.
+    pub(crate) completions: CompletionTable,
+    /// A peer broke the protocol.
+    pub(crate) fault: Option<String>,
+    pub(crate) multicasts: MulticastTable,
+    pub(crate) answers: VecDeque<(Rank, QueuedAnswer)>,
+    pub(crate) refused_here: u64,
+    /// Bytes of the longest frame that all ways take.
+    pub(crate) longest: usize,
+    next_token: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(bound: usize, arena_bytes: usize, random: RandomSource) -> Engine {
+        Engine {
+            mailbox: Mailbox::new(bound),
+            windows: WindowTable::new(arena_bytes, random),
+            fifos: FifoTable::default(),
+            request: None,
+            list_requests: Vec::new(),
+            fences: Vec::new(),
+            refused_puts: HashMap::new(),
+            completions: CompletionTable::default(),
+            fault: None,
+            multicasts: MulticastTable::default(),
+            answers: VecDeque::new(),
+            refused_here: 0,
+            longest: usize::MAX,
+            next_token: 1,
+        }
+    }
+
+    /// A token that no request has had.
+    pub(crate) fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token - 1
+    }
+
+    /// Begins a request to a rank; its token.
+    pub(crate) fn begin(&mut self, target: Rank, pending: PendingRequest) -> u64 {
+        let token = self.token();
+        self.request = Some(Request { token, target, pending, refused: None, begun: false });
+        token
+    }
+
+    /// Notes a request with this token, one of several that the program waits for.
+    pub(crate) fn begin_with(&mut self, target: Rank, token: u64, pending: PendingRequest) {
+        self.list_requests.push(Request { token, target, pending, refused: None, begun: false });
+    }
+
+    /// Those of several requests that are over, which are forgotten: token, and why if refused.
+    pub(crate) fn ended(&mut self) -> Vec<(u64, Option<Refusal>)> {
+        let over = |it: &mut Request| it.refused.is_some() || it.answered();
+        self.list_requests.extract_if(.., over).map(|it| (it.token, it.refused)).collect()
+    }
+
+    fn take(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        frame: &[u8],
+    ) -> Result<Delivery, String> {
+        match Frame::decode(frame).map_err(|error| error.to_string())? {
+            Frame::Message { tag, total, data } => {
+                Ok(self.mailbox.first(from, tag.cast_signed(), total, data)?)
+            }
+            Frame::MessagePart { data } => {
+                self.mailbox.part(from, data)?;
+                Ok(Delivery::Taken)
+            }
+            Frame::GetReply { token, offset_in_request, data } => {
+                if let Some(at) = self.fences.iter().position(|fence| *fence == (from, token)) {
+                    self.fences.swap_remove(at);
+                    return Ok(Delivery::Taken);
+                }
+                self.bytes_arrived(from, token, offset_in_request, data).map(|()| Delivery::Taken)
+            }
+            Frame::AtomicReply { token, value } => self.value_arrived(from, token, value),
+            Frame::AppendReply { token, again } => {
+                match self.direct_answered(from, token, Ok(again)) {
+                    true => Ok(Delivery::Taken),
+                    false => self.value_arrived(from, token, u64::from(again)),
+                }
+            }
+            Frame::PutDone { token } => match self.completions.done(from, token) {
+                true => Ok(Delivery::Taken),
+                false => Err("an answer to no put".into()),
+            },
+            Frame::Refused { token, code } => {
+                self.refusal_arrived(from, token, Refusal::from_code(code));
+                Ok(Delivery::Taken)
+            }
+            Frame::Multicast { token, window, offset, notify, members, tail } => {
+                let cast = MulticastFrame { token, window, offset, notify, members, tail };
+                self.multicast(attachment, from, &cast)
+            }
+            Frame::MulticastDone { token, refused } => {
+                self.multicast_done(from, token, refused);
+                Ok(Delivery::Taken)
+            }
+            Frame::MulticastAppend(cast) => self.multicast_append(attachment, from, &cast),
+            Frame::MulticastAppendDone(done) => {
+                self.multicast_append_done(attachment, from, &done).map(|()| Delivery::Taken)
+            }
+            request => Ok(self.serve(attachment, from, &request)),
+        }
+    }
+
+    /// The own request that a rank answers.
+    fn request_with(&mut self, from: Rank, token: u64) -> Option<&mut Request> {
+        let mut all = self.request.iter_mut().chain(&mut self.list_requests);
+        all.find(|request| (request.target, request.token) == (from, token))
+    }
+
+    fn value_arrived(&mut self, from: Rank, token: u64, value: u64) -> Result<Delivery, String> {
+        match self.request_with(from, token) {
+            Some(Request { pending: PendingRequest::Value(attachment), .. }) => {
+                *attachment = Some(value);
+                Ok(Delivery::Taken)
+            }
+            _ => Err("an answer to no request".into()),
+        }
+    }
+
+    fn bytes_arrived(
+        &mut self,
+        from: Rank,
+        token: u64,
+        at: u32,
+        data: &[u8],
+    ) -> Result<(), String> {
+        let Some(request) = self.request_with(from, token) else {
+            return Err("an answer to no request".into());
+        };
+        let (length, received) = match &mut request.pending {
+            PendingRequest::Bytes { length, received, .. }
+            | PendingRequest::Pieces { length, received, .. } => (*length, received),
+            PendingRequest::Value(_) => {
+                return Err("bytes in answer to a request for a value".into());
+            }
+        };
+        // In order, so each piece begins where the last one ended.
+        if at != *received || data.len() > (length - at) as usize {
+            return Err("bytes that were not asked for".into());
+        }
+        *received += data.len() as u32;
+        match &mut request.pending {
+            PendingRequest::Bytes { into, .. } if !data.is_empty() => {
+                // SAFETY: inside of the lent memory by the check above.
+                unsafe {
+                    into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len());
+                }
+            }
+            // SAFETY: these are the bytes of a slice.
+            PendingRequest::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
+            PendingRequest::Bytes { .. } | PendingRequest::Value(_) => {}
+        }
+        request.begun = true;
+        Ok(())
+    }
+
+    fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {
+        if token == 0 {
+            self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
+        } else if let Some(request) = self.request_with(from, token) {
+            request.refused = Some(reason);
+        } else if !self.direct_answered(from, token, Err(reason)) {
+            self.completions.refused(from, token, reason);
+        }
+    }
+
+    /// What others ask of this rank.
+    fn serve(&mut self, attachment: &Attachment, from: Rank, request: &Frame<'_>) -> Delivery {
+        if self.answers.len() >= MOST_ANSWERS {
+            return Delivery::Full;
+        }
+        if let Some(answer) = self.answer_to(attachment, from, request) {
+            // A full FIFO is no mistake.
+            let refused =
+                matches!(answer, QueuedAnswer::Refused { reason, .. } if reason != Refusal::Full);
+            self.refused_here += u64::from(refused);
+            self.answers.push_back((from, answer));
+        }
+        Delivery::Taken
+    }
+
+    fn answer_to(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        request: &Frame<'_>,
+    ) -> Option<QueuedAnswer> {
+        Some(match *request {
+            Frame::Put { window, offset, notify, data } => {
+                let put = IncomingPut { token: 0, last: false, window, notify, data };
+                return self.put(attachment, from, put, &Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutCounted { token, last, window, offset, notify, data } => {
+                let put = IncomingPut { token, last, window, notify, data };
+                return self.put(attachment, from, put, &Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
+                let put = IncomingPut { token, last, window, notify, data };
+                let block = u64::from(block);
+                let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
+                return self.put(attachment, from, put, &shape);
+            }
+            Frame::GetRequest { token, window, offset, len } => {
+                let shape = Shape::whole(offset, len.into());
+                self.bytes_asked(token, window, GetLayout::Even(shape), len)
+            }
+            Frame::GetStrided { token, window, offset, stride, block, count } => {
+                let shape = Shape { offset, stride, block: block.into(), count: count.into() };
+                self.bytes_asked(token, window, GetLayout::Even(shape), block * count)
+            }
+            Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
+                match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
+                    Ok(word) => {
+                        let atomic = AtomicOperation { operation, width, operand, operand2 };
+                        // SAFETY: `access` has just checked that the bytes lie in a window and are aligned.
+                        QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
+                    }
+                    Err(reason) => QueuedAnswer::Refused { token, reason },
+                }
+            }
+            Frame::Append { token, window, offset, wait, signal, data } => {
+                if let Err(reason) = self.windows.find(window) {
+                    return Some(QueuedAnswer::Refused { token, reason });
+                }
+                let record = IncomingRecord { from, token, wait, signal, data };
+                match self.fifos.append(attachment, (window, offset), record) {
+                    AppendOutcome::Taken => QueuedAnswer::Append { token, again: false },
+                    AppendOutcome::Waiting => return None,
+                    AppendOutcome::Refused(reason) => QueuedAnswer::Refused { token, reason },
+                }
+            }
+            Frame::PutList(ref list) => return self.put_list(attachment, from, list),
+            Frame::GetList(GetList { token, window, offset, pieces }) => {
+                let list = PieceList::new(offset, pieces.to_vec());
+                // The decoder has checked that it is less than 2^32.
+                let length = list.bytes() as u32;
+                self.bytes_asked(token, window, GetLayout::List(list), length)
+            }
+            _ => return None,
+        })
+    }
+
+    fn put_list(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        list: &PutList<'_>,
+    ) -> Option<QueuedAnswer> {
+        let PutList { token, last, window, offset, notify, .. } = *list;
+        let (list, data) = list.split();
+        let put = IncomingPut { token, last, window, notify, data };
+        self.put(attachment, from, put, &PieceList::new(offset, list))
+    }
+
+    /// Applies a put, or a frame of one; what is to be answered.
+    fn put(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        put: IncomingPut<'_>,
+        shape: &impl ByteLayout,
+    ) -> Option<QueuedAnswer> {
+        let IncomingPut { token, last, window, notify, data } = put;
+        if let Err(reason) = self.windows.put(attachment.own(), window, shape, notify, data) {
+            return Some(QueuedAnswer::Refused { token, reason });
+        }
+        if !last {
+            return None;
+        }
+        // Answers of a pair are in order, so the last says it for all that come one after another.
+        if let Some((to, QueuedAnswer::Done { token: owed })) = self.answers.back_mut()
+            && *to == from
+        {
+            *owed = token;
+            return None;
+        }
+        Some(QueuedAnswer::Done { token })
+    }
+
+    fn bytes_asked(
+        &self,
+        token: u64,
+        window: WindowKey,
+        blocks: GetLayout,
+        length: u32,
+    ) -> QueuedAnswer {
+        match self.readable(window, &blocks) {
+            Ok(_) => QueuedAnswer::Bytes(GetRequest { token, window, blocks, length, sent: 0 }),
+            Err(reason) => QueuedAnswer::Refused { token, reason },
+        }
+    }
+
+    fn readable(&self, window: WindowKey, blocks: &GetLayout) -> Result<NonNull<u8>, Refusal> {
+        let (start, span) = blocks.range();
+        // A fence: every rank answers. Frames of a pair are in order, so its answer says that everything before it has
+        // been done.
+        if window == NO_WINDOW && (start, span) == (0, 0) {
+            return Ok(NonNull::dangling());
+        }
+        self.windows.access(window, start, span, Access::Read)
+    }
+
+    /// Sends an answer or a part of it; true when it is all sent.
+    fn send_answer(
+        &self,
+        to: Rank,
+        answer: &mut QueuedAnswer,
+        most: usize,
+        send: &mut AnswerSender<'_>,
+    ) -> Result<bool, ChannelError> {
+        let frame = match answer {
+            QueuedAnswer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
+            QueuedAnswer::Done { token } => Frame::PutDone { token: *token },
+            QueuedAnswer::Value { token, value } => {
+                Frame::AtomicReply { token: *token, value: *value }
+            }
+            QueuedAnswer::Refused { token, reason } => {
+                Frame::Refused { token: *token, code: reason.code() }
+            }
+            QueuedAnswer::Append { token, again } => {
+                Frame::AppendReply { token: *token, again: *again }
+            }
+            QueuedAnswer::Multicast { token, refused } => {
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                Frame::MulticastDone { token: *token, refused }
+            }
+            QueuedAnswer::MulticastAppend { token, refused, full } => {
+                let (token, list) = (*token, multicast::list(full));
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                let done = MulticastAppendDone { token, refused, full: &list };
+                return send(to, &[&Frame::MulticastAppendDone(done).header(), &list]);
+            }
+        };
+        send(to, &[&frame.header()])
+    }
+
+    fn send_bytes(
+        &self,
+        to: Rank,
+        asked: &mut GetRequest,
+        most: usize,
+        send: &mut AnswerSender<'_>,
+    ) -> Result<bool, ChannelError> {
+        let GetRequest { token, window, ref blocks, length, ref mut sent } = *asked;
+        let mut gathered = Vec::new();
+        loop {
+            // Anew for every piece: the window may be gone by now.
+            let memory = match self.readable(window, blocks) {
+                Ok(memory) => memory,
+                Err(reason) => {
+                    let frame = Frame::Refused { token, code: reason.code() };
+                    return send(to, &[&frame.header()]);
+                }
+            };
+            let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
+            let at = *sent as usize;
+            let data = if blocks.is_whole() {
+                // SAFETY: inside of the window; it may change while it is copied, as any get may
+                // see.
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
+            } else {
+                gathered.resize(piece, 0);
+                // SAFETY: the span is inside of the window, and `at + piece` not beyond the
+                // blocks' bytes, which are `length`.
+                unsafe { blocks.gather(memory, at, &mut gathered) };
+                &gathered[..]
+            };
+            let frame = Frame::GetReply { token, offset_in_request: *sent, data };
+            if !send(to, &[&frame.header(), data])? {
+                return Ok(false);
+            }
+            *sent += piece as u32;
+            if *sent == length {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Handler for Engine {
+    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery {
+        self.take(attachment, from, frame).unwrap_or_else(|what| {
+            let text = || format!("rank {from} sent what no rank sends ({what}); end the job");
+            self.fault.get_or_insert_with(text);
+            Delivery::Taken
+        })
+    }
+
+    fn answer(&mut self, most: usize, send: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
+        for (to, token, refusal) in self.fifos.grants() {
+            self.answers.push_back(match refusal {
+                None => (to, QueuedAnswer::Append { token, again: true }),
+                Some(reason) => (to, QueuedAnswer::Refused { token, reason }),
+            });
+        }
+        if self.answers.is_empty() && !self.multicasts.owes() {
+            return Ok(());
+        }
+        let mut full: Vec<Rank> = Vec::new();
+        for _ in 0..self.answers.len() {
+            let Some((to, mut answer)) = self.answers.pop_front() else { break };
+            // The order of answers to one rank is kept.
+            if full.contains(&to) || !self.send_answer(to, &mut answer, most, send)? {
+                if !full.contains(&to) {
+                    full.push(to);
+                }
+                self.answers.push_back((to, answer));
+            }
+        }
+        self.multicasts.hand_out(&mut full, send)
+    }
+
+    fn owes_answers(&self) -> bool {
+        !self.answers.is_empty() || self.fifos.owes_answers() || self.multicasts.owes()
+    }
+
+    fn unread(&self) -> u64 {
+        self.mailbox.unread()
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused_here
+    }
+
+    fn awaits(&self) -> Option<Rank> {
+        self.mailbox.awaited
+    }
+}
+
+#[cfg(test)]
+mod tests;

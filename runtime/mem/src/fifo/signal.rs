@@ -1,0 +1,218 @@
+//! Signal ports: FIFOs whose records a handler of the program gets, on a thread of the port.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use kumi_net::layout::SIGNALS;
+use kumi_net::{ChannelWaker, spawn_without_signals, sys};
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::fifo::queue::{MARK_SIGNAL, Queue};
+use crate::fifo::table::{FifoKey, made_room};
+use crate::window::Window;
+
+/// What a handler gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Signal<'s> {
+    /// The rank that sent it.
+    pub from: u32,
+    /// The record; it is gone when the handler returns.
+    pub data: &'s [u8],
+}
+
+/// What went wrong in handlers and has not been told to the program yet.
+#[derive(Debug, Default)]
+pub(crate) struct HandlerFailures {
+    any: AtomicBool,
+    /// The first, and how many followed.
+    first: Mutex<Option<(HandlerFailure, u64)>>,
+}
+
+#[derive(Debug)]
+enum HandlerFailure {
+    Panic { offset: u64, text: String },
+    Damage { offset: u64 },
+}
+
+impl HandlerFailures {
+    fn add(&self, failure: HandlerFailure) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert((failure, 0)).1 += 1;
+        self.any.store(true, SeqCst);
+    }
+}
+
+impl Context {
+    /// What went wrong in a signal handler since the last call.
+    pub(crate) fn check_handlers(&self) -> Result<(), Error> {
+        if !self.failures.any.load(SeqCst) {
+            return Ok(());
+        }
+        let mut first = self.failures.first.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failures.any.store(false, SeqCst);
+        match first.take() {
+            None => Ok(()),
+            Some((HandlerFailure::Panic { offset, text }, count)) => {
+                Err(Error::HandlerPanicked { offset, count, text })
+            }
+            Some((HandlerFailure::Damage { offset }, _)) => {
+                Err(Error::FifoDamaged { rank: self.rank(), offset })
+            }
+        }
+    }
+}
+
+/// A signal port and its thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SignalPort {
+    pub(crate) offset: u64,
+    shared: Arc<PortState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct PortState {
+    key: FifoKey,
+    queue: Queue,
+    waker: ChannelWaker,
+    /// Ranks that wait for room and send by frames.
+    far: Arc<AtomicU32>,
+    failures: Arc<HandlerFailures>,
+    stop: AtomicBool,
+}
+
+impl Window<'_> {
+    /// Makes a signal port in the own piece: `handler` runs for each record that
+    /// [`Window::signal`] sends to it. The port takes [`crate::FIFO_OVERHEAD`] bytes and its capacity,
+    /// as a FIFO does ([`Window::fifo`]), and is there until [`Window::remove_signal`] or until the window
+    /// is dropped.
+    ///
+    /// Handlers run on a thread of the port, also while the main thread computes or waits: for one
+    /// port one at a time and in the order of each sender; those of different ports at the same time.
+    /// A handler may use all memory of the process, but not the [`Context`], which stays
+    /// with its thread: it cannot wait in the library. When it panics, the port goes on with the next record and the
+    /// next call of the main thread (send, receive, probe, progress, flush, barrier, append, pop, multicast, wait for a
+    /// notification or a completion, finalize) does nothing and says [`Error::HandlerPanicked`].
+    ///
+    /// # Errors
+    /// As [`Window::fifo`], and [`Error::Io`] if there can be no further thread.
+    pub fn on_signal(
+        &self,
+        offset: usize,
+        capacity: usize,
+        handler: impl FnMut(Signal<'_>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let (queue, far) = self.open(offset, capacity, 0, MARK_SIGNAL)?;
+        let key = (self.memory.key, offset as u64);
+        let shared = Arc::new(PortState {
+            key,
+            queue,
+            waker: self.context.channel.waker(),
+            far,
+            failures: Arc::clone(&self.context.failures),
+            stop: AtomicBool::new(false),
+        });
+        let body = {
+            let shared = Arc::clone(&shared);
+            move || run(&shared, handler)
+        };
+        let thread = match spawn_without_signals("kumi-signal", body) {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                self.close(offset as u64, &queue)?;
+                return Err(error.into());
+            }
+        };
+        self.ports.borrow_mut().push(SignalPort { offset: offset as u64, shared, thread });
+        Ok(())
+    }
+
+    /// Takes a signal port away: waits for a handler that runs, then forgets records that no
+    /// handler has had. Synchronise before, as before dropping a window.
+    ///
+    /// # Errors
+    /// [`Error::NoFifo`] if there is none at this offset.
+    pub fn remove_signal(&self, offset: usize) -> Result<(), Error> {
+        let found = {
+            let mut ports = self.ports.borrow_mut();
+            let at = ports.iter().position(|port| port.offset == offset as u64);
+            at.map(|at| ports.swap_remove(at))
+        };
+        let rank = self.context.rank();
+        let port = found.ok_or(Error::NoFifo { rank, offset: offset as u64 })?;
+        self.close_port(port)
+    }
+
+    /// Takes all signal ports away.
+    pub(crate) fn remove_signals(&self) {
+        for port in self.ports.take() {
+            // Only a channel that is broken already fails here; its next use says so.
+            if let Err(error) = self.close_port(port) {
+                eprintln!("kumi: rank {}: closing a signal port: {error}", self.context.rank());
+            }
+        }
+    }
+
+    fn close_port(&self, port: SignalPort) -> Result<(), Error> {
+        let (offset, queue) = (port.offset, port.shared.queue);
+        drop(port);
+        self.close(offset, &queue)
+    }
+}
+
+impl Drop for SignalPort {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        let sleeping = &self.shared.queue.positions().sleeping;
+        sleeping.store(0, SeqCst);
+        sys::wake_sleeper(sleeping);
+        if let Some(thread) = self.thread.take() {
+            // Panics of the handler were caught; the thread has no others.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
+    let attachment = port.waker.attachment();
+    let ranks = attachment.ranks();
+    let (mut head, mut buffer) = (0, Vec::new());
+    // For a moment below 0, if the sender has not come to raise it: not idle either.
+    let unhandled = &attachment.own().notifies.0[SIGNALS].count;
+    while !port.stop.load(SeqCst) {
+        let next = match port.queue.peek(head, ranks) {
+            Ok(Some(next)) => next,
+            Ok(None) => {
+                port.queue
+                    .rest(|| port.queue.peek(head, ranks) == Ok(None) && !port.stop.load(SeqCst));
+                continue;
+            }
+            Err(_) => {
+                port.failures.add(HandlerFailure::Damage { offset: port.key.1 });
+                return;
+            }
+        };
+        buffer.resize(next.length, 0);
+        head = port.queue.take(head, next, &mut buffer);
+        if made_room(attachment, &port.queue, &port.far) {
+            port.waker.serve();
+        }
+        let signal = Signal { from: next.from, data: &buffer };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(signal))) {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("no message").to_string();
+            port.failures.add(HandlerFailure::Panic { offset: port.key.1, text });
+        }
+        unhandled.fetch_sub(1, SeqCst);
+    }
+    // What comes too late is no work any more.
+    while let Ok(Some(next)) = port.queue.peek(head, ranks) {
+        head = port.queue.take(head, next, &mut []);
+        unhandled.fetch_sub(1, SeqCst);
+    }
+}

@@ -1,0 +1,225 @@
+//! Messages between pairs of ranks.
+
+pub(crate) mod mailbox;
+pub(crate) mod parts;
+
+use kumi_net::{Delivery, Guard, Wait};
+use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
+
+use crate::context::Context;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::message::mailbox::{MatchPattern, MessageStatus, ReceiveBuffer, Source, Tag};
+
+impl Context {
+    /// Sends a message. Returns when it is in the channel; the data may change then.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Refused`] for earlier puts to this rank,
+    /// [`Error::Unread`] for a message to the own rank that is too large to keep.
+    pub fn send(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+        self.check_handlers()?;
+        check_tag(tag)?;
+        self.send_any(to, tag, data)
+    }
+
+    /// As [`Context::send`], with the library's own tags too.
+    pub(crate) fn send_any(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+        self.check_rank(to)?;
+        if to == self.rank() {
+            return self.send_to_self(tag, data);
+        }
+        // The library's own messages are steps of collectives: who left one would leave the others waiting.
+        let tells = tag >= 0;
+        let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
+        self.send_frames(to, data, tells, |most, done| {
+            let rest = &data[done..];
+            if done == 0 {
+                Frame::Message { tag, total, data: &rest[..rest.len().min(most - MESSAGE_BYTES)] }
+            } else {
+                Frame::MessagePart { data: &rest[..rest.len().min(most - MESSAGE_PART_BYTES)] }
+            }
+        })
+    }
+
+    /// A message to the own rank goes straight to where it would end.
+    fn send_to_self(&self, tag: i32, data: &[u8]) -> Result<(), Error> {
+        let me = self.rank();
+        let mut guard = self.channel.lock()?;
+        let taken = guard.handler().mailbox.first(me, tag, data.len() as u64, data);
+        match taken {
+            Ok(Delivery::Taken) => Ok(()),
+            Ok(Delivery::Full) => Err(Error::Unread { bytes: data.len() }),
+            Err(what) => Err(Error::Fault(what.to_string())),
+        }
+    }
+
+    /// Receives a message into a buffer.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Truncated`] if the buffer is too small (the
+    /// message is consumed then).
+    pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<MessageStatus, Error> {
+        self.check_handlers()?;
+        self.recv_any(self.wanted(from, tag)?, buffer)
+    }
+
+    /// As [`Context::recv`], with the library's own tags too.
+    pub(crate) fn recv_any(
+        &self,
+        wanted: MatchPattern,
+        buffer: &mut [u8],
+    ) -> Result<MessageStatus, Error> {
+        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
+        let (received, _) = posting.finish()?;
+        fits(received, buffer.len())
+    }
+
+    /// Receives a message of any length.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`].
+    pub fn recv_vec(&self, from: Source, tag: Tag) -> Result<(MessageStatus, Vec<u8>), Error> {
+        self.check_handlers()?;
+        let wanted = self.wanted(from, tag)?;
+        let mut posting = ReceiveGuard::new(self, wanted, ReceiveBuffer::Grown(Vec::new()));
+        match posting.finish()? {
+            (received, ReceiveBuffer::Grown(vector)) => Ok((received, vector)),
+            (_, ReceiveBuffer::Raw(..)) => Err(Error::Fault("a receive came back changed".into())),
+        }
+    }
+
+    /// Sends one message and receives another, at the same time.
+    ///
+    /// # Errors
+    /// Those of [`Context::send`] and [`Context::recv`].
+    pub fn sendrecv(
+        &self,
+        to: u32,
+        send_tag: i32,
+        data: &[u8],
+        from: Source,
+        recv_tag: Tag,
+        buffer: &mut [u8],
+    ) -> Result<MessageStatus, Error> {
+        self.check_handlers()?;
+        check_tag(send_tag)?;
+        self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer)
+    }
+
+    /// As [`Context::sendrecv`], with the library's own tags too.
+    pub(crate) fn exchange(
+        &self,
+        to: u32,
+        send_tag: i32,
+        data: &[u8],
+        wanted: MatchPattern,
+        buffer: &mut [u8],
+    ) -> Result<MessageStatus, Error> {
+        self.check_rank(to)?;
+        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
+        posting.post()?;
+        self.send_any(to, send_tag, data)?;
+        let (received, _) = posting.finish()?;
+        fits(received, buffer.len())
+    }
+
+    /// Looks for a message without receiving it or waiting for it.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`].
+    pub fn probe(&self, from: Source, tag: Tag) -> Result<Option<MessageStatus>, Error> {
+        self.check_handlers()?;
+        let wanted = self.wanted(from, tag)?;
+        let mut guard = self.channel.lock()?;
+        guard.progress()?;
+        Ok(guard.handler().mailbox.probe(wanted))
+    }
+
+    fn wanted(&self, from: Source, tag: Tag) -> Result<MatchPattern, Error> {
+        if let Source::Rank(rank) = from {
+            self.check_rank(rank)?;
+        }
+        if let Tag::Is(tag) = tag {
+            check_tag(tag)?;
+        }
+        Ok(MatchPattern { from, tag })
+    }
+}
+
+/// A receive; withdrawn when it is dropped before its end, since its buffer is then gone.
+struct ReceiveGuard<'c> {
+    context: &'c Context,
+    wanted: MatchPattern,
+    buffer: Option<ReceiveBuffer>,
+    number: Option<u64>,
+}
+
+impl<'c> ReceiveGuard<'c> {
+    fn new(context: &'c Context, wanted: MatchPattern, buffer: ReceiveBuffer) -> ReceiveGuard<'c> {
+        ReceiveGuard { context, wanted, buffer: Some(buffer), number: None }
+    }
+
+    fn post(&mut self) -> Result<(), Error> {
+        let mut guard = self.context.channel.lock()?;
+        self.post_in(&mut guard);
+        Ok(())
+    }
+
+    fn post_in(&mut self, guard: &mut Guard<'_, Engine>) {
+        if let Some(buffer) = self.buffer.take() {
+            self.number = Some(guard.handler().mailbox.post(self.wanted, buffer));
+        }
+    }
+
+    /// Waits for the message.
+    fn finish(&mut self) -> Result<(MessageStatus, ReceiveBuffer), Error> {
+        let context = self.context;
+        let awaited = match self.wanted.from {
+            Source::Rank(rank) => Some(rank),
+            Source::Any => None,
+        };
+        let own = matches!(self.wanted.tag, Tag::Is(tag) if tag < 0);
+        let attempt = |guard: &mut Guard<'_, Engine>| {
+            self.post_in(guard);
+            let mailbox = &mut guard.handler().mailbox;
+            let done = self.number.and_then(|number| mailbox.take(number));
+            mailbox.awaited = if done.is_some() { None } else { awaited };
+            Ok(done)
+        };
+        // The library's own messages are parts of something that others do too.
+        let result = match own {
+            true => context.drive(Wait::Frames, attempt),
+            false => context.await_only(Wait::Frames, attempt),
+        }?;
+        self.number = None;
+        Ok(result)
+    }
+}
+
+impl Drop for ReceiveGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && let Ok(mut guard) = self.context.channel.lock()
+        {
+            guard.handler().mailbox.withdraw(number);
+            guard.handler().mailbox.awaited = None;
+        }
+    }
+}
+
+fn raw(buffer: &mut [u8]) -> ReceiveBuffer {
+    ReceiveBuffer::Raw(buffer.as_mut_ptr(), buffer.len())
+}
+
+fn fits(received: MessageStatus, capacity: usize) -> Result<MessageStatus, Error> {
+    if received.len <= capacity {
+        Ok(received)
+    } else {
+        Err(Error::Truncated { needed: received.len })
+    }
+}
+
+fn check_tag(tag: i32) -> Result<(), Error> {
+    if tag >= 0 { Ok(()) } else { Err(Error::BadTag { tag }) }
+}

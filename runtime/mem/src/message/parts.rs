@@ -1,0 +1,55 @@
+//! In what parts long data leaves for a rank of another node.
+//!
+//! A part is a run of packets that one system call puts on the wire. It waits until the send ring has
+//! room for all of it: to fill every place as soon as an ack frees it would make ever shorter runs,
+//! with a call and an ack for each.
+
+use kumi_net::Guard;
+use kumi_proto::frame::PUT_BYTES;
+
+use crate::engine::Engine;
+
+/// How many of the frames that carry so many bytes to queue and then put on the wire together: to a
+/// rank of this node all, otherwise the next part; `None` while there is no room for that.
+pub(crate) fn frames_to_queue(
+    guard: &Guard<'_, Engine>,
+    to: u32,
+    bytes: usize,
+    most: usize,
+) -> Option<usize> {
+    let frames = bytes.div_ceil(most - PUT_BYTES).max(1);
+    match guard.room(to) {
+        Some((room, run)) => next_part(frames, room, run),
+        None => Some(frames),
+    }
+}
+
+/// The size of the first of the even parts into which `frames` fall when none is longer than `run`;
+/// `None` if there is no room for it.
+fn next_part(frames: usize, room: usize, run: usize) -> Option<usize> {
+    let part = frames.div_ceil(frames.div_ceil(run));
+    (room >= part).then_some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_part;
+
+    #[test]
+    fn long_data_leaves_in_even_parts_that_wait_for_room() {
+        assert_eq!(next_part(1, 1, 44), Some(1));
+        assert_eq!(next_part(1, 0, 44), None);
+        assert_eq!(next_part(44, 128, 44), Some(44));
+        assert_eq!(next_part(47, 128, 44), Some(24), "not 44 and a short run");
+        assert_eq!(next_part(47, 23, 44), None, "a short run is not worth it");
+        assert_eq!(next_part(23, 23, 44), Some(23));
+        // Part for part, nothing is left out and no part is longer than a run.
+        let (mut rest, mut parts) = (739, 0);
+        while rest > 0 {
+            let part = next_part(rest, 64, 44).expect("room");
+            assert!((1..=44).contains(&part));
+            (rest, parts) = (rest - part, parts + 1);
+        }
+        assert_eq!(parts, 739usize.div_ceil(44));
+    }
+}

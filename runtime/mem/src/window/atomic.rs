@@ -1,0 +1,250 @@
+//! Atomic operations on four or eight bytes of a window.
+//!
+//! On a mapped piece the caller does them with the processor's own instructions, on one reached by frames
+//! the target's engine does, with the same instructions: so all of them, and the owner's, are
+//! atomic with respect to each other.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use kumi_net::counters::Counter;
+use kumi_proto::frame::{Frame, Operation, Width};
+
+use crate::engine::PendingRequest;
+use crate::error::Error;
+use crate::window::Window;
+use crate::window::table::{Access, check};
+
+/// What an atomic operation is to do. The numbers of a four-byte operation are below 2^32.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AtomicOperation {
+    pub(crate) operation: Operation,
+    pub(crate) width: Width,
+    pub(crate) operand: u64,
+    pub(crate) operand2: u64,
+}
+
+macro_rules! apply {
+    ($cell:expr, $operation:expr, $operand:expr, $operand2:expr) => {{
+        let (cell, operand) = ($cell, $operand);
+        match $operation {
+            Operation::FetchAdd => cell.fetch_add(operand, SeqCst),
+            Operation::FetchAnd => cell.fetch_and(operand, SeqCst),
+            Operation::FetchOr => cell.fetch_or(operand, SeqCst),
+            Operation::FetchXor => cell.fetch_xor(operand, SeqCst),
+            Operation::Swap => cell.swap(operand, SeqCst),
+            Operation::CompareSwap => {
+                match cell.compare_exchange(operand, $operand2, SeqCst, SeqCst) {
+                    Ok(before) | Err(before) => before,
+                }
+            }
+        }
+    }};
+}
+
+impl AtomicOperation {
+    /// Does it; the value before.
+    ///
+    /// # Safety
+    /// As many bytes as the width says, at a multiple of it, are inside of a window.
+    pub(crate) unsafe fn apply(self, place: NonNull<u8>) -> u64 {
+        let AtomicOperation { operation, width, operand, operand2 } = self;
+        match width {
+            Width::Eight => {
+                // SAFETY: eight aligned bytes of window memory, by the caller's promise.
+                let cell = unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) };
+                apply!(cell, operation, operand, operand2)
+            }
+            Width::Four => {
+                // SAFETY: four aligned bytes of window memory, by the caller's promise.
+                let cell = unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) };
+                // Nothing is cut off: the decoder and the functions below keep to 32 bits.
+                u64::from(apply!(cell, operation, operand as u32, operand2 as u32))
+            }
+        }
+    }
+}
+
+/// The six operations for one width.
+macro_rules! operations {
+    ($number:ty, $width:expr, $bytes:literal, [$add:ident, $and:ident, $or:ident, $xor:ident, $swap:ident, $compare:ident]) => {
+        /// Operations on
+        #[doc = $bytes]
+        /// aligned bytes of the piece of a rank (the own one too), in the machine's byte order.
+        ///
+        /// Each is atomic with respect to every other operation of this width on the same bytes:
+        /// those of all ranks, near or far, and the owner's loads and stores through the window.
+        /// Bytes that are used with both widths: each operation is still done at once on the
+        /// processors that Kumi runs on, but the order in which others see operations of
+        /// different width is not promised.
+        ///
+        /// All return the value before, and wait for it. With an error memory is untouched.
+        impl Window<'_> {
+            /// Adds, wrapping.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $add(&self, to: u32, offset: usize, operand: $number) -> Result<$number, Error> {
+                self.atomic(to, offset, Operation::FetchAdd, $width, [operand.into(), 0])
+                    .map(|value| value as $number)
+            }
+
+            /// Ands, bit by bit.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $and(&self, to: u32, offset: usize, operand: $number) -> Result<$number, Error> {
+                self.atomic(to, offset, Operation::FetchAnd, $width, [operand.into(), 0])
+                    .map(|value| value as $number)
+            }
+
+            /// Ors, bit by bit.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $or(&self, to: u32, offset: usize, operand: $number) -> Result<$number, Error> {
+                self.atomic(to, offset, Operation::FetchOr, $width, [operand.into(), 0])
+                    .map(|value| value as $number)
+            }
+
+            /// Exclusive-ors, bit by bit.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $xor(&self, to: u32, offset: usize, operand: $number) -> Result<$number, Error> {
+                self.atomic(to, offset, Operation::FetchXor, $width, [operand.into(), 0])
+                    .map(|value| value as $number)
+            }
+
+            /// Stores a value.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $swap(&self, to: u32, offset: usize, value: $number) -> Result<$number, Error> {
+                self.atomic(to, offset, Operation::Swap, $width, [value.into(), 0])
+                    .map(|value| value as $number)
+            }
+
+            /// Stores a value if the one there is as expected: it was if that is what is returned.
+            ///
+            /// # Errors
+            /// As [`Window::get`], and [`Error::BadAlignment`].
+            pub fn $compare(
+                &self,
+                to: u32,
+                offset: usize,
+                expected: $number,
+                value: $number,
+            ) -> Result<$number, Error> {
+                let operands = [expected.into(), value.into()];
+                self.atomic(to, offset, Operation::CompareSwap, $width, operands)
+                    .map(|value| value as $number)
+            }
+        }
+    };
+}
+
+operations!(
+    u64,
+    Width::Eight,
+    "eight",
+    [fetch_add, fetch_and, fetch_or, fetch_xor, swap, compare_swap]
+);
+operations!(
+    u32,
+    Width::Four,
+    "four",
+    [fetch_add_u32, fetch_and_u32, fetch_or_u32, fetch_xor_u32, swap_u32, compare_swap_u32]
+);
+
+impl Window<'_> {
+    /// Reads eight aligned bytes of the own memory at once, in the machine's byte order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
+        let place = self.own_word(offset, 8)?;
+        // SAFETY: eight aligned bytes of the own window.
+        Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) }.load(Acquire))
+    }
+
+    /// Writes eight aligned bytes of the own memory at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), Error> {
+        let place = self.own_word(offset, 8)?;
+        // SAFETY: eight aligned bytes of the own window.
+        unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) }.store(value, Release);
+        Ok(())
+    }
+
+    /// Reads four aligned bytes of the own memory at once, in the machine's byte order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn load_u32(&self, offset: usize) -> Result<u32, Error> {
+        let place = self.own_word(offset, 4)?;
+        // SAFETY: four aligned bytes of the own window.
+        Ok(unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) }.load(Acquire))
+    }
+
+    /// Writes four aligned bytes of the own memory at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn store_u32(&self, offset: usize, value: u32) -> Result<(), Error> {
+        let place = self.own_word(offset, 4)?;
+        // SAFETY: four aligned bytes of the own window.
+        unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) }.store(value, Release);
+        Ok(())
+    }
+
+    /// The address of so many bytes of the own memory at a multiple of their number (windows in the
+    /// segment start at multiples of eight, others may not).
+    fn own_word(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, Error> {
+        let place = self.own(offset, bytes)?;
+        if !offset.is_multiple_of(bytes) || !place.addr().get().is_multiple_of(bytes) {
+            return Err(Error::BadAlignment { offset: offset as u64, width: bytes as u64 });
+        }
+        Ok(place)
+    }
+
+    fn atomic(
+        &self,
+        to: u32,
+        offset: usize,
+        operation: Operation,
+        width: Width,
+        [operand, operand2]: [u64; 2],
+    ) -> Result<u64, Error> {
+        let (at, bytes) = (offset as u64, width.bytes());
+        if let Some((_, near)) = self.near(to) {
+            let near = near?;
+            check(near.rights, near.size, at, bytes, Access::Atomic)
+                .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
+            self.context.attachment().count(Counter::DirectAtomics, 1);
+            let atomic = AtomicOperation { operation, width, operand, operand2 };
+            // SAFETY: inside of the peer's window and aligned, by the check (windows with the right
+            // start at multiples of eight).
+            return Ok(unsafe { atomic.apply(near.base.add(offset)) });
+        }
+        self.context.check_rank(to)?;
+        let window = self.keys[to as usize];
+        let frame = |token| Frame::AtomicRequest {
+            token,
+            window,
+            offset: at,
+            operation,
+            width,
+            operand,
+            operand2,
+        };
+        match self.context.request(to, PendingRequest::Value(None), frame)? {
+            Ok(PendingRequest::Value(Some(value))) => Ok(value),
+            Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
+            Err(reason) => Err(self.refused(to, offset, bytes as usize, reason)),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Names of windows: keys that nobody guesses, in which the owner finds the window's slot at once. Their layout is in
+//! `docs/reference/channel-protocol.md`, "Windows' names".
+
+use std::io;
+
+use kumi_net::layout::WINDOWS;
+use kumi_proto::frame::WindowKey;
+
+const SLOT_BITS: u32 = 8;
+const _: () = assert!(WINDOWS == 1 << SLOT_BITS);
+/// The memory is the owner's own: nobody else has it mapped.
+const PRIVATE: u64 = 1 << SLOT_BITS;
+/// The bits below are not random.
+const RANDOM_FROM: u32 = SLOT_BITS + 1;
+
+/// The owner's slot.
+#[inline]
+pub(crate) fn slot(key: WindowKey) -> usize {
+    key as usize % WINDOWS
+}
+
+/// Whether the memory lies outside of the segment.
+#[inline]
+pub(crate) fn is_private(key: WindowKey) -> bool {
+    key & PRIVATE != 0
+}
+
+/// Where random numbers come from.
+#[derive(Debug)]
+pub(crate) enum RandomSource {
+    /// The operating system.
+    System,
+    /// The same in every run.
+    #[cfg(any(test, fuzzing))]
+    Seeded(u64),
+}
+
+impl RandomSource {
+    /// A new key for a slot.
+    pub(crate) fn key(&mut self, slot: usize, private: bool) -> io::Result<WindowKey> {
+        loop {
+            let random = self.draw()? >> RANDOM_FROM << RANDOM_FROM;
+            // No key is that of no window.
+            if random != 0 {
+                return Ok(random | (u64::from(private) * PRIVATE) | slot as u64);
+            }
+        }
+    }
+
+    fn draw(&mut self) -> io::Result<u64> {
+        match self {
+            RandomSource::System => kumi_net::sys::random(),
+            #[cfg(any(test, fuzzing))]
+            RandomSource::Seeded(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                Ok(mixed ^ (mixed >> 27))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_carry_slot_and_place_and_differ() {
+        for mut random in [RandomSource::System, RandomSource::Seeded(0)] {
+            let mut seen = std::collections::BTreeSet::new();
+            for number in 0..1000 {
+                let (at, private) = (number % WINDOWS, number % 3 == 0);
+                let key = random.key(at, private).expect("random");
+                assert_eq!((slot(key), is_private(key)), (at, private));
+                assert!(seen.insert(key >> RANDOM_FROM), "the same twice");
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Windows: memory of a rank that others read and write without its program's help.
+
+pub(crate) mod atomic;
+pub(crate) mod completion;
+mod creation;
+mod flush;
+pub(crate) mod key;
+mod list;
+pub(crate) mod mapped_piece;
+pub(crate) mod overlap;
+pub(crate) mod pieces;
+pub(crate) mod strided;
+pub(crate) mod table;
+mod transfer;
+pub(crate) mod zero_copy;
+
+use std::cell::OnceCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Acquire;
+
+use kumi_net::Wait;
+use kumi_net::counters::Counter;
+use kumi_net::layout::NOTIFIES;
+use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
+
+use crate::context::Context;
+use crate::engine::PendingRequest;
+use crate::error::{Error, Refusal};
+use crate::fifo::signal::SignalPort;
+use crate::window::completion::OnPlacement;
+use crate::window::key::is_private;
+use crate::window::mapped_piece::MappedPiece;
+use crate::window::table::{Access, Rights, WindowMemory, check, copy_in, counter_index};
+
+/// Most bytes of one get request; longer gets are several.
+pub(crate) const GET_PIECE: usize = 1 << 30;
+/// A put of at most so many bytes is one frame, whatever the path: refused whole by its target.
+const ONE_FRAME: usize = 400;
+/// Calls of [`Window::notified`] between two looks at the network.
+const NOTIFIED_CALLS: u32 = 32;
+
+/// A window: at every rank of the job a piece of memory that the others can use. Memory that is made
+/// for it ([`Context::window`]) reads as zeros at first; it can also be memory of the program's own ([`Context::with_window_on`]).
+///
+/// The own piece, and the pieces that were made for the window on this node, are *mapped*: the caller
+/// does all operations there itself. All others (those of other nodes, and memory of the program's own of
+/// other ranks of this node) are *reached by frames*, which the owner's handler thread (or its main
+/// thread, when that waits) applies; bounds and rights are checked there. A put by frames that is
+/// refused is therefore reported later: by the next operation to that rank or by
+/// [`Context::flush`], as [`Error::Refused`].
+///
+/// Eight aligned bytes are always written at once; larger pieces are not.
+#[derive(Debug)]
+pub struct Window<'c> {
+    pub(crate) context: &'c Context,
+    /// What each rank calls its piece.
+    pub(crate) keys: Arc<[WindowKey]>,
+    pub(crate) memory: WindowMemory,
+    pub(crate) sizes: Vec<u64>,
+    /// Where the pieces of this node's ranks are, by local index, found out at first use.
+    pub(crate) near: Vec<OnceCell<MappedPiece>>,
+    pub(crate) idle_calls: std::cell::Cell<u32>,
+    /// The signal ports in the own piece.
+    pub(crate) ports: std::cell::RefCell<Vec<SignalPort>>,
+}
+
+impl Window<'_> {
+    /// Bytes of the own piece.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an empty window is nothing special")]
+    pub fn len(&self) -> usize {
+        self.memory.length
+    }
+
+    /// Bytes of a rank's piece.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`].
+    pub fn size_at(&self, rank: u32) -> Result<u64, Error> {
+        self.context.check_rank(rank)?;
+        Ok(self.sizes[rank as usize])
+    }
+
+    /// The own memory. Others write it at any time: read it through [`Window::read`] or
+    /// [`Window::load_u64`], or after a synchronisation that says they are done.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.memory.base.as_ptr()
+    }
+
+    /// Copies from the own memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        let from = self.own(offset, into.len())?;
+        // SAFETY: the range is inside of the window; others may write meanwhile, as documented.
+        unsafe { into.as_mut_ptr().copy_from(from.as_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies into the own memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let to = self.own(offset, from.len())?;
+        // SAFETY: the range is inside of the window.
+        unsafe { copy_in(to, from) };
+        Ok(())
+    }
+
+    pub(crate) fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
+        let size = self.memory.length as u64;
+        check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
+            .map_err(|_| self.out_of_bounds(self.context.rank(), offset, length))?;
+        // SAFETY: just checked.
+        Ok(unsafe { self.memory.base.add(offset) })
+    }
+
+    pub(crate) fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
+        let size = self.sizes.get(rank as usize).copied().unwrap_or(0);
+        Error::OutOfBounds { rank, offset: offset as u64, length: length as u64, size }
+    }
+
+    /// The error for a refusal of an operation of this range.
+    #[cold]
+    pub(crate) fn refused(
+        &self,
+        rank: u32,
+        offset: usize,
+        length: usize,
+        reason: Refusal,
+    ) -> Error {
+        match reason {
+            Refusal::Bounds => self.out_of_bounds(rank, offset, length),
+            Refusal::Right => Error::NoRight { rank },
+            Refusal::Alignment => {
+                Error::BadAlignment { offset: offset as u64, width: length as u64 }
+            }
+            Refusal::Window => Error::BadWindow { rank },
+            reason => Error::Refused { rank, count: 1, reason },
+        }
+    }
+
+    /// The piece at a rank, if this process has it mapped.
+    #[inline]
+    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&MappedPiece, Error>)> {
+        let local = self.context.attachment().local_of(rank)?;
+        let Some(near) = self.near[local].get() else { return self.find_mapped(rank, local) };
+        // SAFETY: the entry lies in the segment, which the context keeps mapped.
+        if unsafe { near.entry.as_ref() }.key.load(Acquire) != near.key {
+            return Some((local, Err(Error::BadWindow { rank })));
+        }
+        Some((local, Ok(near)))
+    }
+
+    #[cold]
+    fn find_mapped(&self, rank: u32, local: usize) -> Option<(usize, Result<&MappedPiece, Error>)> {
+        let (attachment, key) = (self.context.attachment(), self.keys[rank as usize]);
+        let near = match MappedPiece::find(attachment, local, key) {
+            Some(near) => Ok(self.near[local].get_or_init(|| near)),
+            None if is_private(key) && MappedPiece::is_there(attachment, local, key) => {
+                return None;
+            }
+            None => Err(Error::BadWindow { rank }),
+        };
+        Some((local, near))
+    }
+
+    // ---- operations on others' memory -------------------------------------------------------
+
+    /// Writes into the piece of a rank (the own one too). Returns when the data may change.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`]; for a mapped piece [`Error::OutOfBounds`], [`Error::NoRight`],
+    /// [`Error::BadWindow`]; for one reached by frames [`Error::Refused`] for earlier puts, and
+    /// [`Error::OutOfBounds`] only if this is one of more than 400 bytes: it may take several packets, so
+    /// the caller checks it as a whole.
+    #[inline]
+    pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
+        match self.near(to) {
+            Some((_, near)) => {
+                self.put_mapped(near?, to, offset, data)?;
+                self.context.attachment().count(Counter::DirectPuts, 1);
+                Ok(())
+            }
+            None => self.put_by_frames(to, offset, data, None),
+        }
+    }
+
+    /// As [`Window::put`]; when all is written, raises a notification counter (0 to 63) of the
+    /// window there by one.
+    ///
+    /// # Errors
+    /// As [`Window::put`], and [`Error::BadNotify`].
+    #[inline]
+    pub fn put_notify(
+        &self,
+        to: u32,
+        offset: usize,
+        data: &[u8],
+        notify: u32,
+    ) -> Result<(), Error> {
+        check_notify(notify)?;
+        let Some((local, near)) = self.near(to) else {
+            return self.put_by_frames(to, offset, data, Some(notify));
+        };
+        let near = near?;
+        // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
+        let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
+        prefetch_to_write(counter);
+        self.put_mapped(near, to, offset, data)?;
+        self.finish_mapped(
+            near,
+            (to, local),
+            OnPlacement { notify: Some(notify), completion: None },
+        )
+    }
+
+    /// What happens once a put into mapped memory is written: the notification (checked to be one) after all that was put
+    /// to that rank before, also by frames.
+    #[inline]
+    pub(crate) fn finish_mapped(
+        &self,
+        near: &MappedPiece,
+        (to, local): (u32, usize),
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        let attachment = self.context.attachment();
+        if let Some(notify) = after.notify {
+            self.context.fence_before_notify(to)?;
+            near.raise(attachment, local, notify);
+        }
+        attachment.count(Counter::DirectPuts, 1);
+        after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
+    }
+
+    /// What may take several frames must be right as a whole before the first is sent.
+    pub(crate) fn check_long(
+        &self,
+        to: u32,
+        offset: usize,
+        span: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if bytes <= ONE_FRAME {
+            return Ok(());
+        }
+        check(Rights::ALL, self.sizes[to as usize], offset as u64, span, Access::Write)
+            .map_err(|_| self.out_of_bounds(to, offset, span as usize))
+    }
+
+    #[inline]
+    fn put_mapped(
+        &self,
+        near: &MappedPiece,
+        to: u32,
+        offset: usize,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let length = data.len() as u64;
+        if let Err(reason) = check(near.rights, near.size, offset as u64, length, Access::Write) {
+            return Err(self.refused(to, offset, data.len(), reason));
+        }
+        // SAFETY: inside of the peer's window by the check.
+        unsafe { copy_in(near.base.add(offset), data) };
+        Ok(())
+    }
+
+    fn put_by_frames(
+        &self,
+        to: u32,
+        at: usize,
+        data: &[u8],
+        notify: Option<u32>,
+    ) -> Result<(), Error> {
+        self.context.check_rank(to)?;
+        self.check_long(to, at, data.len() as u64, data.len())?;
+        self.context.puts_to(to);
+        self.context.send_frames(to, data, true, |most, done| {
+            let rest = &data[done..];
+            let piece = rest.len().min(most - PUT_BYTES);
+            let notify = notify.filter(|_| piece == rest.len());
+            let (window, offset) = (self.keys[to as usize], (at as u64).wrapping_add(done as u64));
+            Frame::Put { window, offset, notify, data: &rest[..piece] }
+        })
+    }
+
+    /// Reads from the piece of a rank.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::OutOfBounds`], [`Error::NoRight`], [`Error::BadWindow`].
+    pub fn get(&self, from: u32, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        let length = into.len();
+        if let Some((_, near)) = self.near(from) {
+            let near = near?;
+            check(near.rights, near.size, offset as u64, length as u64, Access::Read)
+                .map_err(|reason| self.refused(from, offset, length, reason))?;
+            // SAFETY: inside of the peer's window by the check; it may change meanwhile, as
+            // documented.
+            unsafe { into.as_mut_ptr().copy_from(near.base.as_ptr().add(offset), length) };
+            self.context.attachment().count(Counter::DirectGets, 1);
+            return Ok(());
+        }
+        self.context.check_rank(from)?;
+        let mut at = offset as u64;
+        // At least once, so that an empty get is checked too.
+        let (mut rest, mut first) = (into, true);
+        while first || !rest.is_empty() {
+            first = false;
+            let (piece, tail) = rest.split_at_mut(rest.len().min(GET_PIECE));
+            let (window, start, len) = (self.keys[from as usize], at, piece.len() as u32);
+            let frame = |token| Frame::GetRequest { token, window, offset: start, len };
+            let pending =
+                PendingRequest::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
+            self.context
+                .request(from, pending, frame)?
+                .map_err(|reason| self.refused(from, offset, length, reason))?;
+            at = at.wrapping_add(u64::from(len));
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    // ---- notifications ----------------------------------------------------------------------
+
+    /// How often a notification counter of the own piece was raised since the window was made.
+    ///
+    /// # Errors
+    /// [`Error::BadNotify`], [`Error::Fault`].
+    pub fn notified(&self, notify: u32) -> Result<u64, Error> {
+        check_notify(notify)?;
+        let calls = self.idle_calls.get() + 1;
+        self.idle_calls.set(calls % NOTIFIED_CALLS);
+        if calls == NOTIFIED_CALLS {
+            self.context.progress()?;
+        }
+        Ok(self.counter(notify).load(Acquire))
+    }
+
+    /// Waits until a notification counter has reached at least this count since the window was
+    /// made; returns the count.
+    ///
+    /// # Errors
+    /// [`Error::BadNotify`], [`Error::Fault`], [`Error::Io`].
+    #[inline]
+    pub fn wait_notify(&self, notify: u32, at_least: u64) -> Result<u64, Error> {
+        check_notify(notify)?;
+        self.context.check_handlers()?;
+        let counter = self.counter(notify);
+        let count = counter.load(Acquire);
+        if count >= at_least {
+            return Ok(count);
+        }
+        let index = counter_index(self.memory.key, notify);
+        self.context.await_only(Wait::Counter { index, at_least }, |_| {
+            let count = counter.load(Acquire);
+            Ok((count >= at_least).then_some(count))
+        })
+    }
+
+    #[inline]
+    fn counter(&self, notify: u32) -> &AtomicU64 {
+        let index = counter_index(self.memory.key, notify);
+        &self.context.attachment().own().notifies.0[index].count
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        if self.context.is_copy() {
+            // Waits for their threads otherwise.
+            std::mem::forget(self.ports.take());
+            return;
+        }
+        // Their threads end before the memory goes.
+        self.remove_signals();
+        // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
+        // already; either way the memory stays with this process until it ends.
+        if let Err(error) = self.context.remove_window(&self.memory) {
+            eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn check_notify(notify: u32) -> Result<(), Error> {
+    if (notify as usize) < NOTIFIES { Ok(()) } else { Err(Error::BadNotify { notify }) }
+}
+
+/// Asks for a line that is about to be written, so that its transfer overlaps that of the data.
+#[inline]
+fn prefetch_to_write<T>(attachment: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it changes nothing and cannot fault.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(attachment),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = attachment;
+}

@@ -1,0 +1,497 @@
+//! The windows of this rank: memory in its arena or of the program's own, and what others may do with it.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+
+use kumi_net::Attachment;
+use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
+use kumi_proto::frame::{NO_WINDOW, WindowKey};
+
+use crate::error::Refusal;
+use crate::window::key::{RandomSource, is_private, slot};
+use crate::window::pieces::ByteLayout;
+
+/// What others may do with a window.
+///
+/// For memory of the program's own ([`crate::Context::with_window_on`]), and for ranks of other nodes, the owner's library
+/// sees to it. Memory made for a window is mapped by the ranks of its node, whose own library sees to it: against
+/// mistakes, not against code that goes around the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// `put` and `put_notify`.
+    pub write: bool,
+    /// `get`.
+    pub read: bool,
+    /// `fetch_add` and the other atomic operations.
+    pub atomic: bool,
+}
+
+impl Rights {
+    /// Everything.
+    pub const ALL: Rights = Rights { write: true, read: true, atomic: true };
+
+    pub(crate) fn bits(self) -> u64 {
+        u64::from(self.write) | u64::from(self.read) << 1 | u64::from(self.atomic) << 2
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Rights {
+        Rights { write: bits & 1 != 0, read: bits & 2 != 0, atomic: bits & 4 != 0 }
+    }
+}
+
+/// What an operation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    Read,
+    Atomic,
+}
+
+/// Checks one operation against a window.
+pub(crate) fn check(
+    rights: Rights,
+    size: u64,
+    offset: u64,
+    length: u64,
+    access: Access,
+) -> Result<(), Refusal> {
+    let allowed = match access {
+        Access::Write => rights.write,
+        Access::Read => rights.read,
+        Access::Atomic => rights.atomic,
+    };
+    if !allowed {
+        return Err(Refusal::Right);
+    }
+    if offset > size || length > size - offset {
+        return Err(Refusal::Bounds);
+    }
+    if access == Access::Atomic && !offset.is_multiple_of(length) {
+        return Err(Refusal::Alignment);
+    }
+    Ok(())
+}
+
+/// One window's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowMemory {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) length: usize,
+    pub(crate) rights: Rights,
+    /// The name here.
+    pub(crate) key: WindowKey,
+    /// Start in the arena; 0 if it does not lie there.
+    offset: usize,
+}
+
+// SAFETY: window memory is shared by design; it is reached by raw copies and atomics only.
+unsafe impl Send for WindowMemory {}
+
+/// A window and what the others call theirs.
+#[derive(Debug)]
+struct WindowSlot {
+    memory: WindowMemory,
+    /// By rank; empty until the others have told.
+    keys: Arc<[WindowKey]>,
+}
+
+/// The windows of this rank.
+#[derive(Debug)]
+pub(crate) struct WindowTable {
+    slots: Vec<Option<WindowSlot>>,
+    /// Where the search for a free slot begins: one that was freed is not used again soon.
+    next: usize,
+    random: RandomSource,
+    /// Free ranges of the arena, in pages' multiples: start and length.
+    free: BTreeMap<usize, usize>,
+}
+
+/// Why a window cannot be made here. The numbers travel to the other ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WindowRefusal {
+    /// There are [`WINDOWS`] already.
+    Slot = 1,
+    /// The arena has no such range.
+    Room = 2,
+    /// The caller's memory does not begin where atomic operations need it to.
+    Alignment = 3,
+    /// The caller's memory is none.
+    Memory = 4,
+    /// The system gives no random numbers.
+    Random = 5,
+    /// The system gives no thread.
+    Thread = 6,
+    /// What the caller was given by its program makes no sense.
+    Arguments = 7,
+}
+
+impl WindowRefusal {
+    /// What the number that a rank has told means.
+    pub(crate) fn text(number: u64) -> &'static str {
+        match number {
+            1 => "it has 256 windows already: drop some",
+            2 => {
+                "it asked for more than is left of its address space for windows, which is about twice the memory of its node: ask for less"
+            }
+            3 => {
+                "its memory does not begin at a multiple of 8, as atomic operations need: align it, or do without the right to them"
+            }
+            4 => "it named no memory, or more than there can be",
+            5 => "its system gives no random numbers",
+            6 => "its system gives no thread to serve the memory while the program computes",
+            7 => "its program gave arguments that make no sense, as that rank was told",
+            _ => "for a reason that this version does not know",
+        }
+    }
+}
+
+impl WindowTable {
+    pub(crate) fn new(arena_bytes: usize, random: RandomSource) -> WindowTable {
+        let slots = (0..WINDOWS).map(|_| None).collect();
+        WindowTable { slots, next: 0, random, free: BTreeMap::from([(0, arena_bytes)]) }
+    }
+
+    /// Makes a window and shows it to the node. Its memory reads as zeros.
+    pub(crate) fn create(
+        &mut self,
+        attachment: &Attachment,
+        length: usize,
+        rights: Rights,
+    ) -> Result<WindowMemory, WindowRefusal> {
+        let key = self.key(false)?;
+        let offset = self.allocate(length).ok_or(WindowRefusal::Room)?;
+        // SAFETY: the allocator hands out ranges inside of the arena.
+        let base = unsafe { attachment.arena(attachment.local()).add(offset) };
+        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset }))
+    }
+
+    /// Makes a window of memory of the program's own, as it is.
+    ///
+    /// # Safety
+    /// The `length` bytes at `base` may be read and written by any thread until the window has been removed.
+    pub(crate) unsafe fn lend(
+        &mut self,
+        attachment: &Attachment,
+        base: *mut u8,
+        length: usize,
+        rights: Rights,
+    ) -> Result<WindowMemory, WindowRefusal> {
+        let base = match NonNull::new(base) {
+            Some(base) => base,
+            None if length == 0 => NonNull::<u64>::dangling().cast(),
+            None => return Err(WindowRefusal::Memory),
+        };
+        let end = base.addr().get().checked_add(length);
+        if isize::try_from(length).is_err() || end.is_none() {
+            return Err(WindowRefusal::Memory);
+        }
+        if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
+            return Err(WindowRefusal::Alignment);
+        }
+        let key = self.key(true)?;
+        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset: 0 }))
+    }
+
+    /// A key in a free slot.
+    fn key(&mut self, private: bool) -> Result<WindowKey, WindowRefusal> {
+        let slots = (self.next..WINDOWS).chain(0..self.next);
+        let free = slots.into_iter().find(|slot| self.slots[*slot].is_none());
+        let slot = free.ok_or(WindowRefusal::Slot)?;
+        self.random.key(slot, private).map_err(|_| WindowRefusal::Random)
+    }
+
+    fn publish(&mut self, attachment: &Attachment, memory: WindowMemory) -> WindowMemory {
+        let slot = slot(memory.key);
+        self.next = (slot + 1) % WINDOWS;
+        self.slots[slot] = Some(WindowSlot { memory, keys: Arc::default() });
+        let context = attachment.own();
+        for notify in &context.notifies.0[slot * NOTIFIES..(slot + 1) * NOTIFIES] {
+            notify.count.store(0, Relaxed);
+        }
+        let entry = &context.windows[slot];
+        // Each after the key of what was there before has gone.
+        entry.offset.store(memory.offset as u64, Release);
+        entry.length.store(memory.length as u64, Release);
+        entry.rights.store(memory.rights.bits(), Release);
+        entry.key.store(memory.key, Release);
+        memory
+    }
+
+    /// Keeps what the ranks call this window, so that it can be forwarded to.
+    pub(crate) fn know(&mut self, key: WindowKey, keys: Arc<[WindowKey]>) {
+        if let Some(slot) = self.slots[slot(key)].as_mut().filter(|slot| slot.memory.key == key) {
+            slot.keys = keys;
+        }
+    }
+
+    /// What the ranks call the window that this rank calls `key`; nothing if that is gone.
+    pub(crate) fn keys(&self, key: WindowKey) -> Arc<[WindowKey]> {
+        let slot = self.slots[slot(key)].as_ref().filter(|slot| slot.memory.key == key);
+        slot.map_or_else(Arc::default, |slot| Arc::clone(&slot.keys))
+    }
+
+    /// There are windows that a rank of this node, this one or another, has on memory of its own.
+    pub(crate) fn any_private_on_node(&self, attachment: &Attachment) -> bool {
+        let first = attachment.rank() as usize - attachment.local();
+        let near = first..first + attachment.local_count();
+        let private = |slot: &WindowSlot| {
+            let keys = slot.keys.get(near.clone()).unwrap_or_default();
+            is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
+        };
+        self.slots.iter().flatten().any(private)
+    }
+
+    /// Takes a window away. Its memory goes back to the system, if it came from there.
+    pub(crate) fn remove(
+        &mut self,
+        attachment: &Attachment,
+        key: WindowKey,
+    ) -> std::io::Result<()> {
+        let slot = slot(key);
+        let Some(memory) = self.find(key).ok().copied() else { return Ok(()) };
+        self.slots[slot] = None;
+        attachment.own().windows[slot].key.store(NO_WINDOW, SeqCst);
+        let pages = pages(memory.length);
+        if pages > 0 && !is_private(key) {
+            attachment.discard(memory.offset, pages)?;
+            self.release(memory.offset, pages);
+        }
+        Ok(())
+    }
+
+    /// First fit.
+    fn allocate(&mut self, length: usize) -> Option<usize> {
+        let bytes = page_up(length)?;
+        if bytes == 0 {
+            return Some(0);
+        }
+        let (start, have) = self.free.iter().find(|(_, have)| **have >= bytes)?;
+        let (start, have) = (*start, *have);
+        self.free.remove(&start);
+        if have > bytes {
+            self.free.insert(start + bytes, have - bytes);
+        }
+        Some(start)
+    }
+
+    fn release(&mut self, mut start: usize, mut bytes: usize) {
+        if let Some((before, length)) = self.free.range(..start).next_back()
+            && before + length == start
+        {
+            (start, bytes) = (*before, bytes + length);
+        }
+        if let Some(after) = self.free.remove(&(start + bytes)) {
+            bytes += after;
+        }
+        self.free.insert(start, bytes);
+    }
+
+    /// The window of this name, and of no other.
+    pub(crate) fn find(&self, key: WindowKey) -> Result<&WindowMemory, Refusal> {
+        let memory = self.slots[slot(key)].as_ref().map(|slot| &slot.memory);
+        memory.filter(|memory| memory.key == key).ok_or(Refusal::Window)
+    }
+
+    /// The address of a range of a window that somebody wants to use.
+    pub(crate) fn access(
+        &self,
+        key: WindowKey,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<NonNull<u8>, Refusal> {
+        let memory = self.find(key)?;
+        check(memory.rights, memory.length as u64, offset, length, access)?;
+        // SAFETY: `offset` is inside of the window by the check, so it fits a usize.
+        Ok(unsafe { memory.base.add(offset as usize) })
+    }
+
+    /// Applies a put that came as a frame.
+    pub(crate) fn put(
+        &self,
+        context: &RankContext,
+        key: WindowKey,
+        shape: &impl ByteLayout,
+        notify: Option<u32>,
+        data: &[u8],
+    ) -> Result<(), Refusal> {
+        let to = self.access(key, shape.start(), shape.span(), Access::Write)?;
+        if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
+            return Err(Refusal::Notify);
+        }
+        // SAFETY: the range was just checked; window memory may be written at any time.
+        unsafe { shape.scatter(to, data) };
+        if let Some(notify) = notify {
+            let index = counter_index(key, notify);
+            context.notifies.0[index].count.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+fn pages(length: usize) -> usize {
+    page_up(length).unwrap_or(length & !(PAGE - 1))
+}
+
+/// The place of a notification counter in the context.
+pub(crate) fn counter_index(key: WindowKey, notify: u32) -> usize {
+    slot(key) * NOTIFIES + notify as usize
+}
+
+/// Copies into window memory. Eight aligned bytes appear at once.
+///
+/// # Safety
+/// `data.len()` bytes at `to` are inside of a window.
+#[inline]
+pub(crate) unsafe fn copy_in(to: NonNull<u8>, data: &[u8]) {
+    if let Ok(bytes) = <[u8; 8]>::try_from(data)
+        && to.cast::<u64>().is_aligned()
+    {
+        // SAFETY: eight aligned bytes of window memory, by the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(to.cast().as_ptr()) };
+        word.store(u64::from_ne_bytes(bytes), Release);
+        return;
+    }
+    // SAFETY: inside of the window by the caller's promise; `data` is the program's or a packet's,
+    // not window memory, or else it overlaps like any other racing access, hence `copy`.
+    unsafe { to.as_ptr().copy_from(data.as_ptr(), data.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn checks_refuse_each_for_its_reason() {
+        let all = Rights::ALL;
+        assert_eq!(check(all, 16, 8, 8, Access::Write), Ok(()));
+        assert_eq!(check(all, 16, 16, 0, Access::Read), Ok(()));
+        assert_eq!(check(all, 16, 9, 8, Access::Write), Err(Refusal::Bounds));
+        assert_eq!(check(all, 16, u64::MAX, 1, Access::Read), Err(Refusal::Bounds));
+        assert_eq!(check(all, 16, 1, u64::MAX, Access::Read), Err(Refusal::Bounds));
+        assert_eq!(check(all, 16, 4, 8, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 12, 4, Access::Atomic), Ok(()));
+        assert_eq!(check(all, 16, 6, 4, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 16, 4, Access::Atomic), Err(Refusal::Bounds));
+        let none = Rights { write: false, read: false, atomic: false };
+        for access in [Access::Write, Access::Read, Access::Atomic] {
+            assert_eq!(check(none, 16, 0, 8, access), Err(Refusal::Right));
+        }
+    }
+
+    fn engine() -> (Attachment, WindowTable) {
+        let attachment = Attachment::singleton(1 << 20).expect("attachment");
+        let windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(5));
+        (attachment, windows)
+    }
+
+    #[test]
+    fn a_window_is_found_by_its_whole_key_only() {
+        let (attachment, mut windows) = engine();
+        let one = windows.create(&attachment, 64, Rights::ALL).expect("window");
+        for bit in 0..64 {
+            let wrong = windows.access(one.key ^ 1 << bit, 0, 8, Access::Read);
+            assert_eq!(wrong, Err(Refusal::Window), "bit {bit}");
+        }
+        for wrong in [NO_WINDOW, u64::MAX, slot(one.key) as u64] {
+            assert_eq!(windows.access(wrong, 0, 0, Access::Read), Err(Refusal::Window));
+            windows.remove(&attachment, wrong).expect("nothing");
+        }
+        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Ok(one.base));
+        windows.remove(&attachment, one.key).expect("remove");
+        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Err(Refusal::Window));
+        assert_eq!(attachment.own().windows[slot(one.key)].key.load(SeqCst), NO_WINDOW);
+        // Its slot, used again, has another name.
+        let again: Vec<_> = (0..WINDOWS)
+            .map(|_| windows.create(&attachment, 0, Rights::ALL).expect("window").key)
+            .collect();
+        assert!(again.iter().any(|key| slot(*key) == slot(one.key)));
+        assert_eq!(windows.access(one.key, 0, 0, Access::Read), Err(Refusal::Window));
+        assert_eq!(windows.create(&attachment, 0, Rights::ALL).err(), Some(WindowRefusal::Slot));
+    }
+
+    /// Only what is written takes memory.
+    #[test]
+    fn a_window_may_be_as_large_as_the_memory_of_a_large_node() {
+        let arena_bytes = kumi_net::layout::arena_bytes(1, 64 << 30);
+        let attachment = Attachment::singleton(arena_bytes).expect("attachment");
+        let mut windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(5));
+        let length = 20 << 30;
+        for _ in 0..3 {
+            let one = windows.create(&attachment, length, Rights::ALL).expect("window");
+            let all = windows.create(&attachment, 64 << 30, Rights::ALL).expect("beside it");
+            for offset in [0, length as u64 - 8] {
+                let word = windows.access(one.key, offset, 8, Access::Atomic).expect("inside");
+                // SAFETY: eight aligned bytes of the window.
+                let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
+                assert_eq!(word.swap(7, SeqCst), 0);
+            }
+            let much = windows.create(&attachment, 64 << 30, Rights::ALL);
+            assert_eq!(much.err(), Some(WindowRefusal::Room));
+            windows.remove(&attachment, all.key).expect("remove");
+            windows.remove(&attachment, one.key).expect("remove");
+        }
+    }
+
+    #[test]
+    fn lent_memory_is_checked_and_left_as_it_is() {
+        let (attachment, mut windows) = engine();
+        let mut memory = [7u64; 8];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let reader = Rights { write: false, read: true, atomic: false };
+        // SAFETY: what is accepted is `memory`, of which 63 bytes are at `base + 1`.
+        unsafe {
+            let null = windows.lend(&attachment, std::ptr::null_mut(), 1, Rights::ALL);
+            assert_eq!(null.err(), Some(WindowRefusal::Memory));
+            let endless = windows.lend(&attachment, base, usize::MAX, Rights::ALL);
+            assert_eq!(endless.err(), Some(WindowRefusal::Memory));
+            let odd = windows.lend(&attachment, base.add(1), 63, Rights::ALL);
+            assert_eq!(odd.err(), Some(WindowRefusal::Alignment));
+            let odd = windows.lend(&attachment, base.add(1), 63, reader).expect("no atomics there");
+            assert_eq!(odd.base.as_ptr(), base.add(1));
+            assert!(is_private(odd.key) && windows.any_private_on_node(&attachment));
+            assert_eq!(
+                windows.access(odd.key, 63, 0, Access::Read).map(|at| at.as_ptr()),
+                Ok(base.add(64))
+            );
+            windows.remove(&attachment, odd.key).expect("remove");
+            windows.lend(&attachment, std::ptr::null_mut(), 0, Rights::ALL).expect("no bytes");
+        }
+        assert_eq!(memory, [7; 8]);
+        assert_eq!(windows.free, BTreeMap::from([(0, 1 << 20)]), "nothing of the arena");
+    }
+
+    proptest! {
+        /// Windows never overlap, and when all are gone the arena is whole again.
+        #[test]
+        fn the_arena_is_handed_out_without_overlap(
+            steps in prop::collection::vec((any::<bool>(), 0usize..40_000), 1..60),
+        ) {
+            let arena = 1 << 20;
+            let mut windows = WindowTable::new(arena, RandomSource::Seeded(1));
+            let mut live: Vec<(usize, usize)> = Vec::new();
+            for (make, size) in steps {
+                if make {
+                    if let Some(start) = windows.allocate(size).filter(|_| size > 0) {
+                        let bytes = pages(size);
+                        prop_assert!(start + bytes <= arena);
+                        let apart = |&(s, b): &(usize, usize)| s + b <= start || start + bytes <= s;
+                        prop_assert!(live.iter().all(apart));
+                        live.push((start, bytes));
+                    }
+                } else if !live.is_empty() {
+                    let (start, bytes) = live.swap_remove(size % live.len());
+                    windows.release(start, bytes);
+                }
+            }
+            for (start, bytes) in live {
+                windows.release(start, bytes);
+            }
+            prop_assert_eq!(windows.free, BTreeMap::from([(0, arena)]));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Puts that tell when they are in place, and strided puts and gets.
+
+use kumi_net::counters::Counter;
+use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
+
+use crate::engine::PendingRequest;
+use crate::error::Error;
+use crate::window::completion::OnPlacement;
+use crate::window::strided::Strided;
+use crate::window::table::{Access, check};
+use crate::window::{GET_PIECE, Window, check_notify};
+
+impl Window<'_> {
+    /// As [`Window::put`], and what is to happen when all is in place.
+    ///
+    /// # Errors
+    /// As [`Window::put`], [`Error::BadNotify`], [`Error::ForeignCompletion`]. What is
+    /// refused by frames (see [`Window`]) is reported by the completion if there is one.
+    pub fn put_with(
+        &self,
+        to: u32,
+        offset: usize,
+        data: &[u8],
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        let shape = Strided { offset, stride: data.len(), block: data.len(), count: 1 };
+        self.put_strided(to, shape, data, after)
+    }
+
+    /// Writes blocks of `data`, which lie there one behind the other, to the places in the piece
+    /// of a rank that `shape` tells. Returns when the data may change.
+    ///
+    /// # Errors
+    /// As [`Window::put_with`]; [`Error::BadLength`] if `data` is not what the shape takes, or its
+    /// blocks overlap.
+    pub fn put_strided(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: &[u8],
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        shape.check(data.len())?;
+        // SAFETY: nothing is lent for longer than the call.
+        unsafe { self.put_blocks(to, shape, data, after, false) }
+    }
+
+    /// The same of a shape that is right; if `stays`, what goes to another node may be sent from where it is.
+    ///
+    /// # Safety
+    /// If `stays`, the memory of `data` stays until `Channel::take_back` was called for it.
+    pub(crate) unsafe fn put_blocks(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: &[u8],
+        after: OnPlacement<'_>,
+        stays: bool,
+    ) -> Result<(), Error> {
+        if let Some(notify) = after.notify {
+            check_notify(notify)?;
+        }
+        self.context.check_rank(to)?;
+        let Some((local, near)) = self.near(to) else {
+            // SAFETY: promised by the caller.
+            return unsafe { self.put_blocks_by_frames(to, shape, data, after, stays) };
+        };
+        let (near, blocks) = (near?, shape.shape());
+        if let Some(completion) = after.completion {
+            completion.check(self.context)?;
+        }
+        let span = if data.is_empty() { 0 } else { blocks.span() };
+        check(near.rights, near.size, blocks.offset, span, Access::Write)
+            .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
+        // SAFETY: inside of the peer's window by the check.
+        unsafe { blocks.scatter(near.base.add(shape.offset), data) };
+        self.finish_mapped(near, (to, local), after)
+    }
+
+    /// # Safety
+    /// As [`Window::put_blocks`].
+    unsafe fn put_blocks_by_frames(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: &[u8],
+        after: OnPlacement<'_>,
+        stays: bool,
+    ) -> Result<(), Error> {
+        let span = if data.is_empty() { 0 } else { shape.shape().span() };
+        self.check_long(to, shape.offset, span, data.len())?;
+        let Some(completion) = after.completion else {
+            // SAFETY: promised by the caller.
+            return unsafe { self.send_blocks(to, shape, data, (after.notify, 0), stays) };
+        };
+        let token = completion.begin(self.context, to)?;
+        // SAFETY: promised by the caller.
+        let sent = unsafe { self.send_blocks(to, shape, data, (after.notify, token), stays) };
+        sent.inspect_err(|_| completion.abandon(to, token))
+    }
+
+    /// Sends the frames of a put, with its notification and its token, 0 if it is not counted. As many blocks as fit go
+    /// into one frame, and a block that does not fit goes into several.
+    ///
+    /// # Safety
+    /// As [`Window::put_blocks`].
+    unsafe fn send_blocks(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: &[u8],
+        (notify, token): (Option<u32>, u64),
+        stays: bool,
+    ) -> Result<(), Error> {
+        let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
+        self.context.puts_to(to);
+        let frame = |most: usize, done: usize| {
+            let rest = &data[done..];
+            let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);
+            let several = count > 1 && fit > 0;
+            // Without bytes there is one frame, from the start.
+            let (index, inside) = (done / block.max(1), done % block.max(1));
+            let piece = if several {
+                rest.len().min(fit * block)
+            } else {
+                let header = if token == 0 { PUT_BYTES } else { PUT_COUNTED_BYTES };
+                (block - inside).min(most - header).min(rest.len())
+            };
+            let last = piece == rest.len();
+            let notify = notify.filter(|_| last);
+            let start = (index as u64).wrapping_mul(stride as u64);
+            let offset = (offset as u64).wrapping_add(start).wrapping_add(inside as u64);
+            let data = &rest[..piece];
+            let last = last && token != 0;
+            if several {
+                let (stride, block) = (stride as u64, block as u32);
+                Frame::PutStrided { token, last, window, offset, stride, block, notify, data }
+            } else if token == 0 {
+                Frame::Put { window, offset, notify, data }
+            } else {
+                Frame::PutCounted { token, last, window, offset, notify, data }
+            }
+        };
+        if stays && self.context.lends {
+            // SAFETY: promised by the caller.
+            return unsafe { self.context.send_frames_lent(to, data, true, true, frame) };
+        }
+        self.context.send_frames(to, data, true, frame)
+    }
+
+    /// Reads blocks from the places in the piece of a rank that `shape` tells; they come one
+    /// behind the other.
+    ///
+    /// # Errors
+    /// As [`Window::get`]; [`Error::BadLength`] if `into` is not what the shape gives, or its
+    /// blocks overlap.
+    pub fn get_strided(&self, from: u32, shape: Strided, into: &mut [u8]) -> Result<(), Error> {
+        shape.check(into.len())?;
+        if into.is_empty() {
+            return self.get(from, shape.offset, into);
+        }
+        let blocks = shape.shape();
+        if let Some((_, near)) = self.near(from) {
+            let near = near?;
+            check(near.rights, near.size, blocks.offset, blocks.span(), Access::Read)
+                .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
+            // SAFETY: inside of the peer's window by the check, and as many bytes as the blocks
+            // have, by that of the shape.
+            unsafe { blocks.gather(near.base.add(shape.offset), 0, into) };
+            self.context.attachment().count(Counter::DirectGets, 1);
+            return Ok(());
+        }
+        self.context.check_rank(from)?;
+        let Strided { offset, stride, block, .. } = shape;
+        let together = (GET_PIECE / block).max(1);
+        for (index, piece) in into.chunks_mut(together * block).enumerate() {
+            let offset = offset.wrapping_add(index.wrapping_mul(together).wrapping_mul(stride));
+            if block > GET_PIECE {
+                self.get(from, offset, piece)?;
+            } else {
+                self.get_blocks(
+                    from,
+                    Strided { offset, count: piece.len() / block, ..shape },
+                    piece,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One request for blocks of less than 2^32 bytes.
+    fn get_blocks(&self, from: u32, shape: Strided, into: &mut [u8]) -> Result<(), Error> {
+        let (window, blocks) = (self.keys[from as usize], shape.shape());
+        let (block, count) = (shape.block as u32, shape.count as u32);
+        let (offset, stride) = (blocks.offset, blocks.stride);
+        let frame = |token| Frame::GetStrided { token, window, offset, stride, block, count };
+        let length = into.len() as u32;
+        let pending = PendingRequest::Bytes { into: into.as_mut_ptr(), length, received: 0 };
+        self.context
+            .request(from, pending, frame)?
+            .map_err(|reason| self.refused(from, shape.offset, blocks.span() as usize, reason))
+            .map(drop)
+    }
+}

@@ -1,0 +1,77 @@
+//! Data that is sent from where it lies: for the length of a call, or from a window until it has arrived.
+
+use std::ops::Range;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::window::Window;
+use crate::window::completion::OnPlacement;
+use crate::window::strided::Strided;
+
+/// Data of at least so many bytes is lent for the length of a call. What is not acked at its end is copied then, up to a send
+/// ring full; of less than that too little is left to gain.
+const WORTHWHILE: usize = 512 << 10;
+
+/// Data of the caller's that is lent for the length of a call; its end takes it back, also by an error or a panic. It is not
+/// forgotten: that is what makes lending sound.
+pub(crate) struct ScopedLoan<'c> {
+    context: &'c Context,
+    to: u32,
+    data: Range<*const u8>,
+}
+
+impl<'c> ScopedLoan<'c> {
+    /// Lends it, if that is worth it. To ranks of the same node nothing is lent.
+    pub(crate) fn new(context: &'c Context, to: u32, data: &[u8]) -> Option<ScopedLoan<'c>> {
+        let lends = context.lends && data.len() >= WORTHWHILE && !context.same_node(to);
+        lends.then(|| ScopedLoan { context, to, data: data.as_ptr_range() })
+    }
+}
+
+impl Drop for ScopedLoan<'_> {
+    fn drop(&mut self) {
+        self.context.channel.take_back(Some(self.to), self.data.clone());
+    }
+}
+
+impl Window<'_> {
+    /// As [`Window::put_with`] of the bytes `own` of the own piece, which may be sent from where they lie: to other nodes, if packets
+    /// are long (Ethernet frames of 9,000 bytes) and not encrypted, they are not copied.
+    /// Returns before that: until the put is in place ([`OnPlacement::completion`] counts it, [`Context::flush`] has returned,
+    /// or the target has answered its notification) the target may get what `own` contained before or after a change, or
+    /// partly so. Changing it is safe, and so is freeing the window.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kumi_mem::Error> {
+    /// use kumi_mem::After;
+    /// let context = kumi_mem::Context::init_singleton()?;
+    /// let window = context.window(1 << 20)?;
+    /// window.write(0, &[7; 1000])?;
+    /// let completion = context.completion()?;
+    /// let after = After { completion: Some(&completion), ..After::default() };
+    /// let next = (context.rank() + 1) % context.ranks();
+    /// window.put_from(0..1000, next, 4096, after)?;
+    /// completion.wait_all()?; // From here on the first thousand bytes may change.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Window::put_with`]; [`Error::OutOfBounds`] of the own rank if `own` does not lie in the own piece.
+    pub fn put_from(
+        &self,
+        own: Range<usize>,
+        to: u32,
+        offset: usize,
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        let length = own.end.wrapping_sub(own.start);
+        let from = self.own(own.start, length)?;
+        // SAFETY: inside of the own piece, which stays while this window is borrowed. Others may write it meanwhile: it is
+        // copied, here or by the kernel, as anything that a get reads.
+        let data = unsafe { std::slice::from_raw_parts(from.as_ptr(), length) };
+        let shape = Strided { offset, stride: length, block: length, count: 1 };
+        // SAFETY: the memory of a window stays until it is removed, which takes back what is lent.
+        unsafe { self.put_blocks(to, shape, data, after, true) }
+    }
+}

@@ -1,0 +1,563 @@
+//! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
+//! protocol's endpoint and the socket for all others.
+
+use kumi_proto::{
+    AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
+};
+
+use crate::segment::MIN_DATAGRAM;
+use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::segment::counters::Counter;
+use crate::shm::idle_flag::tell_delivered;
+use crate::shm::ring::{Consumer, Producer};
+use crate::wait::blocking_wait::BlockingWait;
+use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::fault_injection::FaultSettings;
+use crate::wire::path_mtu::PathMtuChecks;
+use crate::wire::udp::UdpDriver;
+use crate::wire::unreachable::UnreachablePeers;
+use crate::{ChannelError, sys, tracepoints};
+
+/// What the layer above does with frames. Called by whichever thread drives the channel, never by
+/// two at once.
+pub trait Handler: Send + 'static {
+    /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
+    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery;
+    /// Hands out answers of at most `most` bytes, as long as `send` takes them (it says false when
+    /// that rank's ring is full).
+    ///
+    /// # Errors
+    /// Those of `send`.
+    fn answer(&mut self, most: usize, send: &mut AnswerSender<'_>) -> Result<(), ChannelError>;
+    /// There are answers that have not been handed out.
+    fn owes_answers(&self) -> bool;
+    /// Messages that nobody has received yet.
+    fn unread(&self) -> u64;
+    /// Operations refused so far.
+    fn refused(&self) -> u64;
+    /// The rank for which the main thread waits, if it is one and known.
+    fn awaits(&self) -> Option<Rank> {
+        None
+    }
+}
+
+/// Takes the parts of an answer to a rank; false if its ring is full.
+pub type AnswerSender<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
+
+struct HandlerSink<'h, H>(&'h mut H, &'h Attachment);
+
+impl<H: Handler> Sink for HandlerSink<'_, H> {
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
+        let delivery = self.0.frame(self.1, from, frame);
+        tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
+        delivery
+    }
+}
+
+/// The ranks of other nodes.
+pub(crate) struct RemoteRanks {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) wire: Box<dyn Driver>,
+    /// The main thread's sleep.
+    pub(crate) blocking_wait: BlockingWait,
+    /// The time, read when the lock was taken and whenever something happened since.
+    pub(crate) now: u64,
+    /// When everything was last published.
+    pub(crate) published: u64,
+    /// Frames are queued that wait for company.
+    pub(crate) held: bool,
+    /// Bytes of frames ever queued when everything was last sent.
+    left: u64,
+    paths: PathMtuChecks,
+    pub(crate) unreachable: UnreachablePeers,
+}
+
+/// See the module.
+pub(crate) struct ChannelCore<H> {
+    pub(crate) handler: H,
+    pub(crate) remote: Option<RemoteRanks>,
+    outgoing: Vec<Option<Producer>>,
+    incoming: Vec<Option<Consumer>>,
+    /// Rings whose next record the handler had no room for.
+    stalled: Vec<usize>,
+    /// Rings that were left before they were empty, to look first whether the wait is over.
+    unfinished: Vec<usize>,
+    ring_sent: u64,
+    ring_delivered: u64,
+    /// An answer to a rank of this node waits for room in its ring.
+    pub(crate) blocked: bool,
+    /// The handler thread has the socket in its set.
+    pub(crate) armed: bool,
+    /// Spins between two looks at the socket.
+    pub(crate) interval: u32,
+}
+
+/// Bytes taken from a ring before the waiting program is asked whether that was it: what follows may
+/// be for a receive that it posts next, and need not be kept until then.
+pub(crate) const ENOUGH: usize = 16 * 1024;
+
+/// So many packets to a rank leave at once; while more are under way, others wait for company.
+const FEW: u32 = 4;
+/// So many that wait for company are enough: as many as the kernel takes in one call.
+const MANY: u32 = 44;
+/// So many bytes that wait for company are enough: the call is then the lesser part of what it costs.
+const LONG: u64 = 16 * 1024;
+
+/// Most spins between two looks at the socket.
+const MOST_INTERVAL: u32 = 1024;
+
+/// Largest datagram used though the path takes larger ones (loopback does): what an Ethernet frame of
+/// 9,000 bytes carries. Runs of them are handed to the kernel together anyway.
+const MOST_DATAGRAM: usize = 8_972;
+/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received and a third
+/// acknowledged; a receive buffer as systems grant it without privilege takes about as much.
+const MOST_IN_FLIGHT: usize = 400_000;
+
+/// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
+/// than `late` may be the handler thread's tick, not a stop.
+fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
+    let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
+    let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
+    let ack_every = (window / 4) as u32;
+    // A path that takes less gets fragments: frames would not pay.
+    let least_datagram = MIN_DATAGRAM.into();
+    Config {
+        max_datagram,
+        window,
+        ack_every,
+        late: 5_000,
+        ack,
+        checksum,
+        least_datagram,
+        ..Config::default()
+    }
+}
+
+impl<H: Handler> ChannelCore<H> {
+    pub(crate) fn new(
+        attachment: &Attachment,
+        socket: Option<std::os::fd::OwnedFd>,
+        handler: H,
+    ) -> Result<ChannelCore<H>, AttachError> {
+        // Read by every rank, so that a wrong one is found whatever the layout of the job.
+        let (ack, faults) = (crate::wire::ack_settings::from_env()?, FaultSettings::from_env()?);
+        let checksum = crate::wire::ack_settings::checksum_from_env()?;
+        let remote = match socket {
+            Some(socket) if attachment.local_count() < attachment.ranks() as usize => {
+                let key = ChannelKey(attachment.channel_key());
+                let (config, me, ranks) =
+                    (protocol(attachment, ack, checksum), attachment.rank(), attachment.ranks());
+                let endpoint = match attachment.seal_key() {
+                    Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
+                    None => Endpoint::new(config, me, ranks, key),
+                };
+                let endpoint = endpoint
+                    .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                let blocking_wait = BlockingWait::new().map_err(io_error("timerfd_create"))?;
+                let (now, published) = (sys::now(), 0);
+                let wire = wire(attachment, socket, faults)?;
+                let paths = PathMtuChecks::new(ranks);
+                let (held, left) = (false, 0);
+                let unreachable = UnreachablePeers::new();
+                Some(RemoteRanks {
+                    endpoint,
+                    wire,
+                    blocking_wait,
+                    now,
+                    published,
+                    held,
+                    left,
+                    paths,
+                    unreachable,
+                })
+            }
+            _ => None,
+        };
+        let local = attachment.local_count();
+        Ok(ChannelCore {
+            handler,
+            remote,
+            outgoing: (0..local).map(|_| None).collect(),
+            incoming: (0..local).map(|_| None).collect(),
+            stalled: Vec::new(),
+            unfinished: Vec::new(),
+            ring_sent: 0,
+            ring_delivered: 0,
+            blocked: false,
+            armed: false,
+            interval: 1,
+        })
+    }
+
+    /// Queues one frame; false if there is no room now. A frame to another node leaves with the
+    /// next [`ChannelCore::transmit`].
+    pub(crate) fn send(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        parts: &[&[u8]],
+    ) -> Result<bool, ChannelError> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        if let Some(local) = attachment.local_of(to) {
+            let ChannelCore { remote, outgoing, ring_sent, .. } = self;
+            let sent =
+                push(attachment, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts);
+            if sent {
+                tracepoints::send(to, length);
+            }
+            return Ok(sent);
+        }
+        let ranks = attachment.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        let sent = take_full(remote.endpoint.send(remote.now, to, parts), ranks)?;
+        if sent {
+            tracepoints::send(to, length);
+        }
+        Ok(sent)
+    }
+
+    /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
+    /// the room for the longest frame, and says how long its own is. False if there is no room now.
+    #[inline]
+    pub(crate) fn send_remote_with(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        let ranks = attachment.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        let mut length = 0;
+        let counted = |room: &mut [u8]| {
+            length = write(room);
+            length
+        };
+        let sent = take_full(remote.endpoint.send_with(remote.now, to, counted), ranks)?;
+        if sent {
+            tracepoints::send(to, length);
+        }
+        Ok(sent)
+    }
+
+    /// Everything sent to this rank of this node has been taken.
+    pub(crate) fn drained(&self, local: usize) -> bool {
+        self.outgoing[local].as_ref().is_none_or(Producer::drained)
+    }
+
+    /// Something may lie in a ring towards this rank.
+    #[inline]
+    pub(crate) fn ring_hint(&self, attachment: &Attachment) -> bool {
+        let words = attachment.local_count().div_ceil(64);
+        !self.unfinished.is_empty() || attachment.own().wake.any(words)
+    }
+
+    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
+    pub(crate) fn drain_rings(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        for local in std::mem::take(&mut self.unfinished) {
+            self.drain_ring(attachment, local)?;
+        }
+        for local in std::mem::take(&mut self.stalled) {
+            self.drain_ring(attachment, local)?;
+        }
+        let words = attachment.local_count().div_ceil(64);
+        for index in 0..words {
+            let mut bits = attachment.own().wake.take(index);
+            while bits != 0 {
+                let local = index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if local < attachment.local_count() {
+                    self.drain_ring(attachment, local)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_ring(&mut self, attachment: &Attachment, local: usize) -> Result<(), ChannelError> {
+        let me = attachment.local();
+        let from = attachment.rank() - me as u32 + local as u32;
+        let ring = self.incoming[local].get_or_insert_with(|| {
+            let (head, data, size) = attachment.ring(local, me);
+            // SAFETY: as for the producer; only this rank consumes from it.
+            unsafe { Consumer::new(head, data, size) }
+        });
+        let mut taken = 0;
+        loop {
+            if taken >= ENOUGH {
+                if !self.unfinished.contains(&local) {
+                    self.unfinished.push(local);
+                }
+                break;
+            }
+            let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
+            let Some(frame) = record else { break };
+            let delivery = self.handler.frame(attachment, from, frame);
+            tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
+            if delivery == Delivery::Full {
+                if !self.stalled.contains(&local) {
+                    self.stalled.push(local);
+                }
+                break;
+            }
+            taken += frame.len() + 8;
+            ring.consume();
+            self.ring_delivered += 1;
+        }
+        if taken > 0 {
+            self.publish(attachment);
+            if attachment.context(local).sleep.awaits_room() {
+                attachment.wake(local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives once from the socket, without looking into it; true if something came.
+    #[inline]
+    pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
+        match &mut self.remote {
+            Some(remote) => Ok(remote.wire.receive()?),
+            None => Ok(false),
+        }
+    }
+
+    /// Nothing was at the socket: look less often, if something else may come meanwhile.
+    #[inline]
+    pub(crate) fn poll_less_often(&mut self, attachment: &Attachment) {
+        if attachment.local_count() > 1 {
+            self.interval = (self.interval * 2).min(MOST_INTERVAL);
+        }
+    }
+
+    /// Handles what [`ChannelCore::receive`] got.
+    pub(crate) fn take_datagrams(&mut self, attachment: &Attachment) {
+        let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
+        *now = sys::now();
+        self.interval = 1;
+        for datagram in wire.received().each() {
+            endpoint.handle_datagram(
+                *now,
+                datagram,
+                &mut HandlerSink(&mut self.handler, attachment),
+            );
+        }
+    }
+
+    /// What was received last should not wait: answers are owed, or much came at once, so that the
+    /// sender may be waiting for acks, or acks do not wait at all.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let pressed = |remote: &RemoteRanks| {
+            remote.wire.received().is_run() || remote.endpoint.config().ack == AckMode::PerMessage
+        };
+        self.handler.owes_answers() || self.remote.as_ref().is_some_and(pressed)
+    }
+
+    /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
+    pub(crate) fn service(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        self.read_before_deadlines(attachment)?;
+        if let Some(remote) = &mut self.remote {
+            remote.endpoint.handle_timeout(remote.now);
+        }
+        if self.handler.owes_answers() {
+            self.answer(attachment)?;
+        }
+        if self.remote.is_some() {
+            self.publish(attachment);
+            self.transmit(attachment)?;
+            self.publish_sometimes(attachment);
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be sent, unless frames to `to` had better wait for company: see
+    /// [`crate::Guard::transmit_soon`].
+    #[inline]
+    pub(crate) fn transmit_soon(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+    ) -> Result<(), ChannelError> {
+        if let Some(remote) = &mut self.remote {
+            let (in_flight, queued) = remote.endpoint.under_way(to);
+            let bytes = remote.endpoint.counters().sent_bytes - remote.left;
+            // Of long packets the ring has few places: not more than half of them.
+            let many = MANY.min(remote.endpoint.config().window as u32 / 2);
+            if in_flight >= FEW && queued < many && bytes < LONG {
+                remote.held = true;
+                publish_sent(attachment, self.ring_sent, self.remote.as_ref());
+                return Ok(());
+            }
+        }
+        self.publish(attachment);
+        self.transmit(attachment)
+    }
+
+    /// Frames wait for company that nobody may send for a while.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.held)
+    }
+
+    fn answer(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let ChannelCore {
+            handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, ..
+        } = self;
+        let (ranks, near) = (attachment.ranks(), attachment.max_local_frame());
+        let far = remote.as_ref().map(|remote| remote.endpoint.min_unfragmented_frame());
+        let most = far.map_or(near, |far| far.min(near));
+        *blocked = false;
+        let mut answered = false;
+        let mut send = |to, parts: &[&[u8]]| match (attachment.local_of(to), remote.as_mut()) {
+            (Some(local), remote) => {
+                let ring = &mut outgoing[local];
+                let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
+                *blocked |= !sent;
+                answered |= sent;
+                Ok(sent)
+            }
+            (None, Some(RemoteRanks { endpoint, now, .. })) => {
+                let sent = take_full(endpoint.send(*now, to, parts), ranks)?;
+                answered |= sent;
+                Ok(sent)
+            }
+            (None, None) => Err(ChannelError::NoRank { to, ranks }),
+        };
+        handler.answer(most, &mut send)?;
+        if answered {
+            // What was refused because too many answers were owed may be taken now.
+            unfinished.append(stalled);
+        }
+        Ok(())
+    }
+
+    /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
+    /// answer that waits; false if there is something already.
+    pub(crate) fn listen(&mut self, attachment: &Attachment) -> Result<bool, ChannelError> {
+        attachment.own().sleep.announce_sleep(self.blocked);
+        if self.blocked {
+            self.service(attachment)?;
+        }
+        Ok(!self.ring_hint(attachment))
+    }
+
+    /// Sends what is to be sent.
+    pub(crate) fn transmit(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let Some(RemoteRanks { endpoint, wire, now, held, left, paths, unreachable, .. }) =
+            &mut self.remote
+        else {
+            return Ok(());
+        };
+        (*held, *left) = (false, endpoint.counters().sent_bytes);
+        while let Some(run) = endpoint.poll_transmit(*now) {
+            tracepoints::transmit(run.to, run.length(), run.segment);
+            let (to, segment, fragment) = (run.to, run.segment, run.fragment);
+            let packets = PacketRun { bytes: run.bytes, pieces: run.pieces, segment, fragment };
+            if wire.send(attachment, to, packets)? {
+                unreachable.left(to);
+            } else {
+                attachment.count(Counter::SendFailures, 1);
+                if let Some(code) = wire.refusal() {
+                    unreachable.refused(*now, to, code);
+                }
+            }
+            let sent = (to, segment, run.resent);
+            if let Some(longest) = paths.left(&mut **wire, attachment, sent) {
+                endpoint.set_path_mtu(to, longest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the counters by which a cut is judged, and what is as cheap, into the context.
+    pub(crate) fn publish(&self, attachment: &Attachment) {
+        let mut delivered = self.ring_delivered;
+        if let Some(remote) = &self.remote {
+            delivered += remote.endpoint.counters().delivered;
+        }
+        publish_sent(attachment, self.ring_sent, self.remote.as_ref());
+        attachment.set(Counter::Unread, self.handler.unread());
+        attachment.set(Counter::Refused, self.handler.refused());
+        tell_delivered(&attachment.own().counters[Counter::Delivered as usize], delivered);
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn update_clock(&mut self) -> u64 {
+        let now = sys::now();
+        if let Some(remote) = &mut self.remote {
+            remote.now = now;
+        }
+        now
+    }
+
+    /// The next deadline of the protocol.
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
+    }
+}
+
+/// Appends a frame to the ring to a rank of this node; false if there is no room now.
+fn push(
+    attachment: &Attachment,
+    local: usize,
+    ring: &mut Option<Producer>,
+    ring_sent: &mut u64,
+    remote: Option<&RemoteRanks>,
+    parts: &[&[u8]],
+) -> bool {
+    let me = attachment.local();
+    let ring = ring.get_or_insert_with(|| {
+        let (head, data, size) = attachment.ring(me, local);
+        // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
+        // the place last), and only this rank produces into it.
+        unsafe { Producer::new(head, data, size) }
+    });
+    // Counted before it can be seen: whoever stops everything here sees it in flight.
+    *ring_sent += 1;
+    publish_sent(attachment, *ring_sent, remote);
+    if !ring.push(parts) {
+        *ring_sent -= 1;
+        publish_sent(attachment, *ring_sent, remote);
+        return false;
+    }
+    attachment.context(local).wake.mark(me);
+    if local != me {
+        attachment.wake(local);
+    }
+    true
+}
+
+fn publish_sent(attachment: &Attachment, ring_sent: u64, remote: Option<&RemoteRanks>) {
+    let remote = remote.map_or(0, |remote| remote.endpoint.counters().sent);
+    attachment.set(Counter::Sent, ring_sent + remote);
+}
+
+/// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
+/// way every time.
+fn wire(
+    attachment: &Attachment,
+    socket: std::os::fd::OwnedFd,
+    faults: Option<FaultSettings>,
+) -> Result<Box<dyn Driver>, AttachError> {
+    let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
+    let only = far.next().filter(|_| far.next().is_none());
+    let udp = UdpDriver::new(socket, only.map(|rank| attachment.address(rank)))
+        .map_err(io_error("connect"))?;
+    Ok(match faults {
+        Some(faults) => Box::new(faults.on(udp, attachment.rank())),
+        None => Box::new(udp),
+    })
+}
+
+/// Turns "full" into false.
+pub(crate) fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
+    match result {
+        Ok(()) => Ok(true),
+        // Closed: while the channel is being settled.
+        Err(SendError::Full | SendError::Closed) => Ok(false),
+        Err(SendError::NoSuchRank { to, .. }) => Err(ChannelError::NoRank { to, ranks }),
+        Err(other) => Err(ChannelError::Protocol(other)),
+    }
+}

@@ -1,0 +1,343 @@
+//! The handler thread: serves the channel while the program's main thread computes.
+//!
+//! It sleeps in `epoll_wait`. While main is quiet, the socket is in its set ("armed", one shot) and
+//! a timer runs for the protocol's next deadline. When main takes the lock and finds the socket
+//! armed, main disarms it and starts a tick instead, so that packets main is waiting for do not
+//! wake this thread too. At a tick the thread looks whether main has taken the lock since the last
+//! one: if not, it arms the socket again. If main has held the lock over a whole tick (a long
+//! wait), the thread sleeps deep: main restarts the tick when the wait ends; a long timer stands by
+//! in case main's glance at the flag came too early.
+//!
+//! Rings from ranks of this node concern it only while it is told so (`Channel::serve_rings`): then it also listens
+//! to the rank's doorbell, which its peers ring for it as they do for a main thread that sleeps.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::priority::{HandlerSetting, Thread};
+use crate::channel::{ChannelError, Shared};
+use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::segment::counters::Counter;
+use crate::{sys, tracepoints};
+
+/// First tick after main was seen, microseconds.
+const TICK: u64 = 500;
+/// Longest tick while main goes on communicating.
+const LONGEST_TICK: u64 = 1_000;
+/// Timer of a deep sleep.
+const DEEP: u64 = 20_000;
+
+const SOCKET: u64 = 1;
+const TIMER: u64 = 2;
+const STOP: u64 = 3;
+const BELL: u64 = 4;
+
+/// What wakes the handler thread.
+#[derive(Debug)]
+pub(crate) struct HandlerWaitSet {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    stop: OwnedFd,
+    socket: Option<RawFd>,
+    /// The rank's doorbell.
+    bell: RawFd,
+}
+
+fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
+    if raw < 0 {
+        return Err(io_error(what)(io::Error::last_os_error()));
+    }
+    // SAFETY: a descriptor that was just made and that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+impl HandlerWaitSet {
+    pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<HandlerWaitSet, AttachError> {
+        // SAFETY: no pointers in either call.
+        let (epoll, timer) = unsafe {
+            let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+            (
+                own(libc::epoll_create1(libc::EPOLL_CLOEXEC), "epoll_create1")?,
+                own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags), "timerfd_create")?,
+            )
+        };
+        let stop = sys::doorbell().map_err(io_error("eventfd"))?;
+        let wait_set = HandlerWaitSet { epoll, timer, stop, socket, bell };
+        let events = libc::EPOLLIN as u32;
+        let add = libc::EPOLL_CTL_ADD;
+        wait_set
+            .control(add, wait_set.timer.as_raw_fd(), events, TIMER)
+            .map_err(io_error("epoll"))?;
+        wait_set
+            .control(add, wait_set.stop.as_raw_fd(), events, STOP)
+            .map_err(io_error("epoll"))?;
+        Ok(wait_set)
+    }
+
+    fn control(&self, operation: i32, descriptor: RawFd, events: u32, mark: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: mark };
+        // SAFETY: the event is ours.
+        let done = unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), operation, descriptor, &raw mut event)
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Main is active: packets, and with `rings` the doorbell, do not wake the handler for now.
+    #[cold]
+    pub(crate) fn disarm(&self, rings: bool) {
+        // Taken out of the set rather than masked: the kernel then has no callback to make for
+        // every packet. Should it fail, the handler wakes once too often.
+        for (descriptor, mark) in self.armed_for(rings) {
+            let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, mark);
+        }
+        self.tick();
+    }
+
+    fn arm(&self, rings: bool) -> io::Result<()> {
+        let events = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
+        for (descriptor, mark) in self.armed_for(rings) {
+            match self.control(libc::EPOLL_CTL_ADD, descriptor, events, mark) {
+                // Fired and not taken out since.
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                    self.control(libc::EPOLL_CTL_MOD, descriptor, events, mark)?;
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn armed_for(&self, rings: bool) -> impl Iterator<Item = (RawFd, u64)> {
+        let bell = rings.then_some((self.bell, BELL));
+        self.socket.map(|socket| (socket, SOCKET)).into_iter().chain(bell)
+    }
+
+    /// Wakes the handler after one tick.
+    pub(crate) fn tick(&self) {
+        self.after(Some(TICK));
+    }
+
+    /// Wakes the handler at once.
+    pub(crate) fn now(&self) {
+        self.after(Some(1));
+    }
+
+    /// Wakes the handler after so many microseconds, or not.
+    fn after(&self, microseconds: Option<u64>) {
+        let time = microseconds.map_or(0, |time| time.max(1));
+        let spec = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec {
+                tv_sec: (time / 1_000_000) as libc::time_t,
+                tv_nsec: (time % 1_000_000) as libc::c_long * 1_000,
+            },
+        };
+        // SAFETY: the structure is ours; the descriptor is a timer, so it cannot fail.
+        unsafe {
+            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
+        };
+    }
+
+    /// Wakes the handler to end.
+    pub(crate) fn stop(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes are read from `one`.
+        unsafe { libc::write(self.stop.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Sleeps until something calls.
+    fn wait(&self) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        while unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, -1) } < 0 {
+            let error = io::Error::last_os_error();
+            // The freezer interrupts it at every switch: nothing has called, main is to run.
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        if event.u64 == TIMER {
+            let mut expired = 0u64;
+            // SAFETY: a timer gives eight bytes; non-blocking.
+            unsafe { libc::read(self.timer.as_raw_fd(), (&raw mut expired).cast(), 8) };
+        }
+        Ok(())
+    }
+}
+
+/// Starts the handler thread. Returns when it is scheduled as the setting says.
+pub(crate) fn start<H: Handler>(
+    shared: Arc<Shared<H>>,
+    setting: Option<HandlerSetting>,
+) -> Result<JoinHandle<()>, AttachError> {
+    let (tell, told) = mpsc::sync_channel(1);
+    let body = move || {
+        let scheduled = setting.map_or(Ok(()), |setting| setting.apply(Thread::Handler));
+        let go_on = scheduled.is_ok();
+        // Whoever starts the thread waits for this answer.
+        let _ = tell.send(scheduled);
+        if go_on {
+            run(&shared);
+        }
+    };
+    let thread =
+        spawn_without_signals("kumi-handler", body).map_err(io_error("starting a thread"))?;
+    match told.recv() {
+        Ok(scheduled) => scheduled.map(|()| thread),
+        Err(mpsc::RecvError) => Err(io_error("starting a thread")(io::ErrorKind::Other.into())),
+    }
+}
+
+/// Starts a thread with all signals blocked: they are for the program's own threads.
+///
+/// # Errors
+/// What the kernel says, for example that there are too many threads.
+pub fn spawn_without_signals(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    // SAFETY: all-zero sets are valid and are filled in before use.
+    let before = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+    // SAFETY: restores what was there.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    thread
+}
+
+/// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
+fn run<H: Handler>(shared: &Shared<H>) {
+    let Some(wait_set) = shared.wait_set.get() else { return };
+    let mut ticker = TickState { epoch: 0, tick: TICK };
+    wait_set.tick();
+    while !shared.stop.load(Acquire) {
+        let failure = match catch_unwind(AssertUnwindSafe(|| round(shared, wait_set, &mut ticker)))
+        {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                format!("it panicked: {}", text.unwrap_or("no message"))
+            }
+        };
+        let _ = shared.failed.set(failure); // Only this thread sets it, once.
+        return;
+    }
+}
+
+/// What the thread remembers between two rounds.
+struct TickState {
+    /// Main's epoch at the last tick.
+    epoch: u64,
+    tick: u64,
+}
+
+/// Gives the lock back even if the layer above panics.
+struct Unlock<'s, H>(&'s Shared<H>);
+
+impl<H> Drop for Unlock<'_, H> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.failed.set("it panicked".to_string());
+        }
+        self.0.lock.unlock_handler();
+    }
+}
+
+fn round<H: Handler>(
+    shared: &Shared<H>,
+    wait_set: &HandlerWaitSet,
+    ticker: &mut TickState,
+) -> Result<(), ChannelError> {
+    wait_set.wait()?;
+    if shared.stop.load(Acquire) {
+        return Ok(());
+    }
+    if !shared.lock.try_lock_handler() {
+        let epoch = shared.epoch.load(Relaxed);
+        if epoch == ticker.epoch {
+            shared.deep.store(true, Relaxed);
+            wait_set.after(Some(DEEP));
+        } else {
+            ticker.epoch = epoch;
+            ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
+            wait_set.after(Some(ticker.tick));
+        }
+        return Ok(());
+    }
+    let _unlock = Unlock(shared);
+    // SAFETY: the lock is held until the end of this function.
+    let core = unsafe { shared.core() };
+    shared.deep.store(false, Relaxed);
+    shared.service_requested.store(false, SeqCst);
+    let rings = shared.rings.load(SeqCst);
+    if rings {
+        // Only with the lock: main does not sleep for it.
+        sys::silence(wait_set.bell);
+    }
+    serve(core, &shared.attachment, rings)?;
+    let epoch = shared.epoch.load(Relaxed);
+    if epoch == ticker.epoch {
+        ticker.tick = TICK;
+        core.armed = true;
+        wait_set.arm(rings)?;
+        let nothing_there = !rings || core.listen(&shared.attachment)?;
+        wait_set.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
+        if !nothing_there {
+            wait_set.now();
+        }
+    } else {
+        ticker.epoch = epoch;
+        ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
+        wait_set.after(Some(ticker.tick));
+    }
+    if shared.service_requested.load(SeqCst) {
+        wait_set.now();
+    }
+    Ok(())
+}
+
+/// Most receives while the lock is held: main may want it.
+const MOST_RECEIVES: usize = 16;
+
+fn serve<H: Handler>(
+    core: &mut ChannelCore<H>,
+    attachment: &Attachment,
+    rings: bool,
+) -> Result<(), ChannelError> {
+    attachment.count(Counter::HandlerRuns, 1);
+    tracepoints::serve();
+    core.update_clock();
+    for _ in 0..MOST_RECEIVES {
+        if !core.receive()? {
+            break;
+        }
+        core.take_datagrams(attachment);
+        core.service(attachment)?;
+    }
+    for _ in 0..MOST_RECEIVES {
+        if !rings {
+            break;
+        }
+        core.drain_rings(attachment)?;
+        core.service(attachment)?;
+        if !core.ring_hint(attachment) {
+            break;
+        }
+    }
+    core.service(attachment)?;
+    core.publish_all(attachment);
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Calls whoever drives a channel, from another thread of its process.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::channel::Shared;
+use crate::channel::core::Handler;
+use crate::segment::attachment::Attachment;
+
+/// A way to a channel for a thread that does not drive it. Keeps the channel's memory mapped.
+#[derive(Clone)]
+pub struct ChannelWaker(Arc<dyn WakeTarget>);
+
+impl std::fmt::Debug for ChannelWaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ChannelWaker").field(self.attachment()).finish()
+    }
+}
+
+impl ChannelWaker {
+    pub(crate) fn new<H: Handler>(shared: Arc<Shared<H>>) -> ChannelWaker {
+        ChannelWaker(shared)
+    }
+
+    /// Has the channel served soon: by the main thread if that waits, otherwise by the handler thread
+    /// (if there is one). What is to be seen then must have been written before.
+    pub fn serve(&self) {
+        self.0.serve();
+    }
+
+    /// Where this rank is.
+    #[must_use]
+    pub fn attachment(&self) -> &Attachment {
+        self.0.attachment()
+    }
+}
+
+trait WakeTarget: Send + Sync {
+    fn serve(&self);
+    fn attachment(&self) -> &Attachment;
+}
+
+impl<H: Handler> WakeTarget for Shared<H> {
+    fn serve(&self) {
+        let me = self.attachment.local();
+        // A main thread that spins looks at its rings; nothing lies in the one to itself.
+        self.attachment.own().wake.mark(me);
+        self.attachment.wake(me);
+        if let Some(wait_set) = self.wait_set.get() {
+            // Before the alarm: the handler may be about to set it to another time.
+            self.service_requested.store(true, SeqCst);
+            wait_set.now();
+        }
+    }
+
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+}

@@ -1,0 +1,92 @@
+//! Data that stays where the program has it until it is acked, instead of being copied into a send ring.
+//!
+//! Who lends promises that the memory stays; the endpoint remembers its address, as a number, in the slots of those packets
+//! only that are neither acked nor taken back, and only the holder of the channel's lock asks it for them.
+
+use std::ops::Range;
+
+use kumi_proto::Rank;
+
+use crate::channel::core::{ChannelCore, Handler, take_full};
+use crate::channel::{Channel, ChannelError, Guard};
+use crate::tracepoints;
+
+/// The number by which an address is lent.
+fn place_of(address: *const u8) -> u64 {
+    address.expose_provenance() as u64
+}
+
+/// The address that was lent as this number.
+pub(crate) fn address(place: u64) -> *const u8 {
+    std::ptr::with_exposed_provenance(place as usize)
+}
+
+/// Copies what is lent.
+///
+/// # Safety
+/// `room.len()` bytes at `place` are lent now.
+pub(crate) unsafe fn copy(place: u64, room: &mut [u8]) {
+    // SAFETY: readable, by the caller's promise; room is memory of this library's own, which nobody lends.
+    unsafe { room.as_mut_ptr().copy_from_nonoverlapping(address(place), room.len()) };
+}
+
+impl<H: Handler> ChannelCore<H> {
+    /// Takes back what lies in `memory`, of packets to one rank or to all.
+    fn take_back(&mut self, to: Option<Rank>, memory: &Range<*const u8>) {
+        let Some(remote) = &mut self.remote else { return };
+        let places = place_of(memory.start)..place_of(memory.end);
+        // SAFETY: the endpoint names what is lent and not taken back yet.
+        let copy = |place, room: &mut [u8]| unsafe { copy(place, room) };
+        match to {
+            Some(to) => remote.endpoint.take_back(to, &places, copy),
+            None => remote.endpoint.take_all_back(&places, copy),
+        }
+    }
+}
+
+impl<H: Handler> Guard<'_, H> {
+    /// Whether [`Guard::send_lent`] leaves anything where it is.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.core.remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
+    }
+
+    /// As [`Guard::send`] to a rank of another node, of a frame made of `header` and `data`; most of `data` may stay where it
+    /// is until the frame is acked. False if there is no room now: then nothing is lent.
+    ///
+    /// # Safety
+    /// The memory of `data` stays readable until this rank's channel has ended or [`Channel::take_back`] has been called for it. (It
+    /// may change: then the receiver gets the one or the other.)
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    pub unsafe fn send_lent(
+        &mut self,
+        to: u32,
+        header: &[u8],
+        data: &[u8],
+    ) -> Result<bool, ChannelError> {
+        let ranks = self.shared.attachment.ranks();
+        let Some(remote) = &mut self.core.remote else {
+            return Err(ChannelError::NoRank { to, ranks });
+        };
+        self.core.interval = 1;
+        let place = place_of(data.as_ptr());
+        let sent =
+            take_full(remote.endpoint.send_lent(remote.now, to, header, data, place), ranks)?;
+        if sent {
+            tracepoints::send(to, header.len() + data.len());
+        }
+        Ok(sent)
+    }
+}
+
+impl<H: Handler> Channel<H> {
+    /// Ends what was lent from this memory to packets to one rank, or to any: what of it is not acked is copied. Nothing refers to
+    /// the memory afterwards, whatever has gone wrong on the channel before. To be called without a [`Guard`].
+    pub fn take_back(&self, to: Option<u32>, memory: Range<*const u8>) {
+        if !self.shared.forks.is_child() {
+            self.lock_anyway().core.take_back(to, &memory);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the fuzz targets run.
+
+use crate::segment::{Segment, SegmentSpec};
+pub use crate::shm::ring::fuzz_target::ring;
+
+/// A segment of three local ranks that holds the input: pieces, each with its place (three bytes) and its length
+/// (one) before it. What the daemon reads of it must make sense, or at least do no harm.
+///
+/// # Panics
+/// When it does not, or when there is no memory.
+pub fn segment(input: &[u8]) {
+    let spec = SegmentSpec {
+        channel_key: 1,
+        seal_key: None,
+        ranks: 4,
+        local_ranks: 0..3,
+        ring_bytes: crate::segment::layout::MIN_RING_BYTES,
+        arena_bytes: 4096,
+    };
+    let segment = Segment::create(&spec).expect("memory");
+    let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let length = file.metadata().expect("it is open").len();
+    let mut rest = input;
+    while let [a, b, c, bytes, tail @ ..] = rest {
+        let (piece, after) = tail.split_at(usize::from(*bytes).min(tail.len()));
+        rest = after;
+        let at = u64::from(u32::from_le_bytes([*a, *b, *c, 0]));
+        if at + piece.len() as u64 <= length {
+            std::os::unix::fs::FileExt::write_all_at(&file, piece, at).expect("inside of it");
+        }
+    }
+    for local in 0..5 {
+        let sample = segment.sample(local);
+        assert_eq!(sample.counters.is_empty(), local >= 3);
+        let peers = segment.sample_peers(local);
+        assert!(peers.len() <= 5 && peers.iter().all(|peer| peer.rank.is_none_or(|rank| rank < 4)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn segments_with_any_contents() {
+        let mut seed = 1u64;
+        let mut next = || {
+            // splitmix64.
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) as u8
+        };
+        for _ in 0..300 {
+            let length = usize::from(next()) * 16;
+            let input: Vec<u8> = (0..length).map(|_| next()).collect();
+            super::segment(&input);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The daemon's side of a job's segment: make it, say where the peers are, look at the ranks' contexts.
+
+pub(crate) mod attachment;
+pub mod counters;
+pub mod launch;
+pub mod layout;
+mod published_counters;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kumi_proto::SealKey;
+
+use crate::disclosure::RankState;
+use crate::segment::counters::Counter;
+use crate::segment::layout::{
+    ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
+};
+use crate::shm::idle_flag;
+use crate::shm::mapping::Mapping;
+
+/// Smallest datagram size that [`Segment::publish_peers`] accepts: what every IPv4 path carries.
+pub const MIN_DATAGRAM: u16 = 548;
+
+/// What a segment is made for.
+#[derive(Debug, Clone)]
+pub struct SegmentSpec {
+    /// Secret of the job's channel, random.
+    pub channel_key: u64,
+    /// Secret with which packets are encrypted, random; none if they are not to be.
+    pub seal_key: Option<SealKey>,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// The ranks on this node.
+    pub local_ranks: Range<u32>,
+    /// Data bytes of a ring between two local ranks; rounded up to a power of two. See [`crate::segment::layout::DEFAULT_RING_BYTES`].
+    pub ring_bytes: usize,
+    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::segment::layout::arena_bytes`].
+    pub arena_bytes: u64,
+}
+
+/// Why a segment could not be made or filled in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// Numbers that make no sense together.
+    #[error(
+        "a segment for ranks {first}..{end} of {ranks} with rings of {ring_bytes} and arenas of {arena_bytes} bytes cannot be made: check the ranks, use smaller rings or arenas"
+    )]
+    BadSpec {
+        /// First local rank.
+        first: u32,
+        /// One more than the last local rank.
+        end: u32,
+        /// Ranks of the job.
+        ranks: u32,
+        /// Bytes of a ring.
+        ring_bytes: usize,
+        /// Bytes of an arena.
+        arena_bytes: u64,
+    },
+    /// Not one address for each rank.
+    #[error("{given} addresses for {ranks} ranks: give one each")]
+    AddressCount {
+        /// Addresses given.
+        given: usize,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// Datagrams too small or too large.
+    #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to 65507")]
+    BadDatagram(u16),
+    /// The kernel refused.
+    #[error("the kernel refused the job's memory segment ({what}): {source}")]
+    Io {
+        /// The call.
+        what: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+/// A job's segment on one node, as its daemon holds it.
+///
+/// The file is sealed: its size cannot change, so reading it never faults, whatever the ranks do. Only header, peer table and contexts are mapped here.
+#[derive(Debug)]
+pub struct Segment {
+    file: OwnedFd,
+    map: Mapping,
+    layout: Layout,
+}
+
+/// What the daemon sees of one rank. The rank can write anything it likes there: these values are well-formed, not necessarily true.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContextSample {
+    /// The rank waits for its peers and what it waits for has not come.
+    pub idle: bool,
+    /// A process uses the context now.
+    pub attached: bool,
+    /// Counters by name; see [`crate::segment::counters::Counter`].
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+fn os<T>(what: &'static str, ok: bool, value: T) -> Result<T, SegmentError> {
+    if ok { Ok(value) } else { Err(SegmentError::Io { what, source: io::Error::last_os_error() }) }
+}
+
+impl Segment {
+    /// Makes and seals the segment.
+    ///
+    /// # Errors
+    /// [`SegmentError::BadSpec`] and [`SegmentError::Io`].
+    pub fn create(spec: &SegmentSpec) -> Result<Segment, SegmentError> {
+        let bad = || SegmentError::BadSpec {
+            first: spec.local_ranks.start,
+            end: spec.local_ranks.end,
+            ranks: spec.ranks,
+            ring_bytes: spec.ring_bytes,
+            arena_bytes: spec.arena_bytes,
+        };
+        let ring_bytes = spec
+            .ring_bytes
+            .checked_next_power_of_two()
+            .ok_or_else(bad)?
+            .max(crate::segment::layout::MIN_RING_BYTES);
+        let arena_bytes =
+            usize::try_from(spec.arena_bytes).ok().and_then(page_up).ok_or_else(bad)?;
+        let local_count =
+            spec.local_ranks.end.checked_sub(spec.local_ranks.start).ok_or_else(bad)?;
+        let layout = Layout::new(
+            spec.ranks,
+            spec.local_ranks.start,
+            local_count,
+            ring_bytes as u64,
+            arena_bytes as u64,
+        )
+        .ok_or_else(bad)?;
+
+        let file = sealed_file(layout.total)?;
+        let map = Mapping::new(file.as_fd(), layout.rings)
+            .map_err(|source| SegmentError::Io { what: "mmap", source })?;
+        let segment = Segment { file, map, layout };
+        let header = segment.header();
+        header.version.store(VERSION, Relaxed);
+        header.channel_key.store(spec.channel_key, Relaxed);
+        if let Some(key) = &spec.seal_key {
+            let key = u128::from_le_bytes(key.0);
+            header.seal_key[0].store(key as u64, Relaxed);
+            header.seal_key[1].store((key >> 64) as u64, Relaxed);
+            header.encrypted.store(1, Relaxed);
+        }
+        header.ranks.store(layout.ranks, Relaxed);
+        header.local_first.store(layout.local_first, Relaxed);
+        header.local_count.store(layout.local_count, Relaxed);
+        header.ring_bytes.store(layout.ring_bytes as u64, Relaxed);
+        header.arena_bytes.store(layout.arena_bytes as u64, Relaxed);
+        header.total_bytes.store(layout.total as u64, Relaxed);
+        header.magic.store(MAGIC, Release);
+        Ok(segment)
+    }
+
+    /// The file to hand to the ranks.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
+    ///
+    /// # Errors
+    /// [`SegmentError::AddressCount`] and [`SegmentError::BadDatagram`].
+    pub fn publish_peers(
+        &mut self,
+        addresses: &[SocketAddrV4],
+        max_datagram: u16,
+    ) -> Result<(), SegmentError> {
+        if addresses.len() != self.layout.ranks as usize {
+            return Err(SegmentError::AddressCount {
+                given: addresses.len(),
+                ranks: self.layout.ranks,
+            });
+        }
+        if !(MIN_DATAGRAM..=65507).contains(&max_datagram) {
+            return Err(SegmentError::BadDatagram(max_datagram));
+        }
+        for (rank, address) in addresses.iter().enumerate() {
+            peer(&self.map, &self.layout, rank).address.store(pack(*address), Relaxed);
+        }
+        let header = self.header();
+        header.max_datagram.store(u32::from(max_datagram), Relaxed);
+        header.published.store(1, Release);
+        Ok(())
+    }
+
+    /// Looks at the context of a local rank. Never blocks and accepts any contents; an index without a rank gives an empty sample.
+    #[must_use]
+    pub fn sample(&self, local_index: usize) -> ContextSample {
+        if local_index >= self.layout.local_count as usize {
+            return ContextSample::default();
+        }
+        let context = context(&self.map, &self.layout, local_index);
+        let state = &context.state;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counter = Counter::Delivered as usize;
+        let mut counters: Vec<_> = counters::NAMES
+            .iter()
+            .zip(&context.counters)
+            .map(|(name, counter)| (*name, load(counter)))
+            .collect();
+        let (idle, delivered) = idle_and_delivered(context);
+        counters[counter].1 = delivered;
+        ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
+    }
+
+    /// What a local rank does, as far as its context tells; stopping is not its affair. Cheaper than
+    /// [`Segment::sample`], and as trusting.
+    #[must_use]
+    pub fn rank_state(&self, local_index: usize) -> RankState {
+        if local_index >= self.layout.local_count as usize {
+            return RankState::Unknown;
+        }
+        state_of(context(&self.map, &self.layout, local_index))
+    }
+
+    /// Whether a local rank has something to do, as far as its context tells. Cheap and as trusting as [`Segment::rank_state`].
+    #[must_use]
+    pub fn rank_activity(&self, local_index: usize) -> RankActivity {
+        if local_index >= self.layout.local_count as usize {
+            return RankActivity::default();
+        }
+        activity_of(context(&self.map, &self.layout, local_index))
+    }
+
+    /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
+    /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`].
+    #[must_use]
+    pub fn sample_peers(&self, local_index: usize) -> Vec<kumi_proto::PeerCounters> {
+        if local_index >= self.layout.local_count as usize {
+            return Vec::new();
+        }
+        let context = context(&self.map, &self.layout, local_index);
+        published_counters::read(&context.peers, self.layout.ranks)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: Header consists of atomics only.
+        unsafe { self.map.view(0) }
+    }
+}
+
+/// What a rank's context tells of whether it has something to do. Anything can be in a context: these values are
+/// well-formed, not necessarily true.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RankActivity {
+    /// It waits for its peers, and what it waits for has not come.
+    pub waits: bool,
+    /// Something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
+    pub pending: bool,
+    /// Sums of what it has sent and taken, and of the waits that have ended: as long as they stay, and it waits, it is the same wait.
+    pub sums: [u64; 4],
+}
+
+fn activity_of(context: &RankContext) -> RankActivity {
+    let count = |counter: Counter| context.counters[counter as usize].load(Relaxed);
+    let (waits, delivered) = idle_and_delivered(context);
+    let attached = context.state.attached.load(Relaxed) == ATTACH_NOW;
+    let arrived = context.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
+    let counted = count(Counter::Unread) > 0 || count(Counter::UnackedPackets) > 0;
+    RankActivity {
+        waits: waits && attached,
+        pending: attached && (arrived || counted),
+        sums: [
+            count(Counter::Sent),
+            delivered,
+            count(Counter::WaitsSpun),
+            count(Counter::WaitsBlocked),
+        ],
+    }
+}
+
+/// What a rank does, by its context.
+pub(crate) fn state_of(context: &RankContext) -> RankState {
+    match context.state.attached.load(Relaxed) {
+        ATTACH_NOW if idle_and_delivered(context).0 => RankState::Idle,
+        ATTACH_NOW => RankState::Running,
+        ATTACH_DONE => RankState::Over,
+        _ => RankState::Unknown,
+    }
+}
+
+/// Whether a rank is idle, and the frames it has taken: never idle from before what it has taken.
+fn idle_and_delivered(context: &RankContext) -> (bool, u64) {
+    let delivered = &context.counters[Counter::Delivered as usize];
+    let (idle, delivered) = idle_flag::sample(&context.state.idle, delivered);
+    let nothing_left =
+        !has_what_it_waits_for(context) && context.notifies.0[SIGNALS].count.load(Relaxed) == 0;
+    (idle && nothing_left, delivered)
+}
+
+/// A peer on the same node raises notification counters without the waiting rank's help, so a waiting rank's idle flag can be out of date by what it has not
+/// noticed yet: look at the counter itself.
+fn has_what_it_waits_for(context: &RankContext) -> bool {
+    let Some(index) = (context.state.wait_counter.load(Relaxed) as usize).checked_sub(1) else {
+        return false;
+    };
+    let wanted = context.state.wait_at_least.load(Relaxed);
+    context.notifies.0.get(index).is_some_and(|notify| notify.count.load(Relaxed) >= wanted)
+}
+
+#[inline]
+pub(crate) fn context<'m>(map: &'m Mapping, layout: &Layout, local: usize) -> &'m RankContext {
+    // SAFETY: RankContext consists of atomics only.
+    unsafe { map.view(layout.context(local)) }
+}
+
+pub(crate) fn peer<'m>(map: &'m Mapping, layout: &Layout, rank: usize) -> &'m Peer {
+    // SAFETY: Peer consists of atomics only.
+    unsafe { map.view(layout.peers + rank * size_of::<Peer>()) }
+}
+
+fn pack(address: SocketAddrV4) -> u64 {
+    u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port())
+}
+
+pub(crate) fn unpack(word: u64) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from((word >> 16) as u32), word as u16)
+}
+
+/// A memory file of this length whose size and seals are fixed.
+fn sealed_file(length: usize) -> Result<OwnedFd, SegmentError> {
+    // SAFETY: the name is a C string; the call touches nothing else.
+    let raw = unsafe {
+        libc::memfd_create(c"kumi-segment".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    };
+    let raw = os("memfd_create", raw >= 0, raw)?;
+    // SAFETY: a descriptor that was just made and that nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: plain system calls on our own descriptor.
+    let sized = unsafe { libc::ftruncate(file.as_raw_fd(), length as libc::off_t) };
+    os("ftruncate", sized == 0, ())?;
+    // SAFETY: as above.
+    let sealed = unsafe {
+        libc::fcntl(
+            file.as_raw_fd(),
+            libc::F_ADD_SEALS,
+            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+        )
+    };
+    os("F_ADD_SEALS", sealed == 0, ())?;
+    Ok(file)
+}

@@ -1,0 +1,6 @@
+//! Memory that the ranks of a node share: rings of records, doorbells, idle flags.
+
+pub(crate) mod doorbell;
+pub(crate) mod idle_flag;
+pub(crate) mod mapping;
+pub(crate) mod ring;

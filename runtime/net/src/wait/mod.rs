@@ -1,0 +1,265 @@
+//! How the main thread waits: what it looks at while it spins, and how it goes to sleep.
+
+pub(crate) mod blocking_wait;
+pub(crate) mod spin;
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::channel::core::Handler;
+use crate::channel::{ChannelError, Guard};
+use crate::segment::attachment::Attachment;
+use crate::segment::counters::Counter;
+use crate::shm::idle_flag::set_idle;
+use crate::wait::spin::{AdaptiveSpin, BlockReason, SpinLimit};
+use crate::{sys, tracepoints};
+
+/// What a wait ends with, beside a frame from anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Only frames.
+    Frames,
+    /// Room in a ring to a rank of this node.
+    Room,
+    /// The own notification counter with this index reaches this count.
+    Counter {
+        /// Window slot × [`crate::segment::layout::NOTIFIES`] + number.
+        index: usize,
+        /// The count.
+        at_least: u64,
+    },
+}
+
+/// What [`Guard::watch`] saw.
+pub(crate) enum WaitEvent {
+    Counter,
+    Ring,
+    Socket,
+    Deadline,
+    Turn,
+    Bound,
+}
+
+/// Spins between two looks at the clock.
+const CLOCK_SPINS: u32 = 512;
+/// Spins between two tries of a wait for room; divides [`CLOCK_SPINS`].
+const ROOM_SPINS: u32 = 64;
+/// How many spins one look at the socket counts as.
+const SOCKET_SPINS: u32 = 64;
+
+impl<H: Handler> Guard<'_, H> {
+    /// Spins until something may have happened.
+    pub(crate) fn watch(
+        &mut self,
+        waiting: &mut WaitFlags<'_>,
+        limit: SpinLimit<'_>,
+    ) -> Result<WaitEvent, ChannelError> {
+        let bound = limit.bound;
+        let mut spins = waiting.spins;
+        let mut socket = self.core.interval;
+        let remote = self.core.remote.is_some();
+        let attachment = &self.shared.attachment;
+        let (wake, words) = (&attachment.own().wake, attachment.local_count().div_ceil(64));
+        if self.core.ring_hint(attachment) {
+            return Ok(WaitEvent::Ring);
+        }
+        if bound == Some(0) && waiting.blocks_unseen(limit.at_once) {
+            return Ok(WaitEvent::Bound);
+        }
+        loop {
+            if waiting.satisfied(Acquire) {
+                return Ok(WaitEvent::Counter);
+            }
+            if wake.any(words) {
+                return Ok(WaitEvent::Ring);
+            }
+            if remote {
+                socket -= 1;
+                if socket == 0 {
+                    if self.core.receive()? {
+                        return Ok(WaitEvent::Socket);
+                    }
+                    self.core.poll_less_often(attachment);
+                    socket = self.core.interval;
+                    spins += SOCKET_SPINS;
+                } else {
+                    std::hint::spin_loop();
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+            spins += 1;
+            let clock = spins >= CLOCK_SPINS || bound == Some(0);
+            let room = waiting.wait == Wait::Room || self.core.blocked;
+            if room && !clock && spins >= waiting.next_try {
+                waiting.next_try = spins + ROOM_SPINS;
+                waiting.spins = spins;
+                self.unblock()?;
+                return Ok(WaitEvent::Turn);
+            }
+            if clock {
+                (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
+                if let Some(seen) = self.update_clock(waiting, limit) {
+                    return Ok(seen);
+                }
+            }
+        }
+    }
+
+    /// Whether time ends the spinning: a deadline, or the limit.
+    #[inline]
+    fn update_clock(
+        &mut self,
+        waiting: &mut WaitFlags<'_>,
+        limit: SpinLimit<'_>,
+    ) -> Option<WaitEvent> {
+        let now = self.core.update_clock();
+        self.core.publish_sometimes(&self.shared.attachment);
+        if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+            return Some(WaitEvent::Deadline);
+        }
+        let why = limit.ends(waiting.spun(now), self.core.handler.awaits())?;
+        waiting.why(why);
+        Some(WaitEvent::Bound)
+    }
+
+    /// Sets the flags by which peers know that this rank sleeps, and then looks for room once more: who made some before
+    /// has not seen them.
+    pub(crate) fn before_sleep(&mut self, waiting: &mut WaitFlags<'_>) -> Result<(), ChannelError> {
+        waiting.sleeping(waiting.wait == Wait::Room || self.core.blocked);
+        self.unblock()
+    }
+
+    /// Blocks until the socket, the doorbell, a deadline or the latest time calls. The caller has
+    /// set the `sleeping` flag; it is cleared here. Go straight to what woke it; deadlines are looked at
+    /// when nothing did.
+    pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
+        let attachment = &self.shared.attachment;
+        if !waiting.satisfied(SeqCst) && !self.core.ring_hint(attachment) {
+            let until = match (self.core.deadline(), latest) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            attachment.count(Counter::Sleeps, 1);
+            tracepoints::sleep();
+            self.core.publish_all(attachment);
+            let bell = attachment.own_bell();
+            match &mut self.core.remote {
+                Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
+                // Without packets there are no deadlines.
+                None => drop(sys::wait_readable([bell])),
+            }
+        }
+        waiting.awake();
+        waiting.since = 0;
+        self.core.update_clock();
+        // What woke it may be at the socket, which is else looked at now and then.
+        self.core.interval = 1;
+    }
+}
+
+/// The flags of a wait in the own context; they are cleared when it ends, however it ends.
+pub(crate) struct WaitFlags<'p> {
+    attachment: &'p Attachment,
+    wait: Wait,
+    /// First look at the clock.
+    began: u64,
+    /// First look at the clock since something happened.
+    pub(crate) since: u64,
+    pub(crate) slept: bool,
+    /// Why it blocked, the first time.
+    why: Option<BlockReason>,
+    /// Spins since the last look at the clock, and at how many a wait for room tries again.
+    spins: u32,
+    next_try: u32,
+}
+
+impl<'p> WaitFlags<'p> {
+    pub(crate) fn new(attachment: &'p Attachment, wait: Wait) -> WaitFlags<'p> {
+        tracepoints::wait();
+        let state = &attachment.own().state;
+        if let Wait::Counter { index, at_least } = wait {
+            state.wait_at_least.store(at_least, Relaxed);
+            state.wait_counter.store(index as u32 + 1, Release);
+        }
+        WaitFlags {
+            attachment,
+            wait,
+            began: 0,
+            since: 0,
+            slept: false,
+            why: None,
+            spins: 0,
+            next_try: ROOM_SPINS,
+        }
+    }
+
+    #[inline]
+    fn satisfied(&self, order: std::sync::atomic::Ordering) -> bool {
+        match self.wait {
+            Wait::Counter { index, at_least } => {
+                self.attachment.own().notifies.0[index].count.load(order) >= at_least
+            }
+            _ => false,
+        }
+    }
+
+    /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
+    fn blocks_unseen(&mut self, why: BlockReason) -> bool {
+        self.why(why);
+        !self.slept && !self.satisfied(Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn idle(&self, idle: bool) {
+        set_idle(&self.attachment.own().state.idle, idle);
+    }
+
+    fn why(&mut self, why: BlockReason) {
+        self.why.get_or_insert(why);
+    }
+
+    /// Microseconds since something happened.
+    fn spun(&mut self, now: u64) -> u64 {
+        if self.since == 0 {
+            self.since = now;
+            if self.began == 0 {
+                self.began = now;
+            }
+        }
+        now - self.since
+    }
+
+    pub(crate) fn sleeping(&mut self, room: bool) {
+        self.slept = true;
+        self.attachment.own().sleep.announce_sleep(room);
+    }
+
+    pub(crate) fn awake(&self) {
+        self.attachment.own().sleep.end_sleep();
+    }
+
+    pub(crate) fn over(&mut self, spin: &mut AdaptiveSpin) {
+        tracepoints::resume(self.slept);
+        if self.slept {
+            self.attachment.count(Counter::WaitsBlocked, 1);
+            if let Some(why) = self.why {
+                self.attachment.count(why.counter(), 1);
+            }
+            spin.blocked(sys::now().saturating_sub(self.began));
+        } else {
+            self.attachment.count(Counter::WaitsSpun, 1);
+            spin.spun();
+        }
+    }
+}
+
+impl Drop for WaitFlags<'_> {
+    fn drop(&mut self) {
+        let context = self.attachment.own();
+        context.state.idle.store(0, Release);
+        context.state.wait_counter.store(0, Relaxed);
+        if context.sleep.sleeping.load(Relaxed) != 0 {
+            self.awake();
+        }
+    }
+}

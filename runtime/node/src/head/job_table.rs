@@ -1,0 +1,338 @@
+//! The head's durable job table: SQLite, one row per job.
+
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
+use kumi_sched::JobId;
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use crate::exit::{ExitCode, Failure};
+
+/// Layout of the table. Rows hold records as postcard, which fits one `CONTROL_VERSION` only.
+const SCHEMA: u32 = 1;
+/// Jobs that are over and stay in the table.
+const ENDED_KEPT: u32 = 4096;
+/// How long to wait for somebody else who has the table open.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Why the table cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// SQLite says no.
+    #[error(
+        "the job table cannot be used: {0}; check space and permissions of the cluster directory"
+    )]
+    Sqlite(#[from] rusqlite::Error),
+    /// Its file cannot be made.
+    #[error(
+        "the job table cannot be made: {0}; check space and permissions of the cluster directory"
+    )]
+    File(#[from] std::io::Error),
+    /// Made by another version of Kumi.
+    #[error(
+        "the job table was made by another version ({found}, this is {SCHEMA}.{CONTROL_VERSION}); take the cluster down with that version, or remove head.db"
+    )]
+    Version {
+        /// Its version.
+        found: String,
+    },
+    /// A row does not decode.
+    #[error("job {job} in the job table is damaged: {reason}; restore head.db or remove it")]
+    Damaged {
+        /// The job.
+        job: i64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A record does not encode.
+    #[error("a record cannot be encoded: {0}")]
+    Encode(#[from] postcard::Error),
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        let code = match error {
+            TableError::Version { .. } => ExitCode::Version,
+            _ => ExitCode::Io,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The open table.
+#[derive(Debug)]
+pub struct JobTable {
+    connection: Connection,
+    /// Keys of jobs that are over may still be in the log of changes.
+    keys_left: bool,
+}
+
+/// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
+/// beside it gets the same permissions.
+fn private(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
+fn version() -> u32 {
+    SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
+}
+
+impl JobTable {
+    /// Opens the table at `path`, or makes it.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is of another version.
+    pub fn open(path: &Path) -> Result<Self, TableError> {
+        private(path)?;
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        // Every commit reaches the disk: a job that was accepted survives a power cut.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        // What was replaced is overwritten: records hold keys until their job is over.
+        connection.pragma_update(None, "secure_delete", "ON")?;
+        let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found == 0 {
+            connection.execute_batch(&format!(
+                "BEGIN;
+                 CREATE TABLE jobs (
+                     job INTEGER PRIMARY KEY,
+                     name TEXT NOT NULL,
+                     uid INTEGER NOT NULL,
+                     state TEXT NOT NULL,
+                     record BLOB NOT NULL
+                 ) STRICT;
+                 PRAGMA user_version = {};
+                 COMMIT;",
+                version()
+            ))?;
+        } else if found != version() {
+            return Err(TableError::Version {
+                found: format!("{}.{}", found >> 16, found & 0xffff),
+            });
+        }
+        // An earlier head may have been killed before it forgot.
+        Ok(Self { connection, keys_left: true })
+    }
+
+    /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
+    ///
+    /// # Errors
+    /// When a row cannot be read.
+    pub fn load(&mut self) -> Result<Vec<JobRecord>, TableError> {
+        self.connection.execute(
+            "DELETE FROM jobs WHERE state = 'ended' AND job NOT IN
+                 (SELECT job FROM jobs WHERE state = 'ended' ORDER BY job DESC LIMIT ?1)",
+            params![ENDED_KEPT],
+        )?;
+        let mut statement = self.connection.prepare("SELECT job, record FROM jobs ORDER BY job")?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+        let mut records = Vec::new();
+        for row in rows {
+            let (job, bytes) = row?;
+            let record: JobRecord = postcard::from_bytes(&bytes)
+                .map_err(|error| TableError::Damaged { job, reason: error.to_string() })?;
+            if i64::try_from(record.spec.job.0) != Ok(job) {
+                return Err(TableError::Damaged { job, reason: "another job's record".to_owned() });
+            }
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// Makes records durable, in one step.
+    ///
+    /// # Errors
+    /// When they cannot be written; then none is.
+    pub fn persist<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a JobRecord>,
+    ) -> Result<(), TableError> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut ended_encrypted = false;
+        {
+            let mut statement = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO jobs (job, name, uid, state, record) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?;
+            for record in records {
+                let spec = &record.spec;
+                ended_encrypted |= matches!(record.state, JobState::Ended(_))
+                    && spec.request.encrypt == Some(true);
+                statement.execute(params![
+                    number(spec.job),
+                    spec.request.name,
+                    spec.user.uid,
+                    state_name(&record.state),
+                    postcard::to_allocvec(record)?,
+                ])?;
+            }
+        }
+        transaction.commit()?;
+        self.keys_left |= ended_encrypted;
+        Ok(())
+    }
+
+    /// Takes the keys of jobs that are over out of the log of changes, in which older versions of records stand: moves it
+    /// into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no encrypted
+    /// job has ended since.
+    ///
+    /// # Errors
+    /// When it cannot be written. That somebody else reads the table is none: the next call tries again.
+    pub fn forget_keys(&mut self) -> Result<(), TableError> {
+        if !self.keys_left {
+            return Ok(());
+        }
+        // A reader may take its time.
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let busy =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        self.connection.busy_timeout(BUSY)?;
+        self.keys_left = busy?;
+        Ok(())
+    }
+}
+
+/// Job numbers count from 1 and stay far below what SQLite's integers hold.
+fn number(job: JobId) -> i64 {
+    i64::try_from(job.0).unwrap_or(i64::MAX)
+}
+
+fn state_name(state: &JobState) -> &'static str {
+    match state {
+        JobState::Queued => "queued",
+        JobState::Preparing => "preparing",
+        JobState::Running => "running",
+        JobState::Ending(_) => "ending",
+        JobState::Ended(_) => "ended",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use kumi_control::message::{ContentHash, JobRequest, JobSpec, Outcome, Program, User};
+
+    pub(crate) fn record(job: u64, state: JobState) -> JobRecord {
+        let program = Program { path: "/bin/true".into(), hash: ContentHash([7; 32]), size: 9 };
+        let request = JobRequest {
+            token: u128::MAX - u128::from(job),
+            name: "true".into(),
+            program,
+            args: vec!["true".into()],
+            env: vec![("A".into(), "b".into())],
+            cwd: "/".into(),
+            ranks: 2,
+            nodes: None,
+            encrypt: None,
+            priority: 1,
+            estimate_ns: None,
+        };
+        JobRecord {
+            spec: JobSpec {
+                job: JobId(job),
+                user: User { uid: 1, gid: 2 },
+                request,
+                layout: Vec::new(),
+                channel_key: u64::MAX,
+                seal_key: None,
+            },
+            state,
+            submitted_ms: 5,
+            started_ms: None,
+            ended_ms: None,
+        }
+    }
+
+    #[test]
+    fn records_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = JobTable::open(&path).unwrap();
+        assert_eq!(table.load().unwrap(), []);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let first = record(1, JobState::Queued);
+        let second = record(2, JobState::Running);
+        table.persist([&first, &second]).unwrap();
+        let first = record(1, JobState::Ended(Outcome::Success));
+        table.persist([&first]).unwrap();
+        drop(table);
+        let mut table = JobTable::open(&path).unwrap();
+        assert_eq!(table.load().unwrap(), [first, second]);
+    }
+
+    /// Neither the table nor what SQLite keeps beside it.
+    #[test]
+    fn keys_of_jobs_that_are_over_are_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = JobTable::open(&path).unwrap();
+        let key = *b"a key of a job..";
+        let found = || {
+            let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            let has = |file: &std::path::PathBuf| {
+                std::fs::read(file).unwrap().windows(key.len()).any(|bytes| bytes == key)
+            };
+            files.filter(has).count()
+        };
+        // Several pages of records, and one that takes more than a page by itself.
+        let encrypted = |job, state, seal_key| {
+            let mut record = record(job, state);
+            record.spec.request.encrypt = Some(true);
+            record.spec.request.args = vec!["x".repeat(100 * job as usize)];
+            record.spec.seal_key = seal_key;
+            record
+        };
+        let jobs = [1, 2, 3, 50, 100];
+        let seal = || Some(kumi_control::message::SealKey(key));
+        table.persist(&jobs.map(|job| encrypted(job, JobState::Running, seal()))).unwrap();
+        // In the table itself too, as when the log has grown long.
+        table.forget_keys().unwrap();
+        assert!(found() > 0, "jobs that run have theirs");
+        table.persist(&[encrypted(1, JobState::Running, seal())]).unwrap();
+        let over = |job| encrypted(job, JobState::Ended(Outcome::Success), None);
+        table.persist(&jobs.map(over)).unwrap();
+        // Somebody who reads it is not waited for.
+        let reader = Connection::open(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM jobs").unwrap();
+        table.forget_keys().unwrap();
+        reader.execute_batch("COMMIT").unwrap();
+        drop(reader);
+        table.forget_keys().unwrap();
+        assert_eq!(found(), 0);
+        assert!(!table.keys_left && table.load().unwrap().len() == jobs.len());
+    }
+
+    #[test]
+    fn other_versions_and_damage_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = JobTable::open(&path).unwrap();
+        table.persist([&record(3, JobState::Queued)]).unwrap();
+        table.connection.execute("UPDATE jobs SET record = x'00'", []).unwrap();
+        assert!(matches!(table.load(), Err(TableError::Damaged { job: 3, .. })));
+        table.connection.pragma_update(None, "user_version", 99 << 16 | 1).unwrap();
+        drop(table);
+        let error = JobTable::open(&path).unwrap_err();
+        assert!(error.to_string().contains("99.1"));
+        assert_eq!(Failure::from(error).code, ExitCode::Version);
+    }
+
+    #[test]
+    fn the_oldest_of_many_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = JobTable::open(&dir.path().join("head.db")).unwrap();
+        let mut records = vec![record(1, JobState::Running)];
+        records.extend((2..4100).map(|job| record(job, JobState::Ended(Outcome::Killed))));
+        table.persist(&records).unwrap();
+        let left = table.load().unwrap();
+        assert_eq!(left.len(), 4097);
+        assert_eq!((left[0].spec.job, left[1].spec.job), (JobId(1), JobId(4)));
+    }
+}

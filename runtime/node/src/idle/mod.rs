@@ -1,0 +1,234 @@
+//! Which jobs have nothing to do on this node.
+//!
+//! Ranks in a wait of the library say so in their contexts; of all others the processor time of their threads tells. Looks
+//! are taken off the switching thread's path, ten times a second and with a hundredth of a processor at most. A stopped job
+//! uses no time because it is stopped, so what counts are its turns: it must have had some and used nothing of them.
+
+mod detector;
+mod thread_times;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumi_net::segment::RankActivity;
+use kumi_sched::{JobId, Mode, Timetable};
+use tokio::time::Instant;
+
+use crate::clock::monotonic;
+use crate::job::{LiveJob, NodeServices, ProcessTable};
+use detector::{Activity, IdleAllowance, IdleDetector};
+use thread_times::ThreadTimes;
+
+/// Between looks.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// The part of a processor's time that looking may take is one in so many.
+const SHARE: u32 = 100;
+/// How often the system's process table is read where jobs have no control groups.
+const TABLE: Duration = Duration::from_secs(1);
+/// Shortest and longest time after which a job counts as idle, in milliseconds.
+const RANGE_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
+
+/// After which a job counts as idle unless the configuration says otherwise, in milliseconds.
+pub fn default_ms() -> u64 {
+    1_000
+}
+
+/// Checks the time after which jobs count as idle; 0 is never.
+///
+/// # Errors
+/// What may stand there, as a sentence.
+pub fn check_ms(milliseconds: u64) -> Result<(), String> {
+    if milliseconds == 0 || RANGE_MS.contains(&milliseconds) {
+        return Ok(());
+    }
+    let (low, high) = (RANGE_MS.start(), RANGE_MS.end());
+    Err(format!("idle_after_ms is {milliseconds}, which is neither 0 nor between {low} and {high}"))
+}
+
+/// Looks at the jobs of the node now and then.
+#[derive(Debug)]
+pub(crate) struct IdleMonitor {
+    /// Nanoseconds; 0: never.
+    after: u64,
+    gang: bool,
+    slice_ns: u64,
+    next: Instant,
+    watches: BTreeMap<JobId, WatchedJob>,
+    /// Of the system, where there is a job without a control group, and when it was read.
+    table: Option<(Instant, ProcessTable)>,
+}
+
+/// What is remembered of a job from look to look.
+#[derive(Debug)]
+struct WatchedJob {
+    detector: IdleDetector,
+    at: u64,
+    turns: u64,
+    on: bool,
+    idle: bool,
+    standings: Vec<RankActivity>,
+    /// Processor time of all that is or was in its control group, nanoseconds.
+    used: Option<u64>,
+    thread_times: ThreadTimes,
+}
+
+impl IdleMonitor {
+    /// Jobs count as idle after so many milliseconds; 0: never.
+    pub(crate) fn new(after_ms: u64) -> Self {
+        Self {
+            after: after_ms.saturating_mul(1_000_000),
+            gang: true,
+            slice_ns: 0,
+            next: Instant::now(),
+            watches: BTreeMap::new(),
+            table: None,
+        }
+    }
+
+    /// The timetable by which jobs run, almost from now on: those outside the rotation are told.
+    pub(crate) fn set_timetable(&mut self, services: &NodeServices, timetable: &Timetable) {
+        self.gang = matches!(timetable.mode, Mode::Gang { .. });
+        self.slice_ns = timetable.slice_ns;
+        for (job, live) in services.live.borrow_mut().iter_mut() {
+            live.idle = self.gang && timetable.idle.binary_search(job).is_ok();
+            if let Some(page) = &live.page {
+                page.set_idle(live.idle);
+            }
+        }
+    }
+
+    /// When to look.
+    pub(crate) fn due(&self) -> Instant {
+        self.next
+    }
+
+    /// Looks at all jobs; what has changed: whether they have nothing to do.
+    pub(crate) fn look(&mut self, services: &NodeServices) -> Vec<(JobId, bool)> {
+        let begin = Instant::now();
+        let live = services.live.borrow();
+        let mut before = std::mem::take(&mut self.watches);
+        let mut changes = Vec::new();
+        if self.after > 0 && self.gang {
+            self.read_table(&live, begin);
+            let current = services.switcher.ring().current();
+            for (&job, live) in live.iter().filter(|(_, live)| live.started) {
+                let on = live.idle || current == Some(job);
+                let look = Observation { now: monotonic(), on, slice_ns: self.slice_ns };
+                let watch = before.remove(&job);
+                let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
+                if let Some(idle) = watch.look(&look, live, &|| self.processes(services, job, live))
+                {
+                    changes.push((job, idle));
+                }
+                self.watches.insert(job, watch);
+            }
+        } else {
+            let idle = before.into_iter().filter(|(_, watch)| watch.detector.is_idle());
+            changes.extend(idle.map(|(job, _)| (job, false)));
+        }
+        self.next = begin + INTERVAL.max(begin.elapsed() * SHARE);
+        changes
+    }
+
+    fn read_table(&mut self, live: &BTreeMap<JobId, LiveJob>, now: Instant) {
+        if live.values().all(|live| live.group.is_some()) {
+            self.table = None;
+        } else if self.table.as_ref().is_none_or(|(read, _)| now.duration_since(*read) >= TABLE) {
+            self.table = Some((now, ProcessTable::read()));
+        }
+    }
+
+    /// The processes of a job, as far as they are known.
+    fn processes(&self, services: &NodeServices, job: JobId, live: &LiveJob) -> BTreeSet<i32> {
+        let ranks = live.leaders();
+        let listed = live.group.as_ref().and_then(|group| group.processes().ok());
+        let mut all = listed.unwrap_or_else(|| match &self.table {
+            Some((_, table)) => {
+                let live = services.live.borrow();
+                let known: BTreeSet<i32> = live.values().flat_map(LiveJob::leaders).collect();
+                table.of(job, &ranks, &known)
+            }
+            None => BTreeSet::new(),
+        });
+        all.extend(ranks.iter().filter(|&&rank| rank > 0));
+        all
+    }
+}
+
+/// When a look is taken.
+struct Observation {
+    now: u64,
+    /// The job runs, as far as the timetable goes.
+    on: bool,
+    slice_ns: u64,
+}
+
+impl WatchedJob {
+    fn new(after: u64, look: &Observation, live: &LiveJob) -> Self {
+        Self {
+            detector: IdleDetector::new(after, look.now),
+            at: look.now,
+            turns: live.turns.load(Ordering::Relaxed),
+            on: false,
+            idle: false,
+            standings: Vec::new(),
+            used: None,
+            thread_times: ThreadTimes::default(),
+        }
+    }
+
+    /// Whether the job has nothing to do, if that has changed.
+    fn look(
+        &mut self,
+        look: &Observation,
+        live: &LiveJob,
+        processes: &dyn Fn() -> BTreeSet<i32>,
+    ) -> Option<bool> {
+        let turns = live.turns.load(Ordering::Relaxed);
+        let begun = turns.saturating_sub(self.turns);
+        let throughout = begun == 0 && self.on && look.on;
+        let allowance = IdleAllowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);
+        let standings: Vec<RankActivity> =
+            (0..live.load.len()).map(|local| live.segment.rank_activity(local)).collect();
+        let exempt = self.spinning(live, &standings);
+        let pending = standings.iter().any(|standing| standing.pending);
+        let mut doing = self.doing(&allowance, live, &exempt, processes);
+        if pending && doing == Activity::None {
+            doing = Activity::Slight;
+        }
+        (self.at, self.turns, self.on) = (look.now, turns, look.on);
+        (self.idle, self.standings) = (live.idle, standings);
+        // Whether a thread of a stopped job would run cannot be seen.
+        let ready = || look.on && thread_times::some_ready(&processes(), &exempt);
+        self.detector.look(look.now, (begun, throughout), doing, ready)
+    }
+
+    /// The first threads of ranks that have been in the same wait since the last look: whatever they do is waiting. Of a
+    /// job outside the rotation waits do not spin, so there nobody is believed.
+    fn spinning(&self, live: &LiveJob, standings: &[RankActivity]) -> BTreeSet<i32> {
+        if live.idle && self.idle {
+            return BTreeSet::new();
+        }
+        let ranks = live.leaders().into_iter().zip(self.standings.iter().zip(standings));
+        let waits = ranks.filter(|(_, (before, now))| now.waits && before == now);
+        waits.map(|(rank, _)| rank).filter(|&rank| rank > 0).collect()
+    }
+
+    /// What its threads have done, those in `exempt` aside.
+    fn doing(
+        &mut self,
+        allowance: &IdleAllowance,
+        live: &LiveJob,
+        exempt: &BTreeSet<i32>,
+        processes: &dyn Fn() -> BTreeSet<i32>,
+    ) -> Activity {
+        let used = live.group.as_ref().and_then(|group| group.processor_time().ok());
+        let before = std::mem::replace(&mut self.used, used);
+        let grown = used.zip(before).map(|(used, before)| used.saturating_sub(before));
+        if grown.is_some_and(|grown| self.thread_times.may_skip(allowance, grown)) {
+            return Activity::None;
+        }
+        self.thread_times.look(allowance, exempt, grown, processes)
+    }
+}

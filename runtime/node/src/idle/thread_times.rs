@@ -1,0 +1,243 @@
+//! The processor time of threads, from the system's tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::detector::{Activity, IdleAllowance};
+
+/// The threads of a job and the processor time that each had used at the last look, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct ThreadTimes {
+    used: BTreeMap<i32, u64>,
+    /// All were looked at last time.
+    known: bool,
+    /// The one that had used too much, with its process: looked at first, and if it goes on then alone.
+    busy: Option<(i32, i32)>,
+    /// What all have used since then in intervals without a look, nanoseconds.
+    skipped: u64,
+}
+
+/// A job with more threads than this has its turns: looking at them all would keep the daemon from other jobs.
+const MOST_THREADS: usize = 4096;
+
+/// How much may be skipped, as a multiple of what one thread may use.
+const MOST_SKIPPED: u64 = 4;
+
+impl ThreadTimes {
+    /// Whether this look need not go to them, because all that there are and were have used so little; now and then it does
+    /// all the same.
+    pub(super) fn may_skip(&mut self, allowance: &IdleAllowance, grown: u64) -> bool {
+        let skipped = self.skipped.saturating_add(grown);
+        let may = self.known
+            && grown <= allowance.each
+            && skipped <= allowance.each.saturating_mul(MOST_SKIPPED);
+        if may {
+            self.skipped = skipped;
+        }
+        may
+    }
+
+    /// What they have done since the last look, those in `exempt` aside; something, if that cannot be said yet. `grown`: what
+    /// all processes there are and were have used, if it is known.
+    pub(super) fn look(
+        &mut self,
+        allowance: &IdleAllowance,
+        exempt: &BTreeSet<i32>,
+        grown: Option<u64>,
+        processes: &dyn Fn() -> BTreeSet<i32>,
+    ) -> Activity {
+        if let Some((process, thread)) = self.busy.filter(|(_, thread)| !exempt.contains(thread))
+            && let Some(now) = processor_time(process, thread)
+        {
+            let before = self.used.insert(thread, now);
+            let more = before.map_or(0, |before| now.saturating_sub(before));
+            let doing = allowance.detector(more, more, 0);
+            if doing != Activity::None {
+                self.known = false;
+                return doing;
+            }
+        }
+        let mut used = BTreeMap::new();
+        let (mut one, mut all, mut unexempt) = (0, 0_u64, 0_u64);
+        self.busy = None;
+        for process in processes() {
+            let thread_times = threads_of(process);
+            if used.len() + thread_times.len() > MOST_THREADS {
+                (self.known, self.busy) = (false, None);
+                self.used.clear();
+                return Activity::Busy;
+            }
+            for thread in thread_times {
+                let Some(now) = processor_time(process, thread) else { continue };
+                used.insert(thread, now);
+                let more = now.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
+                all = all.saturating_add(more);
+                if exempt.contains(&thread) {
+                    continue;
+                }
+                unexempt = unexempt.saturating_add(more);
+                if more > one {
+                    one = more;
+                    self.busy = Some((process, thread));
+                }
+            }
+        }
+        self.used = used;
+        // What nobody who is there has used was used by somebody who has ended.
+        let ended = grown.map_or(0, |grown| grown.saturating_sub(all));
+        let (one, unexempt) = (one.max(ended), unexempt.saturating_add(ended));
+        let doing = allowance.detector(one, unexempt, std::mem::take(&mut self.skipped));
+        if doing == Activity::None {
+            self.busy = None;
+        }
+        if std::mem::replace(&mut self.known, true) { doing } else { Activity::Busy }
+    }
+}
+
+/// Whether one of the threads of these processes, those in `exempt` aside, runs, would run, or waits for a disk.
+pub(super) fn some_ready(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> bool {
+    let thread_times = processes
+        .iter()
+        .flat_map(|&process| threads_of(process).into_iter().map(move |thread| (process, thread)));
+    let others = thread_times.filter(|(_, thread)| !exempt.contains(thread));
+    // One more than may be: that is something, too.
+    others.take(MOST_THREADS + 1).enumerate().any(|(number, (process, thread))| {
+        number == MOST_THREADS
+            || stat(process, thread).is_some_and(|(state, _)| matches!(state, 'R' | 'D'))
+    })
+}
+
+fn threads_of(process: i32) -> Vec<i32> {
+    // A process that has ended has none.
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Nanoseconds that a thread has used; `None` if it has ended.
+fn processor_time(process: i32, thread: i32) -> Option<u64> {
+    match fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")) {
+        Ok(text) => text.split(' ').next()?.parse().ok(),
+        // Not in every kernel.
+        Err(_) => stat(process, thread).map(|(_, used)| used),
+    }
+}
+
+/// A thread's state and the nanoseconds it has used, to the system's tick.
+fn stat(process: i32, thread: i32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat")).ok()?;
+    let (state, ticks) = parse_stat(&text)?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
+    let tick = 1_000_000_000 / u64::try_from(per_second).ok()?;
+    Some((state, ticks.saturating_mul(tick)))
+}
+
+/// State, and ticks in the program and in the system.
+fn parse_stat(text: &str) -> Option<(char, u64)> {
+    // The name, in parentheses, may hold anything, parentheses included.
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let mut durations = fields.skip(10).map(str::parse::<u64>);
+    Some((state, durations.next()?.ok()?.saturating_add(durations.next()?.ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// A process, killed in the end.
+    struct Process(Child);
+
+    impl Process {
+        fn start(script: &str) -> Self {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped());
+            Self(command.spawn().expect("sh"))
+        }
+
+        fn id(&self) -> i32 {
+            i32::try_from(self.0.id()).expect("a number")
+        }
+
+        fn set(&self) -> BTreeSet<i32> {
+            BTreeSet::from([self.id()])
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            self.0.kill().and_then(|()| self.0.wait()).expect("it was there");
+        }
+    }
+
+    const LITTLE: IdleAllowance =
+        IdleAllowance { each: 1_000_000, all: 10_000_000, little: 2_000_000 };
+
+    /// Looks until one finds this.
+    fn until(busy: bool, mut look: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while look() != busy {
+            assert!(Instant::now() < end, "not seen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_process_that_reads_is_told_from_one_that_computes() {
+        let (reads, computes) = (Process::start("read x"), Process::start("while :; do :; done"));
+        for (process, busy) in [(&reads, false), (&computes, true)] {
+            let mut thread_times = ThreadTimes::default();
+            let mut look = |exempt: &BTreeSet<i32>| {
+                thread_times.look(&LITTLE, exempt, None, &|| process.set()) == Activity::Busy
+            };
+            assert!(look(&BTreeSet::new()), "nothing is known yet");
+            until(busy, || look(&BTreeSet::new()));
+            until(false, || look(&process.set()));
+        }
+        until(false, || some_ready(&reads.set(), &BTreeSet::new()));
+        until(true, || some_ready(&computes.set(), &BTreeSet::new()));
+        assert!(!some_ready(&computes.set(), &computes.set()));
+    }
+
+    #[test]
+    fn what_has_ended_is_missed() {
+        let reads = Process::start("read x");
+        let mut thread_times = ThreadTimes::default();
+        let mut look = |grown| {
+            thread_times.look(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set())
+                != Activity::None
+        };
+        look(0);
+        until(false, || look(0));
+        assert!(look(50_000_000), "nobody who is there has used so much");
+        assert!(!look(1_000));
+    }
+
+    #[test]
+    fn little_is_skipped_until_it_is_much() {
+        let mut thread_times = ThreadTimes::default();
+        assert!(!thread_times.may_skip(&LITTLE, 0), "nothing is known yet");
+        thread_times.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        assert!(!thread_times.may_skip(&LITTLE, LITTLE.each + 1));
+        for _ in 0..MOST_SKIPPED {
+            assert!(thread_times.may_skip(&LITTLE, LITTLE.each));
+        }
+        assert!(!thread_times.may_skip(&LITTLE, LITTLE.each));
+        thread_times.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        assert!(thread_times.may_skip(&LITTLE, LITTLE.each));
+    }
+
+    #[test]
+    fn stat_is_read_whatever_the_name() {
+        let text = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
+        assert_eq!(parse_stat(text), Some(('S', 46)));
+        assert_eq!(parse_stat("7 (a) S 1"), None);
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(stat(own, own).is_some() && processor_time(own, own).is_some());
+        assert!(processor_time(own, i32::MAX).is_none());
+    }
+}
