@@ -212,7 +212,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Interface descriptions with errors, which were told one by one.
-    #[error("{errors} error{} in {files} of the files; `docs/interfaces.md` lists the codes", if *errors == 1 { "" } else { "s" })]
+    #[error("{errors} error{} in {files} of the files; `docs/reference/interface-language.md` lists the codes", if *errors == 1 { "" } else { "s" })]
     Descriptions {
         /// How many errors.
         errors: usize,
