@@ -38,7 +38,7 @@ pub enum Command {
     Top(TopArgs),
     /// Figures of the switching and of the ranks' channels
     Stats(StatsArgs),
-    /// What this machine permits, what it does not, what that costs and how to get it
+    /// Check what this machine permits: each limit with its cost and its remedy
     Doctor(DoctorArgs),
     /// Show what gang scheduling does, on a cluster of its own on this machine
     Demo(crate::demo::DemoArgs),
