@@ -30,13 +30,15 @@ fn compute(time: Duration) {
 #[test]
 fn idle_is_shown_exactly_while_a_rank_waits() {
     let body = |context: &Context| {
-        // Rank 1 is silent for a while, then rank 0 gets what it waits for and computes.
+        let window = context.window(4096).expect("window");
+        let busy = || while closed_gate(window.base() as usize) {};
+        // Rank 1 is silent until its gate opens, then rank 0 gets what it waits for and is busy itself.
         if context.rank() == 0 {
             context.recv(Source::Rank(1), Tag::Is(1), &mut [0; 8]).expect("recv");
-            compute(Duration::from_millis(300));
+            busy();
             context.recv(Source::Rank(1), Tag::Is(2), &mut [0; 8]).expect("recv");
         } else {
-            compute(Duration::from_millis(300));
+            busy();
             context.send(0, 1, &[0; 8]).expect("send");
             context.recv(Source::Rank(0), Tag::Is(9), &mut []).map(drop).unwrap_or_default();
         }
@@ -52,7 +54,9 @@ fn idle_is_shown_exactly_while_a_rank_waits() {
             let (zero, one) = (job.sample(0), job.sample(1));
             zero.idle && !one.idle
         });
+        job.open_gate_of(1);
         job.until("busy with computing", |job| !job.sample(0).idle && job.sample(1).idle);
+        job.open_gate();
         job.until("idle for ever, and nothing in flight", |job| {
             let still = job.sample(0).idle && job.sample(1).idle;
             still && job.total("sent") == job.total("delivered")
@@ -67,14 +71,13 @@ fn idle_is_shown_exactly_while_a_rank_waits() {
 #[test]
 fn a_notification_not_noticed_yet_is_not_idle() {
     let body = |context: &Context| {
-        let window = context.window(64).expect("window");
+        let window = context.window(4096).expect("window");
         if context.rank() == 0 {
             window.wait_notify(3, 1).expect("wait");
         } else {
             // Until rank 0 is stopped in its wait.
-            sleep_ms(300);
+            while closed_gate(window.base() as usize) {}
             window.put_notify(0, 0, &[1; 8], 3).expect("put");
-            sleep_ms(300);
         }
         context.barrier().expect("barrier");
     };
@@ -85,6 +88,7 @@ fn a_notification_not_noticed_yet_is_not_idle() {
     });
     job.signal(0, libc::SIGSTOP);
     assert!(job.sample(0).idle);
+    job.open_gate_of(1);
     job.until("put", |job| counter(&job.sample(1), "direct_puts") == 1);
     job.until("not idle any more, though stopped", |job| !job.sample(0).idle);
     job.signal(0, libc::SIGCONT);
@@ -345,9 +349,8 @@ fn a_peer_that_ended_does_not_keep_others_from_ending() {
         std::process::exit(0);
     }
     let name = "a_peer_that_ended_does_not_keep_others_from_ending";
-    let begin = Instant::now();
+    // Rank 0 waits for the end of rank 2, not of rank 1: that would be a fault.
     launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job).wait();
-    assert!(begin.elapsed() < Duration::from_secs(15));
 }
 
 #[test]
