@@ -9,7 +9,8 @@ use kumi_proto::{Piece, Rank};
 use crate::segment::attachment::Attachment;
 
 /// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
-/// say so. Used by whoever holds the channel's lock; all calls return at once.
+/// say so. Used by whoever holds the channel's lock; calls do not wait, but for a send while the
+/// socket has no room: two milliseconds at most.
 pub(crate) trait Driver: Send + std::fmt::Debug {
     /// Takes in what has arrived, at least one packet if there is one; false if there is none. The packets
     /// taken before are gone then. Polled: it has to be quick when nothing is there.
