@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Bytes of an arena.
 const ARENA: u64 = 1 << 30;
 
-/// What a job is started with.
+/// Parameters of a job.
 pub struct Job<'j> {
     /// Ranks on each node.
     pub layout: &'j [u32],
@@ -243,7 +243,7 @@ pub fn pin(cpu: usize) {
 }
 
 impl Running {
-    /// What the daemon would see of a rank.
+    /// A rank as the daemon would see it.
     pub fn sample(&self, rank: u32) -> ContextSample {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {
@@ -255,7 +255,7 @@ impl Running {
         panic!("no rank {rank}");
     }
 
-    /// What the daemon would see of a rank's peers on other nodes.
+    /// A rank's peers on other nodes as the daemon would see them.
     pub fn peers(&self, rank: u32) -> Vec<kumi_net::PeerCounters> {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {
