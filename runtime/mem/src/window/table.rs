@@ -238,9 +238,9 @@ impl WindowTable {
     /// There are windows that a rank of this node, this one or another, has on memory of its own.
     pub(crate) fn any_private_on_node(&self, attachment: &Attachment) -> bool {
         let first = attachment.rank() as usize - attachment.local();
-        let near = first..first + attachment.local_count();
+        let mapped = first..first + attachment.local_count();
         let private = |slot: &WindowSlot| {
-            let keys = slot.keys.get(near.clone()).unwrap_or_default();
+            let keys = slot.keys.get(mapped.clone()).unwrap_or_default();
             is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
         };
         self.slots.iter().flatten().any(private)

@@ -61,20 +61,20 @@ impl Window<'_> {
             check_notify(notify)?;
         }
         self.context.check_rank(to)?;
-        let Some((local, near)) = self.near(to) else {
+        let Some((local, mapped)) = self.mapped(to) else {
             // SAFETY: promised by the caller.
             return unsafe { self.put_blocks_by_frames(to, shape, data, after, stays) };
         };
-        let (near, blocks) = (near?, shape.shape());
+        let (mapped, blocks) = (mapped?, shape.shape());
         if let Some(completion) = after.completion {
             completion.check(self.context)?;
         }
         let span = if data.is_empty() { 0 } else { blocks.span() };
-        check(near.rights, near.size, blocks.offset, span, Access::Write)
+        check(mapped.rights, mapped.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
         // SAFETY: inside of the peer's window by the check.
-        unsafe { blocks.scatter(near.base.add(shape.offset), data) };
-        self.finish_mapped(near, (to, local), after)
+        unsafe { blocks.scatter(mapped.base.add(shape.offset), data) };
+        self.finish_mapped(mapped, (to, local), after)
     }
 
     /// # Safety
@@ -160,13 +160,13 @@ impl Window<'_> {
             return self.get(from, shape.offset, into);
         }
         let blocks = shape.shape();
-        if let Some((_, near)) = self.near(from) {
-            let near = near?;
-            check(near.rights, near.size, blocks.offset, blocks.span(), Access::Read)
+        if let Some((_, mapped)) = self.mapped(from) {
+            let mapped = mapped?;
+            check(mapped.rights, mapped.size, blocks.offset, blocks.span(), Access::Read)
                 .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
             // SAFETY: inside of the peer's window by the check, and as many bytes as the blocks
             // have, by that of the shape.
-            unsafe { blocks.gather(near.base.add(shape.offset), 0, into) };
+            unsafe { blocks.gather(mapped.base.add(shape.offset), 0, into) };
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
