@@ -20,7 +20,7 @@ use crate::window::Window;
 pub struct Signal<'s> {
     /// The rank that sent it.
     pub from: u32,
-    /// The record; it is gone when the handler returns.
+    /// The record, valid until the handler returns.
     pub data: &'s [u8],
 }
 

@@ -164,8 +164,8 @@ impl Window<'_> {
         Ok(missing.full)
     }
 
-    /// Appends to a FIFO of this node if there is room; true if there is none. Then, if it is to
-    /// `ask`, its taker will tell of room.
+    /// Appends to a FIFO of this node if there is room; true if there is none. If `ask` is set, its
+    /// taker will then report room.
     fn append_once(
         &self,
         rank: Rank,

@@ -50,7 +50,7 @@ impl DirectAppends {
         answered.filter_map(|direct| Some((direct.to, direct.answer?))).collect()
     }
 
-    /// An answer has come; false if it is none to these.
+    /// Takes an answer; false if none of these waits for it.
     fn answered(&mut self, from: Rank, token: u64, answer: Result<bool, Refusal>) -> bool {
         let mine = |direct: &&mut DirectAppend| {
             direct.to == from && direct.token == token && direct.answer.is_none()
@@ -179,7 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// An answer to an append has come; false if it is none to an own record for many.
+    /// Takes the answer to an append; false if no own record for many waits for it.
     pub(crate) fn direct_answered(
         &mut self,
         from: Rank,

@@ -388,8 +388,8 @@ impl Engine {
     }
 }
 
-/// Those whose memory this process has mapped, the own rank first, and the others. `keys` is what the
-/// ranks call the window.
+/// Splits members into those whose memory this process has mapped, the own rank first, and the others.
+/// `keys` are the ranks' keys of the window.
 pub(super) fn sort(
     attachment: &Attachment,
     keys: &[WindowKey],
@@ -477,7 +477,7 @@ mod tests {
         assert!(casts.owes());
     }
 
-    /// Only the answer of a child that is waited for counts, once; the first refusal is told.
+    /// Only the answer of an awaited child counts, and once; the first refusal is reported.
     #[test]
     fn answers_are_combined() {
         let attachment = Attachment::singleton(1 << 20).expect("attachment");

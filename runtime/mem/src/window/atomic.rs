@@ -125,7 +125,7 @@ macro_rules! operations {
                     .map(|value| value as $number)
             }
 
-            /// Stores a value if the one there is as expected: it was if that is what is returned.
+            /// Stores a value if the old one is as expected. Returns the old value.
             ///
             /// # Errors
             /// As [`Window::get`], and [`Error::BadAlignment`].

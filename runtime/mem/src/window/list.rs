@@ -143,7 +143,7 @@ impl Window<'_> {
         self.context.puts_to(to);
         let mut begun = false;
         self.context.drive(Wait::Room, |guard| {
-            // Not later: half of a put is none.
+            // Not later: half a put is useless.
             if !begun {
                 self.context.check_refused(guard, to)?;
             }

@@ -120,7 +120,7 @@ pub(crate) enum WindowRefusal {
     Room = 2,
     /// The caller's memory does not begin where atomic operations need it to.
     Alignment = 3,
-    /// The caller's memory is none.
+    /// The caller's memory is not valid.
     Memory = 4,
     /// The system gives no random numbers.
     Random = 5,
@@ -214,7 +214,7 @@ impl WindowTable {
             notify.count.store(0, Relaxed);
         }
         let entry = &context.windows[slot];
-        // Each after the key of what was there before has gone.
+        // Each after the key of the previous window there has gone.
         entry.offset.store(memory.offset as u64, Release);
         entry.length.store(memory.length as u64, Release);
         entry.rights.store(memory.rights.bits(), Release);

@@ -27,8 +27,8 @@ impl Window<'_> {
         self.put_strided(to, shape, data, after)
     }
 
-    /// Writes blocks of `data`, which lie there one behind the other, to the places in the piece
-    /// of a rank that `shape` tells. Returns when the data may change.
+    /// Writes blocks of `data`, which follow each other there, to the places of `shape` in the piece of
+    /// a rank. Returns when the data may change.
     ///
     /// # Errors
     /// As [`Window::put_with`]; [`Error::BadLength`] if `data` is not what the shape takes, or its
@@ -148,8 +148,7 @@ impl Window<'_> {
         self.context.send_frames(to, data, true, frame)
     }
 
-    /// Reads blocks from the places in the piece of a rank that `shape` tells; they come one
-    /// behind the other.
+    /// Reads blocks from the places of `shape` in the piece of a rank, one after the other.
     ///
     /// # Errors
     /// As [`Window::get`]; [`Error::BadLength`] if `into` is not what the shape gives, or its

@@ -13,8 +13,8 @@ use crate::window::strided::Strided;
 /// copied, up to a send ring full: with less data too little is gained.
 const WORTHWHILE: usize = 512 << 10;
 
-/// Data of the caller's that is lent for the length of a call; its end takes it back, also by an error or a panic. It is not
-/// forgotten: that is what makes lending sound.
+/// Data of the caller that is lent for the length of a call. Dropping this takes it back, also after an
+/// error or a panic. It is never forgotten, which makes lending sound.
 pub(crate) struct ScopedLoan<'c> {
     context: &'c Context,
     to: u32,
