@@ -1,4 +1,4 @@
-//! Why a figure could not be measured.
+//! Errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ pub enum BenchError {
         what: String,
         /// How it ended.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its message.
         said: String,
     },
     /// A program's output is not what it should be.
     #[error("cannot find {wanted} in the output of {what}: {output}")]
     Output {
-        /// What was looked for.
+        /// The text that was sought.
         wanted: String,
         /// Which program.
         what: String,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
     /// A file could not be read or written.
@@ -45,6 +45,29 @@ pub enum BenchError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// This program is not a release build.
+    #[error(
+        "this is a debug build, whose figures say nothing; run `make bench`, or target/release/kumi-bench after `make build`"
+    )]
+    DebugBuild,
+    /// A Python package that cannot be measured.
+    #[error(
+        "the package kumi of {python} {why}; `make bench-call` builds and installs the right one, and --python names another interpreter"
+    )]
+    Package {
+        /// The interpreter.
+        python: String,
+        /// Why.
+        why: String,
+    },
+    /// A file of records cannot be read.
+    #[error("{} is no file of records: {why}; measure again", path.display())]
+    Records {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// The cluster's head could not be asked, or refused.
     #[error(transparent)]
