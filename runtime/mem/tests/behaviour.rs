@@ -246,7 +246,12 @@ fn every_way_of_waiting_works() {
             // All on one processor: a waiting rank must let the others run.
             let cpus = &[0, 0, 0];
             let job = Job { layout, env, cpus, ..Job::default() };
-            start("every_way_of_waiting_works", &job, body).finish();
+            let mut job = start("every_way_of_waiting_works", &job, body);
+            job.wait();
+            let [spun, blocked] = ["waits_spun", "waits_blocked"].map(|name| job.total(name));
+            assert!(spun + blocked > 0, "{spin}: nobody waited");
+            assert!(spin != "0" || blocked > 0, "{spin}: {spun} waits spun, none blocked");
+            job.finish();
         }
     }
 }
@@ -266,7 +271,11 @@ fn infinite_spinning_ranks_share_a_processor() {
     for layout in BOTH {
         let env = &[("KUMI_SPIN", "infinite")];
         let job = Job { layout, env, cpus: &[1, 1], ..Job::default() };
-        start("infinite_spinning_ranks_share_a_processor", &job, body).finish();
+        let mut job = start("infinite_spinning_ranks_share_a_processor", &job, body);
+        job.wait();
+        assert!(job.total("waits_spun") > 0);
+        assert_eq!((job.total("waits_blocked"), job.total("sleeps")), (0, 0), "it never sleeps");
+        job.finish();
     }
 }
 

@@ -202,5 +202,5 @@ fn a_bad_wire_does_not_show() {
     };
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=6")];
     let job = Job { layout: &[1, 2, 1], env, ..Job::default() };
-    start("a_bad_wire_does_not_show", &job, body).finish();
+    start("a_bad_wire_does_not_show", &job, body).finish_on_a_bad_wire();
 }

@@ -344,6 +344,14 @@ impl Running {
         assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
     }
 
+    /// The same over a wire on which packets were to be lost and doubled: they were.
+    pub fn finish_on_a_bad_wire(mut self) {
+        self.wait();
+        let (resends, duplicates) = (self.total("resends"), self.total("duplicates"));
+        assert!(resends > 0 && duplicates > 0, "{resends} sent again, {duplicates} came twice");
+        self.finish();
+    }
+
     /// Waits for one rank, which must succeed.
     pub fn wait_for(&mut self, rank: usize) {
         let end = Instant::now() + PATIENCE;
