@@ -274,7 +274,7 @@ fn infinite_spinning_ranks_share_a_processor() {
         let mut job = start("infinite_spinning_ranks_share_a_processor", &job, body);
         job.wait();
         assert!(job.total("waits_spun") > 0);
-        assert_eq!((job.total("waits_blocked"), job.total("sleeps")), (0, 0), "it never sleeps");
+        assert_eq!(job.total("waits_blocked"), 0, "no wait sleeps");
         job.finish();
     }
 }
