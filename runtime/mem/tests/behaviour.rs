@@ -32,6 +32,8 @@ fn idle_is_shown_exactly_while_a_rank_waits() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
         let busy = || while closed_gate(window.base() as usize) {};
+        // The test sees by this that the window is made.
+        window.put(context.rank(), 0, &[1; 8]).expect("put");
         // Rank 1 is silent until its gate opens, then rank 0 gets what it waits for and is busy itself.
         if context.rank() == 0 {
             context.recv(Source::Rank(1), Tag::Is(1), &mut [0; 8]).expect("recv");
@@ -52,7 +54,8 @@ fn idle_is_shown_exactly_while_a_rank_waits() {
         job.until("attached", |job| job.sample(0).attached && job.sample(1).attached);
         job.until("idle in its first wait", |job| {
             let (zero, one) = (job.sample(0), job.sample(1));
-            zero.idle && !one.idle
+            let made = [&zero, &one].iter().all(|sample| counter(sample, "direct_puts") == 1);
+            made && zero.idle && !one.idle
         });
         job.open_gate_of(1);
         job.until("busy with computing", |job| !job.sample(0).idle && job.sample(1).idle);
@@ -75,7 +78,8 @@ fn a_notification_not_noticed_yet_is_not_idle() {
         if context.rank() == 0 {
             window.wait_notify(3, 1).expect("wait");
         } else {
-            // Until rank 0 is stopped in its wait.
+            // The test sees by this that the window is made. Until rank 0 is stopped in its wait.
+            window.put(1, 0, &[1; 8]).expect("put");
             while closed_gate(window.base() as usize) {}
             window.put_notify(0, 0, &[1; 8], 3).expect("put");
         }
@@ -84,12 +88,13 @@ fn a_notification_not_noticed_yet_is_not_idle() {
     let job = Job { layout: &[2], ..Job::default() };
     let job = start("a_notification_not_noticed_yet_is_not_idle", &job, body);
     job.until("idle behind the making of the window", |job| {
-        job.total("delivered") == 4 && job.sample(0).idle && !job.sample(1).idle
+        let made = counter(&job.sample(1), "direct_puts") == 1;
+        made && job.total("delivered") == 4 && job.sample(0).idle && !job.sample(1).idle
     });
     job.signal(0, libc::SIGSTOP);
     assert!(job.sample(0).idle);
     job.open_gate_of(1);
-    job.until("put", |job| counter(&job.sample(1), "direct_puts") == 1);
+    job.until("put", |job| counter(&job.sample(1), "direct_puts") == 2);
     job.until("not idle any more, though stopped", |job| !job.sample(0).idle);
     job.signal(0, libc::SIGCONT);
     job.finish();
