@@ -1,4 +1,4 @@
-//! What nodes say of jobs that only wait.
+//! Report that a job is idle on nodes, or is not any more.
 
 use kumi_sched::JobId;
 use serde::{Deserialize, Serialize};

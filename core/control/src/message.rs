@@ -1,4 +1,4 @@
-//! What travels on the control tree (head ↔ daemons) and between a client and the head.
+//! Messages of the control tree (head ↔ daemons) and between clients and the head.
 //!
 //! One definition for the daemon, the head, the command and the simulated cluster. The drivers
 //! carry these as length-prefixed postcard frames; nothing here knows how.

@@ -1,4 +1,4 @@
-//! What nodes measure.
+//! Samples that nodes take: load, counters and switching times.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! A clock that counts only while somebody looks at it.
+//! Clock that leaves out time in which its own process did not run.
 //!
 //! Silence is judged by time that passed, and a machine with far more to run than processors may not run its
 //! daemon for seconds: then everybody else seems silent, while what they said waits to be read. So time is

@@ -1,4 +1,4 @@
-//! The cluster as its head describes it to a client.
+//! Status of the cluster as the head describes it to a client.
 
 use alloc::string::String;
 use alloc::vec::Vec;

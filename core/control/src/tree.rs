@@ -1,4 +1,4 @@
-//! The shape of the control tree and the routes through it.
+//! Shape of the control tree, and the routes through it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What every scheduling policy offers, whatever data it keeps inside.
+//! Interface of all scheduling policies.
 
 use alloc::vec::Vec;
 
@@ -53,7 +53,7 @@ pub enum ArriveError {
     #[error("job {0} is already scheduled; let it leave before it arrives again")]
     Known(JobId),
     /// The policy plans ahead and is not told how long the job runs.
-    #[error("job {0} does not say how long it runs, which this policy must know; give an estimate")]
+    #[error("job {0} has no estimate of its run time, and this policy needs one; give an estimate")]
     NoEstimate(JobId),
 }
 

@@ -1,4 +1,4 @@
-//! Policies by name: one list for the head of a cluster and for the simulator.
+//! Registry of scheduling policies by name, for the head of a cluster and for the simulator.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -178,7 +178,7 @@ pub fn by_name(name: &str, limits: Limits) -> Result<BoxedPolicy, UnknownPolicy>
     made.ok_or_else(|| UnknownPolicy {
         name: name.to_owned(),
         nearest: nearest(name),
-        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::PolicyFamily),
+        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Prefix),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The timetable: which job runs on which node in which slot of an endless cycle.
+//! Timetable: which job runs on which node in which slot of an endless cycle.
 //!
 //! It is published once per change; the nodes switch by their clocks and a slice costs no message.
 

@@ -1,4 +1,4 @@
-//! The client's side of a cluster's sockets, for the command and for tests.
+//! Client of a cluster's sockets, for the `kumi` command and for tests.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The configuration of a cluster: `cluster.toml` in the cluster directory.
+//! Configuration of a cluster: `cluster.toml` in the cluster directory.
 //!
 //! Written by `kumi cluster init` or by hand, read by the head, every node and the command. A file
 //! that is read is checked as a whole, so that nothing later has to doubt it.

@@ -1,4 +1,4 @@
-//! Connections that have not said who they are yet: so many at a time and no more, whoever calls.
+//! Limit on the connections of a port that have not authenticated yet.
 //!
 //! A stranger can open connections and say nothing. Each has [`crate::link::HANDSHAKE`] to introduce itself, and
 //! where more wait than may, the oldest goes: one that belongs here needs some milliseconds, so it is rarely

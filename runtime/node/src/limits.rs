@@ -1,5 +1,4 @@
-//! What this machine permits, what its absence costs, and how to get it: for `kumi doctor`, and for
-//! what a node says of itself.
+//! Capabilities of this machine: what it permits, what each missing one costs, and how to get it.
 
 use std::fs;
 use std::path::Path;

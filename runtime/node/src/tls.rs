@@ -1,4 +1,4 @@
-//! The cluster's certificate authority, and mutual authentication of the daemons.
+//! Certificate authority of a cluster, and mutual authentication of its daemons.
 //!
 //! Every cluster has an authority of its own. The head is `head.kumi`, node `i` is `node-<i>.kumi`.
 //! Both sides of a link show certificates; who calls checks the name of whom it called, and who is

@@ -1,4 +1,4 @@
-//! Everything that can go wrong in a simulation.
+//! Errors of a simulation.
 
 use std::io;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ pub enum SimError {
         reason: String,
     },
     /// A cluster's history that is none.
-    #[error("{} is no history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
+    #[error("{} is not a history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
     History {
         /// Which.
         path: PathBuf,
@@ -102,7 +102,7 @@ pub enum SimError {
         size: u32,
     },
     /// The policy breaks its own contract.
-    #[error("policy {policy} is wrong: {what}; please report it")]
+    #[error("policy {policy} broke its contract: {what}; please report it")]
     Policy {
         /// Its name.
         policy: String,
@@ -110,7 +110,7 @@ pub enum SimError {
         what: &'static str,
     },
     /// Virtual time does not fit.
-    #[error("the simulated time grows beyond 500 years; check submission and run times")]
+    #[error("the simulated time exceeds 500 years; check submission and run times")]
     Endless,
     /// The caller asked to stop.
     #[error("interrupted; nothing was written")]

@@ -1,4 +1,4 @@
-//! Where jobs have nothing to do, here and below, and what of it the parent knows.
+//! Reports of idle jobs on this node and below it, and how much of them the parent knows.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

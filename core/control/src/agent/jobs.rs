@@ -1,4 +1,4 @@
-//! The jobs of the agent's own node.
+//! Jobs of the agent's own node, with the phase that each is in.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

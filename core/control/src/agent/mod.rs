@@ -1,4 +1,4 @@
-//! What a node's daemon does, as a pure state machine.
+//! Agent of a node's daemon, as a pure state machine.
 //!
 //! An agent has a parent (another agent, or the head), perhaps children, and the jobs of its own
 //! node. Commands go down: it keeps what is for its node and passes on the rest, one copy for each

@@ -1,4 +1,4 @@
-//! Output that waits for a parent.
+//! Queue of output that waits for a parent.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;

@@ -1,4 +1,4 @@
-//! What is kept of a job so that the head learns it whatever breaks on the way.
+//! Reports on jobs that an agent keeps until the head has recorded the end of the job.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

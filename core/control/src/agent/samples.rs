@@ -1,4 +1,4 @@
-//! Samples of a subtree, gathered for a bounded time.
+//! Requests for samples of a subtree, gathered for a bounded time.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What goes down to the children and what comes up from them.
+//! Relay between the parent and the children: commands go down, reports come up.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

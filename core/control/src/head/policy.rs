@@ -10,7 +10,7 @@ use kumi_sched::{ArriveError, Policy};
 use super::{HeadConfig, refusal};
 use crate::message::{Refusal, RefusalKind};
 
-/// Why a cluster does not schedule by the policy of a name.
+/// Why a cluster cannot use the policy of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -19,16 +19,16 @@ pub enum PolicyError {
     Unknown(#[from] UnknownPolicy),
     /// It would move placed jobs to other nodes.
     #[error(
-        "policy {0} moves running jobs, and moving a running job needs checkpoints, which this \
-         version does not have; choose one without +migrate"
+        "policy {0} moves running jobs, which needs checkpoints, and this version has none; \
+         choose a policy without +migrate"
     )]
     Migrates(String),
 }
 
-/// Whether clusters schedule by the policy called `name`.
+/// Checks whether clusters can use the policy called `name`.
 ///
 /// # Errors
-/// No policy is called that, or it is none for a cluster.
+/// No policy has this name, or clusters cannot use it.
 pub fn check_policy(name: &str) -> Result<(), PolicyError> {
     by_name(name, Limits::default()).map(drop)
 }

@@ -1,4 +1,5 @@
-//! Backfilling: jobs overtake others which they do not delay, by what all say of their length.
+//! Backfilling policies (EASY and conservative): a job may overtake others that it does not delay,
+//! by everybody's estimates.
 
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;

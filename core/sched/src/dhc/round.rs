@@ -1,4 +1,4 @@
-//! The layout of a round.
+//! Layout of a round of distributed hierarchical control.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

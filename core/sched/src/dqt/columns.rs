@@ -1,4 +1,4 @@
-//! The slots to come, as a timetable.
+//! Timetable columns of a queue tree: the slots to come.
 
 use alloc::vec;
 use alloc::vec::Vec;

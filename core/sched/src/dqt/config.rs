@@ -1,4 +1,4 @@
-//! How a tree is set up, and the name that says so.
+//! Configuration of a queue tree, and the name that spells it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -114,7 +114,7 @@ impl fmt::Display for DqtConfig {
 pub enum DqtNameError {
     /// It begins with neither `dqt` nor `fair-dqt`.
     #[error("the name of a queue tree begins with dqt or fair-dqt")]
-    PolicyFamily,
+    Prefix,
     /// What follows `dqt` is no number between 2 and [`DqtConfig::MAX_ARITY`].
     #[error("the arity of a queue tree is a number from 2 to {max}", max = DqtConfig::MAX_ARITY)]
     Arity,
@@ -122,7 +122,7 @@ pub enum DqtNameError {
     #[error("task allocation policies are max, min, apa, ff and ff-apa")]
     AllocationPolicy,
     /// What follows a plus is not known, or was said before.
-    #[error("after the policy may follow +migrate and +shares, each once")]
+    #[error("only +migrate and +shares may follow the policy, each once")]
     Suffix,
 }
 
@@ -138,7 +138,7 @@ impl FromStr for DqtConfig {
             }
             None => name,
         };
-        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::PolicyFamily)?.split('+');
+        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::Prefix)?.split('+');
         let head = parts.next().unwrap_or_default();
         let (arity, allocation) =
             head.split_once(':').map_or((head, None), |(a, allocation)| (a, Some(allocation)));

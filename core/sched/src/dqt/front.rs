@@ -1,4 +1,4 @@
-//! The front: the state machines of the tree's nodes and the messages between them (paper 0,
+//! Front of a queue tree: the state machines of its nodes and the messages between them (paper 0,
 //! §7.1.1, figure 7.3).
 //!
 //! Every tree node here is what would be a process of its own on some processor of its partition; a

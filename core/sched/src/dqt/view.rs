@@ -1,4 +1,4 @@
-//! What can be seen of a tree from outside.
+//! View of a queue tree for people: jobs, partitions and their use.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Clients of the head: of its own machine, and those that nodes relay.
+//! Connections of clients to the head, from its own machine and relayed by nodes.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What the head shows to Prometheus: jobs and nodes by state, the timetable, what it refused, its spool.
+//! Metrics of the head for Prometheus: jobs and nodes by state, the timetable, refusals, the spool.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! `kumid head`: where jobs are placed and recorded, and where clients ask.
+//! `kumid head`: the daemon that places and records jobs, and that clients talk to.
 
 mod clients;
 mod job_table;

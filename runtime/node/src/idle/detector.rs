@@ -1,4 +1,4 @@
-//! When a job counts as idle: pure.
+//! Detector of idle jobs: decides from the processor time that a job has used.
 
 /// What a job did between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

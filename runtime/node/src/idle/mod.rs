@@ -1,4 +1,4 @@
-//! Which jobs have nothing to do on this node.
+//! Monitor of idle jobs: finds the jobs that have nothing to do on this node.
 //!
 //! Ranks in a wait of the library say so in their contexts; of all others the processor time of their threads tells. Looks
 //! are taken off the switching thread's path, ten times a second and with a hundredth of a processor at most. A stopped job

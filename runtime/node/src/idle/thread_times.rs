@@ -1,4 +1,4 @@
-//! The processor time of threads, from the system's tables.
+//! Processor times of a job's threads, from the system's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Jobs on this node: one task per job carries it from `Prepare` to `Freed`.
+//! Jobs on this node: one task for each carries it from `Prepare` to `Freed`.
 
 pub mod program;
 pub mod shim;

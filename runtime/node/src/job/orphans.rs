@@ -1,5 +1,5 @@
-//! Finding what a job left running where there is no control group: descendants of this process
-//! (which adopts orphans) whose environment names the job.
+//! Search for orphans of a job, where there is no control group: descendants of this process (which
+//! adopts orphans) whose environment names the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,4 @@
-//! Processes that become ranks: born in their control group where the kernel can do that, otherwise
-//! started like any other.
+//! Spawning of rank processes, in their control group from the start where the kernel can do that.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,5 +1,7 @@
-//! Where the programs of jobs are on this node: at their own path if the content is the right one,
-//! otherwise in the node's cache, which is filled down the control tree.
+//! Programs of jobs on this node: a program's own path if the content is the right one, otherwise
+//! the node's cache.
+//!
+//! The control tree fills the cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};

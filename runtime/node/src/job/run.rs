@@ -1,4 +1,4 @@
-//! The task of one job on this node.
+//! Task of one job on this node.
 
 use std::net::SocketAddrV4;
 use std::rc::Rc;

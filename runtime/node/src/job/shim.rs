@@ -1,4 +1,4 @@
-//! `kumid rank`: the process that becomes a rank.
+//! `kumid rank`: the shim process that becomes a rank.
 //!
 //! Started when a job is prepared, it takes over the rank's processor, user and folder, says that
 //! it is ready, waits for the go, and then turns into the program. What fails on the way comes

@@ -1,4 +1,6 @@
-//! Figures for Prometheus, over HTTP: `GET /metrics`. Off unless an address is configured.
+//! HTTP server of metrics for Prometheus: `GET /metrics`.
+//!
+//! Off unless an address is configured.
 //!
 //! A scrape cannot hold the daemon up: its page is bounded, is made at most every [`FRESH`], and few
 //! connections are served at a time, each for one request and a bounded time.

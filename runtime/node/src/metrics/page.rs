@@ -1,4 +1,4 @@
-//! The text format of Prometheus, version 0.0.4.
+//! Writer of Prometheus' text format, version 0.0.4.
 
 use std::fmt::{Display, Write as _};
 

@@ -1,4 +1,4 @@
-//! What the node discloses: its pages for ranks, and what it tells other nodes.
+//! Publisher of the node's state: pages for its ranks, and gossip to other nodes.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Load of the machine as its kernel tells: processors, memory, network.
+//! Load of the machine as its kernel reports it: processors, memory, network.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! What a node shows to Prometheus: itself, its jobs, their ranks, and its switching.
+//! Metrics of a node for Prometheus: the node, its jobs, their ranks, and its switching.
 
 use std::cell::RefCell;
 use std::rc::Rc;

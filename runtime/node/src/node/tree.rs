@@ -1,4 +1,4 @@
-//! The node's place in the control tree: the link to its parent, and those from its children.
+//! Links of the node in the control tree: to its parent, and from its children.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! What to stop and what to continue at a tick: pure, so that it can be tested without processes.
+//! Plan of a switch: the jobs to stop and to continue at a tick.
+//!
+//! The plan is pure, so that tests need no processes.
 
 use std::collections::BTreeMap;
 
