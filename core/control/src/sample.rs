@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// What a node measured, for `kumi top` and `kumi stats`.
+/// Sample of a node, for `kumi top` and `kumi stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSample {
     /// The node.
@@ -17,7 +17,7 @@ pub struct NodeSample {
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.
     pub control_messages: u64,
-    /// What was dropped or refused on the control plane, by reason.
+    /// Counts of drops and refusals on the control plane, by reason.
     pub refused: Vec<(String, u64)>,
 }
 
@@ -41,7 +41,7 @@ pub struct RankSample {
     pub peers_left_out: u32,
 }
 
-/// What passed between a rank and a peer on another node, and what is under way.
+/// Traffic between a rank and a peer on another node, past and under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSample {
     /// The peer; `None`: all those together that the rank does not count one by one.

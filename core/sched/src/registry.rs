@@ -11,7 +11,7 @@ use crate::dhc::Dhc;
 use crate::scan::{Scan, ScanDown, ScanUp};
 use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
 
-/// What a policy is told besides its name.
+/// Limits of a policy, beside its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most jobs that one node is given at a time; 0 counts as 1. Policies that do not share time
@@ -47,11 +47,11 @@ impl Limits {
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The name that was asked for.
     pub name: String,
     /// Names that look like it, the nearest first; all names if none does.
     pub nearest: Vec<&'static str>,
-    /// What is wrong with it, if it begins as the name of a queue tree does.
+    /// The error in it, if it begins like the name of a queue tree.
     pub because: Option<DqtNameError>,
 }
 

@@ -29,7 +29,7 @@ pub enum Error {
     Hosts {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: HostsError,
     },
     /// The host file cannot be read.
@@ -37,7 +37,7 @@ pub enum Error {
     HostsUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Nothing by this name on the search path or at this place.
@@ -110,7 +110,7 @@ pub enum Error {
     Machine {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The system's error message.
         said: String,
     },
     /// Something could not be removed.
@@ -138,7 +138,7 @@ pub enum Error {
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Keys and certificates, and other failures that daemons share with the command.
@@ -171,7 +171,7 @@ pub enum Error {
     SetUp {
         /// What.
         what: &'static str,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Nothing can run on this machine.
@@ -208,7 +208,7 @@ pub enum Error {
     DescriptionUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Interface descriptions have errors, each of which was printed.
@@ -230,7 +230,7 @@ pub enum Error {
     ArrayUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A file is not an array.
@@ -238,7 +238,7 @@ pub enum Error {
     NoArray {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
     /// A result cannot be written.
@@ -246,7 +246,7 @@ pub enum Error {
     ArrayUnwritable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A file of users.

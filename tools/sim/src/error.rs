@@ -46,7 +46,7 @@ pub enum SimError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A line of a trace, where every line must be right.
@@ -56,7 +56,7 @@ pub enum SimError {
     Trace {
         /// Counted from 1.
         line: u64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A cluster's history that is none.
@@ -64,7 +64,7 @@ pub enum SimError {
     History {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A record of a history, where every record must be right.
@@ -74,7 +74,7 @@ pub enum SimError {
     Record {
         /// Place in the list, counted from 1.
         place: u64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The policy does not take a job.
@@ -123,7 +123,7 @@ pub enum SimError {
         "the model of calls is not possible: {reason}; docs/simulator.md says what it may hold"
     )]
     Model {
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
     /// A result that cannot be written.
@@ -131,7 +131,7 @@ pub enum SimError {
     Unwritable {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
 }

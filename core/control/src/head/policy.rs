@@ -41,13 +41,13 @@ pub(super) fn by_name(name: &str, limits: Limits) -> Result<Box<dyn Policy + Sen
     Ok(policy)
 }
 
-/// What policies of this cluster are told.
+/// Limits of policies on this cluster.
 pub(super) fn limits(config: &HeadConfig) -> Limits {
     let nodes = u32::try_from(config.nodes.len()).unwrap_or(u32::MAX);
     Limits::of_cluster(nodes, config.max_jobs_per_node)
 }
 
-/// For a job that the policy does not take.
+/// Refusal of a job that the policy does not take.
 pub(super) fn arrive_refusal(error: &ArriveError) -> Refusal {
     let kind = match error {
         ArriveError::NoEstimate(_) => RefusalKind::BadRequest,

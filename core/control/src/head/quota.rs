@@ -39,7 +39,7 @@ pub(super) struct Account {
     pub(super) privileged: bool,
 }
 
-/// What is kept for the jobs of all users.
+/// Memory that is in use for the jobs of each user.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     total: Usage,

@@ -36,8 +36,8 @@ impl DqtState {
     }
 }
 
-/// What a tree node is to the front. Small, because most of what the front does is to look at those
-/// that have nothing in their queues.
+/// Tree node as the front sees it. It is small, because the front mostly visits nodes with empty
+/// queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
     pub(super) state: DqtState,

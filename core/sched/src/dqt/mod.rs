@@ -109,7 +109,7 @@ impl Dqt {
         }
     }
 
-    /// What it was made with.
+    /// Its configuration.
     pub fn config(&self) -> &DqtConfig {
         &self.config
     }

@@ -119,7 +119,7 @@ pub const HANDLER: &str = "KUMI_HANDLER";
 /// Checks a value of [`HANDLER`].
 ///
 /// # Errors
-/// What may stand there, as a sentence.
+/// A sentence that gives the permitted values.
 pub fn check_handler(text: &str) -> Result<(), String> {
     HandlerSetting::parse(text).map(drop).map_err(|error| error.to_string())
 }

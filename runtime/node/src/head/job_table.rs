@@ -44,7 +44,7 @@ pub enum TableError {
     Damaged {
         /// The job.
         job: i64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A record does not encode.

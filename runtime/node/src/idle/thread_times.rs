@@ -15,7 +15,7 @@ pub(super) struct ThreadTimes {
     known: bool,
     /// The one that had used too much, with its process: looked at first, and if it goes on then alone.
     busy: Option<(i32, i32)>,
-    /// What all have used since then in intervals without a look, nanoseconds.
+    /// Nanoseconds that all threads used in intervals that were skipped.
     skipped: u64,
 }
 

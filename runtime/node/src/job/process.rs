@@ -18,7 +18,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
-/// What to start.
+/// Request to spawn a process.
 pub(super) struct SpawnRequest<'a> {
     pub(super) executable: &'a Path,
     pub(super) arguments: [String; 3],

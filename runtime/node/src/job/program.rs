@@ -22,7 +22,7 @@ const CACHE_BYTES: u64 = 8 << 30;
 /// Most files whose hashes are remembered.
 const MAX_KNOWN: usize = 4096;
 
-/// What tells whether a file is still the one that was hashed.
+/// Version of a file, by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Version {
     device: u64,

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a family's values mean.
+/// Kind of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     /// Only rises; its name gets the suffix `_total`.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use kumi_net::disclosure::NodeLoad;
 use tokio::time::Instant;
 
-/// What was measured last.
+/// The last measurement.
 #[derive(Debug)]
 pub(super) struct MachineLoad {
     cpus: Vec<usize>,

@@ -17,7 +17,7 @@ use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 const MOST_RANKS_OF_JOB: usize = 64;
 const MOST_RANKS: usize = 512;
 
-/// Where the figures come from.
+/// Source of the node's metrics.
 pub(super) struct NodeMetrics {
     cluster: String,
     services: Rc<NodeServices>,

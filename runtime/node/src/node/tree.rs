@@ -33,7 +33,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What the links need.
+/// State that the links need.
 #[derive(Clone)]
 pub(super) struct Tree {
     pub(super) config: Arc<ClusterConfig>,

@@ -204,7 +204,7 @@ pub(crate) fn realtime_this_thread() -> bool {
     .is_ok()
 }
 
-/// What a page says of this step.
+/// The turn that a page shows for this step.
 fn turn(step: &Step) -> Turn {
     match step.current {
         Some(job) => Turn::Job(job.0),

@@ -88,7 +88,7 @@ pub enum DemoError {
     Answer {
         /// Its arguments.
         shown: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The results could not be written.
