@@ -176,7 +176,7 @@ mod tests {
         let wrong = policy("esy").unwrap_err().to_string();
         assert!(wrong.contains("did you mean easy?"), "{wrong}");
         let moving = policy("dqt+migrate").unwrap_err().to_string();
-        assert!(moving.contains("needs checkpoints, which this version does not have"), "{moving}");
+        assert!(moving.contains("needs checkpoints, and this version has none"), "{moving}");
     }
 
     #[test]

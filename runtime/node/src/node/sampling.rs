@@ -1,7 +1,6 @@
 //! Sampler of the ranks' load, which it reads from their channel contexts; it also answers
 //! `Sample`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_control::message::{NodeSample, PeerSample, RankSample, SwitchSample};
@@ -11,6 +10,7 @@ use kumi_sched::{JobId, Mode};
 use tokio::time::Instant;
 
 use super::Shared;
+use crate::clock;
 use crate::job::{LiveJob, NodeServices};
 use crate::switch::SwitchStatistics;
 
@@ -24,6 +24,7 @@ const ATTENTION: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Sampler {
     digest: SwitchStatistics,
+    machine_clock: String,
     mode: Mode,
     asked: Option<Instant>,
     next: Instant,
@@ -39,6 +40,7 @@ impl Sampler {
         let mode = Mode::Gang { force_switch: false };
         Self {
             digest: SwitchStatistics::default(),
+            machine_clock: clock::name(),
             mode,
             asked: None,
             next: Instant::now(),
@@ -144,8 +146,9 @@ impl Sampler {
         NodeSample {
             node: services.node,
             ranks,
+            machine_clock: self.machine_clock.clone(),
             switching: self.digest.sample(services.switcher.ring(), self.recent),
-            control_messages: shared.messages.load(Ordering::Relaxed),
+            control_messages: shared.traffic.counts(),
             refused,
         }
     }
