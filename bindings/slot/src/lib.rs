@@ -1,4 +1,4 @@
-//! What `kumi call build` links routines with: the process of a call slot.
+//! Static library with the `main` of the executables that `kumi call build` links: a call slot.
 
 use std::ffi::{CStr, c_int};
 
@@ -10,14 +10,14 @@ const U8: c_int = 1;
 /// The `main` of a linked executable; the generated source calls it.
 ///
 /// # Safety
-/// As [`kumi_call::slot::main`] says, which the generator keeps.
+/// As for [`kumi_call::slot::main`]; the generator guarantees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_slot_main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: the caller has promised the same.
     unsafe { kumi_call::slot::main(routines, count) }
 }
 
-/// [`kumi_slot_main`] of an executable with parallel routines, which has the library of ranks too.
+/// [`kumi_slot_main`] of an executable with parallel routines, which also needs the ranks' library.
 ///
 /// # Safety
 /// As [`kumi_slot_main`].
@@ -27,10 +27,10 @@ pub unsafe extern "C" fn kumi_slot_parallel_main(routines: *const Linked, count:
     unsafe { kumi_call::slot::parallel_main(routines, count, &Library) }
 }
 
-/// `libkumi`, as the routine itself has it.
+/// `libkumi`, linked into the executable.
 struct Library;
 
-/// Why a function of the library has failed.
+/// The error of a library function.
 fn said(what: &str, result: c_int) -> Result<c_int, String> {
     if result >= 0 {
         return Ok(result);

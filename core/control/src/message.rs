@@ -13,11 +13,14 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
-pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
+pub use crate::sample::{
+    NodeSample, PeerSample, Percentiles, RankSample, SwitchBegin, SwitchSample,
+};
 pub use crate::status::{ClusterStatus, NodeStatus};
+pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 5;
+pub const CONTROL_VERSION: u32 = 6;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -148,7 +151,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Kinds of refusal, each with its exit code in `docs/errors.md`.
+/// Kinds of refusal, each with its exit code in `docs/reference/errors.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
     /// A request that can never succeed as it stands.

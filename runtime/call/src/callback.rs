@@ -1,7 +1,7 @@
-//! Functions of the client that a routine calls: what one takes and gives, and where that lies while it travels.
+//! Functions of the client that a routine calls: their declarations, and the layout of their arguments.
 //!
-//! The process of the slot and the server share an *exchange* for it, memory like an arena: at its begin the values that
-//! are sent, then what travels of each array, in one piece and one place for both ways, then the values that come back.
+//! The process of the slot and the server share an *exchange*, memory like an arena. It holds the values that
+//! are sent, then each array in one piece used in both directions, then the values that come back.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use kumi_rpc::{ArraySize, Failure, MOST_ANSWER, Value};
 
 use crate::values::{self, GivenValues};
 
-/// A function that a routine calls.
+/// A function parameter of a routine.
 #[derive(Debug, Clone)]
 pub struct Function {
     /// The routine's parameter.
     pub parameter: u16,
-    /// What it takes and gives, as a routine of its own.
+    /// Its declaration, as a routine of its own.
     pub declared: Interface,
 }
 
-/// The functions among the parameters of a routine.
+/// The function parameters of a routine.
 #[must_use]
 pub fn functions(interface: &Interface) -> Vec<Function> {
     (0..)
@@ -55,25 +55,25 @@ pub fn functions(interface: &Interface) -> Vec<Function> {
 
 /// Alignment of arrays in an exchange, in bytes.
 const ALIGN: usize = 64;
-/// Most bytes of a value that is no text, with its parameter and tag.
+/// Most bytes of a value other than a text, with its parameter and tag.
 const VALUE: usize = 19;
 
-/// Where everything of one call of a function lies in its exchange.
+/// The layout of one call of a function in its exchange.
 #[derive(Debug)]
 pub struct Places {
     /// The plan of the call.
     pub plan: Plan,
-    /// What travels of each parameter, in either direction.
+    /// The place of each parameter's array, for both directions.
     arrays: Vec<Range<usize>>,
-    /// Where the values that come back are put.
+    /// The place of the values that come back.
     pub back: Range<usize>,
 }
 
 impl Places {
-    /// The places of a call with these values, which have `head` bytes.
+    /// The layout of a call with these values, which take `head` bytes.
     ///
     /// # Errors
-    /// The values do not fit, or it needs more than `most` bytes.
+    /// The values do not fit, or the call needs more than `most` bytes.
     pub fn new(
         declared: &Interface,
         given: &GivenValues,
@@ -131,13 +131,13 @@ impl Places {
         crate::layout::sizes(&self.plan, |argument| argument.returned)
     }
 
-    /// The place of what travels of a parameter.
+    /// The place of a parameter's array.
     #[must_use]
     pub fn array(&self, parameter: usize) -> Range<usize> {
         self.arrays.get(parameter).cloned().unwrap_or_default()
     }
 
-    /// The place of a range of what travels of an array.
+    /// The place of a range of an array.
     #[must_use]
     pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
         let place = self.array(usize::from(argument));
@@ -146,10 +146,10 @@ impl Places {
     }
 }
 
-/// Checks values that came back from a function: all that come back, each of its type, and nothing else.
+/// Checks the values that a function returned: exactly the expected ones, each of its type.
 ///
 /// # Errors
-/// What does not fit, for the caller to read.
+/// A message about what does not fit.
 pub fn check_back(
     declared: &Interface,
     plan: &Plan,

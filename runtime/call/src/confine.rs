@@ -1,4 +1,4 @@
-//! What the process of a slot may do: it gives up what it has before it opens a library.
+//! Confinement of a slot's process: it gives up its rights before it opens a library.
 
 use std::ffi::CString;
 use std::fmt;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::native::{drop_capabilities, mount_writable, mounts_read_only};
 
-/// A user of the system.
+/// A system user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAs {
     user: u32,
@@ -29,10 +29,10 @@ pub struct RunAs {
 }
 
 impl RunAs {
-    /// The user of this name, with the groups that the system gives it.
+    /// The user of this name with the groups that the system assigns.
     ///
     /// # Errors
-    /// There is none, or this process may not become another user.
+    /// The user does not exist, or this process may not become another user.
     pub fn named(name: &str) -> io::Result<RunAs> {
         let user = User::from_name(name)?.ok_or_else(|| {
             io::Error::other(format!("the system has no user `{name}`, as whom it is to run"))
@@ -49,11 +49,12 @@ impl RunAs {
         Ok(RunAs { user: user.uid.as_raw(), group: user.gid.as_raw(), groups })
     }
 
-    /// As whom a process runs; `None`: as its server. In a sandbox never as root: without capabilities too root's files,
-    /// devices, sockets and processes would be its own. Who is to be nobody in particular there is `nobody`.
+    /// The user of a process. `None`: the server's. A sandbox never runs as root: even without capabilities,
+    /// root's files, devices, sockets and processes would be its own. It uses `nobody` instead of an unnamed
+    /// user.
     ///
     /// # Errors
-    /// As [`RunAs::named`]; or it would be root.
+    /// As [`RunAs::named`]; or a sandbox would run as root.
     pub fn of(name: Option<&str>, sandbox: bool) -> io::Result<Option<RunAs>> {
         let root = sandbox && geteuid().is_root();
         let Some(name) = name.or(root.then_some("nobody")) else { return Ok(None) };
@@ -66,12 +67,12 @@ impl RunAs {
         Ok(Some(run_as))
     }
 
-    /// Its number.
+    /// The user number.
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// The number of its group.
+    /// The group number.
     pub fn group(&self) -> u32 {
         self.group
     }
@@ -81,7 +82,7 @@ impl RunAs {
         self.user == 0
     }
 
-    /// Becomes this user, for good.
+    /// Becomes this user for good.
     fn become_it(&self) -> nix::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
         if geteuid().is_root() {
@@ -93,19 +94,19 @@ impl RunAs {
     }
 }
 
-/// Has this process end with its server, whatever it does.
+/// Makes this process end when its server ends, whatever the routine does.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub fn end_with_server() -> io::Result<()> {
     Ok(set_pdeathsig(Signal::SIGKILL)?)
 }
 
-/// Folders that a routine in a sandbox has for itself, as long as its process lives.
+/// Folders that a sandboxed routine has to itself while its process lives.
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Takes this process out of the machine's network, of what is shared by its other processes, and makes its files
-/// read-only but for folders of its own, in which there is nothing but what it needs of those that they cover.
+/// Moves this process to namespaces of its own: no network, no shared IPC. Its files become read-only, except
+/// empty folders of its own. Needed files that these folders cover are shown in them.
 fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
     let apart = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
@@ -149,7 +150,7 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
 
-/// Shows the folder with those of an owner's calls at its place, to be written, and nothing of what is beside it.
+/// Mounts the folder with the owner's calls writable at its path, and hides everything beside it.
 fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
     let beside = folder.parent().unwrap_or(Path::new("/"));
     if beside.is_dir() {
@@ -161,7 +162,7 @@ fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
     mount_writable(folder)
 }
 
-/// Makes a folder, and those above it that are not there, for everybody to enter.
+/// Makes a folder and its parents, open to all users.
 fn make_open(folder: &Path) -> io::Result<()> {
     let missing = folder.ancestors().take_while(|folder| !folder.is_dir());
     for folder in missing.collect::<Vec<_>>().into_iter().rev() {
@@ -171,28 +172,28 @@ fn make_open(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts what is open at a place.
+/// Mounts an open file or folder at a path.
 fn bind(opened: &std::fs::File, place: &Path) -> io::Result<()> {
     let from = format!("/proc/self/fd/{}", opened.as_raw_fd());
-    // What is mounted in a folder belongs to it, and cannot be left away by who is not root.
+    // Mounts below a folder belong to it; a process without root rights cannot leave them out.
     let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
     Ok(mount(Some(from.as_str()), place, None::<&str>, flags, None::<&str>)?)
 }
 
-/// Files and folders that are about to be covered by empty folders, held open.
+/// Files and folders that empty folders will cover, held open.
 struct CoveredPaths(Vec<(PathBuf, std::fs::File)>);
 
 impl CoveredPaths {
-    /// Those of `paths` that are, by their own names and those of what they lead to; of one that cannot be opened whoever
-    /// needs it will say so.
+    /// Opens those of `paths` that will be covered, by name and by resolved name. If one cannot be opened,
+    /// its user reports that later.
     fn among(paths: &[PathBuf]) -> CoveredPaths {
         let below = |path: &PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
-        // Names that go up again would lead out of the folder.
+        // A path with `..` would lead out of the folder.
         let plain = |path: &PathBuf| !path.components().any(|part| part == Component::ParentDir);
         let meant = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok());
         let mut covered: Vec<PathBuf> = paths.iter().cloned().chain(meant).collect();
         covered.retain(|path| below(path) && plain(path) && !is_scratch(path));
-        // A folder before what lies in it.
+        // Parents before children.
         covered.sort_unstable();
         covered.dedup();
         let mut held: Vec<(PathBuf, std::fs::File)> = Vec::new();
@@ -206,7 +207,7 @@ impl CoveredPaths {
         CoveredPaths(held)
     }
 
-    /// Shows them again at their places, read-only as they were made, for who may read them.
+    /// Mounts them again at their paths, read-only, with their own permissions.
     fn show(self) -> io::Result<()> {
         for (path, file) in self.0 {
             if file.metadata()?.is_dir() {
@@ -221,7 +222,7 @@ impl CoveredPaths {
     }
 }
 
-/// Whether a folder is one that a routine in a sandbox has for itself, so that nothing in it can be shown.
+/// Whether a folder is private to sandboxes, so that nothing in it can be shown.
 pub(crate) fn is_own_folder(folder: &Path) -> bool {
     is_scratch(folder) || std::fs::canonicalize(folder).is_ok_and(|folder| is_scratch(&folder))
 }
@@ -230,12 +231,12 @@ fn is_scratch(folder: &Path) -> bool {
     SCRATCH.iter().any(|scratch| folder == Path::new(scratch))
 }
 
-/// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened. A sandbox
-/// shows the files and folders `needed` also where it has empty folders, and lets the folder `files` be written, in which
-/// the files of calls are.
+/// Gives up all rights that a routine does not need. Must run before any of the routine's code is opened. A
+/// sandbox shows `needed` files also inside its empty folders, and may write to `files`, the folder of the
+/// calls' files.
 ///
 /// # Errors
-/// A sentence.
+/// An error message.
 pub fn confine(
     run_as: Option<&RunAs>,
     sandbox: bool,
@@ -250,7 +251,7 @@ pub fn confine(
         run_as
             .become_it()
             .map_err(|error| format!("the process cannot become user {}: {error}", run_as.user))?;
-        // Another user's process no longer ends with its parent unless it says so again; meanwhile that may have gone.
+        // A change of user clears the parent-death signal, and the parent may have ended meanwhile.
         end_with_server().map_err(|error| error.to_string())?;
         if getppid() != server {
             return Err("the server has gone".to_owned());
@@ -268,7 +269,7 @@ pub fn confine(
         })?;
     }
     if sandbox {
-        // With them it could undo all this.
+        // With capabilities it could undo all this.
         drop_capabilities().map_err(|error| format!("capabilities cannot be given up: {error}"))?;
     }
     set_no_new_privs().map_err(|error| format!("privileges cannot be ruled out: {error}"))

@@ -1,7 +1,7 @@
-//! Where the arguments of a call lie in its arena.
+//! Layout of a call's arguments in its arena.
 //!
-//! Scalars and arrays lie where the plan says. Behind them are the texts that have no stated size, and of each array
-//! of which a section in pieces travels the place where that section is packed.
+//! Scalars and arrays lie where the plan says. Behind them are texts without a fixed size, and a packing area
+//! for each array of which only a section in pieces travels.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use kumi_rpc::{ArraySize, Code, Failure, MOST_ANSWER, Value};
 use crate::native::Arena;
 use crate::values::{self, GivenValues};
 
-/// A parameter's place.
+/// The place of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// From the arena's begin, bytes.
+    /// Offset in the arena.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Bytes of a text without the zero.
+    /// Length of a text without the terminating zero.
     pub text: usize,
 }
 
@@ -27,26 +27,25 @@ pub struct Slot {
 pub struct Layout {
     /// The plan.
     pub plan: Plan,
-    /// Each parameter's place, and behind them those of the symbol's arguments that are expressions ([`computed`]).
+    /// The place of each parameter, and behind them those of the symbol's expressions ([`computed`]).
     pub slots: Vec<Slot>,
-    /// Where what travels of an array lies while it does, in one piece.
+    /// The place of each array as it travels, in one piece.
     travels: Vec<Range<usize>>,
     /// Bytes of the arena.
     pub bytes: usize,
 }
 
-/// Most bytes of the texts that come back with a call: what is no UTF-8 becomes three times as long, and the values
-/// have heads.
+/// Most bytes of returned texts. Invalid UTF-8 becomes three times as long, and values have heads.
 const MOST_TEXTS: u64 = (MOST_ANSWER as u64 - (64 << 10)) / 3;
 
-/// Why there is no layout: a call that does not fit its description or the server.
+/// Why there is no layout: the call does not fit its description or the server's limits.
 pub type Refusal = Failure;
 
 impl Layout {
     /// The layout of a call with these values.
     ///
     /// # Errors
-    /// What the client is told; nothing has been allocated.
+    /// The failure for the client. Nothing has been allocated.
     pub fn new(interface: &Interface, given: &GivenValues, most: u64) -> Result<Layout, Refusal> {
         let plan = values::plan(interface, given, most)?;
         check_texts(&plan)?;
@@ -59,7 +58,7 @@ impl Layout {
                 bytes: to_usize(argument.bytes, most)?,
                 text: 0,
             };
-            // A file lies there by its name.
+            // A file argument is its path.
             let capacity = match argument.form {
                 ArgumentForm::Text { capacity } => Some(capacity),
                 ArgumentForm::File => Some(None),
@@ -113,15 +112,15 @@ impl Layout {
         matches!(argument.form, ArgumentForm::Array(..)).then_some(argument)
     }
 
-    /// The range of the arena for a range of what travels of an array.
+    /// The place of a range of an array as it travels.
     pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
         let range = &self.travels[usize::from(argument)];
         let offset = range.start + usize::try_from(offset).unwrap_or(usize::MAX - range.start);
         (offset, length.min(range.end.saturating_sub(offset)))
     }
 
-    /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
-    /// zeros are put where results will be.
+    /// Writes scalars and texts to their places, and unpacks sections. `foreign` memory holds another
+    /// connection's data, so the places of results are zeroed.
     pub fn arrange(
         &self,
         interface: &Interface,
@@ -152,7 +151,7 @@ impl Layout {
                 }
                 (ArgumentForm::Array(..), _) if foreign && param.mode.is_returned() => {
                     for run in argument.section.runs() {
-                        // Inside of the arena, whose size was checked against them.
+                        // Inside the arena, whose size was checked.
                         arena.clear(slot.offset + run.offset as usize, run.length as usize);
                     }
                 }
@@ -179,7 +178,7 @@ impl Layout {
         }
     }
 
-    /// Copies an array's section from where it is packed to its places, or the other way.
+    /// Copies a section between its packing area and the array.
     fn spread(&self, index: usize, arena: &Arena, to_array: bool) {
         let argument: &Argument = &self.plan.arguments[index];
         if argument.section.single().is_some() {
@@ -187,7 +186,7 @@ impl Layout {
         }
         let mut packed = self.travels[index].start;
         for run in argument.section.runs() {
-            // Inside of the arena, whose size was checked against them.
+            // Inside the arena, whose size was checked.
             let (offset, length) = (run.offset as usize, run.length as usize);
             let place = self.slots[index].offset + offset;
             if to_array {
@@ -199,7 +198,7 @@ impl Layout {
         }
     }
 
-    /// The scalars and texts that go back.
+    /// The scalars and texts that are returned.
     pub fn results(&self, interface: &Interface, arena: &Arena) -> Vec<(u16, Value)> {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         (0_u16..)
@@ -227,8 +226,8 @@ impl Layout {
 /// Bytes of the place of an expression's value.
 const WORD: usize = 8;
 
-/// The symbol's arguments that are expressions, and as what their values lie in the arena. Fortran's integers have all
-/// of their place, so that they are right as integers of 32 bits and of 64.
+/// The symbol's expressions, and the types of their values in the arena. An integer of Fortran fills its
+/// place, so that it is valid with 32 bits and with 64.
 pub(crate) fn computed(interface: &Interface) -> impl Iterator<Item = (usize, Element)> {
     let target = &interface.target;
     let wide = target.language == Language::Fortran;
@@ -239,7 +238,7 @@ pub(crate) fn computed(interface: &Interface) -> impl Iterator<Item = (usize, El
     })
 }
 
-/// Whether the texts that come back fit into a result's head.
+/// Checks that the returned texts fit into a result's head.
 fn check_texts(plan: &Plan) -> Result<(), Refusal> {
     let returned = plan.arguments.iter().filter(|argument| argument.mode.is_returned());
     let texts = returned.fold(0_u64, |sum, argument| match argument.form {

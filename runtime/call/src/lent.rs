@@ -1,20 +1,20 @@
-//! Arrays of callers, lent for the length of a call.
+//! Arrays that callers lend for the length of a call.
 
-/// Memory to read, which its lender keeps as it is until the call is over.
+/// Readable memory that its lender keeps unchanged until the call is over.
 #[derive(Debug, Clone, Copy)]
 pub struct LentBytes {
     address: *const u8,
     length: usize,
 }
 
-/// Memory to write, which its lender leaves alone until the call is over.
+/// Writable memory that its lender does not touch until the call is over.
 #[derive(Debug)]
 pub struct LentBytesMut {
     address: *mut u8,
     length: usize,
 }
 
-// SAFETY: whoever made it has promised that the memory is there and nobody else's business until the call is over.
+// SAFETY: the lender has promised exclusive, valid memory until the call is over.
 unsafe impl Send for LentBytes {}
 // SAFETY: as above; it is only read.
 unsafe impl Sync for LentBytes {}
@@ -33,19 +33,19 @@ impl LentBytes {
         LentBytes { address, length }
     }
 
-    /// Lends a slice whose borrow lasts longer than the call.
+    /// Lends a slice that is borrowed for longer than the call.
     #[must_use]
     pub(crate) fn slice(bytes: &[u8]) -> LentBytes {
         LentBytes { address: bytes.as_ptr(), length: bytes.len() }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Where it begins.
+    /// Its address.
     pub(crate) fn address(&self) -> u64 {
         self.address.addr() as u64
     }
@@ -83,13 +83,13 @@ impl LentBytesMut {
         LentBytesMut { address, length }
     }
 
-    /// Lends a slice whose borrow lasts longer than the call.
+    /// Lends a slice that is borrowed for longer than the call.
     #[must_use]
     pub(crate) fn slice(bytes: &mut [u8]) -> LentBytesMut {
         LentBytesMut { address: bytes.as_mut_ptr(), length: bytes.len() }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
@@ -101,19 +101,19 @@ impl LentBytesMut {
         self.address.wrapping_add(offset)
     }
 
-    /// A part of it. The two must not be used at the same time.
+    /// A part of it. The two values must not be used at the same time.
     pub(crate) fn part(&self, offset: usize, length: usize) -> LentBytesMut {
         LentBytesMut { address: self.at(offset, length), length }
     }
 
-    /// Copies bytes to it.
+    /// Copies bytes into it.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
         let to = self.at(offset, bytes.len());
         // SAFETY: the range is inside of what was lent, and nobody else uses it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// All of it, to write.
+    /// All of it, for writing.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         if self.length == 0 {
             return &mut [];
@@ -122,21 +122,21 @@ impl LentBytesMut {
         unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
     }
 
-    /// Whether the two have bytes in common.
+    /// Whether the two overlap.
     pub(crate) fn overlaps(&self, other: &LentBytes) -> bool {
         let (mine, theirs) = (self.address.addr(), other.address.addr());
         mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.length)
     }
 
-    /// As something to read.
+    /// The same memory, for reading.
     pub(crate) fn as_lent(&self) -> LentBytes {
         LentBytes { address: self.address, length: self.length }
     }
 }
 
-/// Numbers of which arrays can be sent. Every pattern of bits is one of them.
+/// Numbers that arrays may contain. Every bit pattern is a valid number.
 pub trait Number: sealed::Number {
-    /// What a description calls them.
+    /// The type in a description.
     const ELEMENT: kumi_idl::Element;
 }
 
@@ -154,7 +154,7 @@ macro_rules! numbers {
 }
 
 numbers!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
-// A complex number is its two parts, one after the other.
+// A complex number is its real part, then its imaginary part.
 numbers!([f32; 2] => C64, [f64; 2] => C128);
 
 /// The bytes of numbers.
@@ -163,13 +163,13 @@ pub(crate) fn bytes_of<T: Number>(numbers: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// The bytes of numbers, to write.
+/// The bytes of numbers, for writing.
 pub(crate) fn bytes_of_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
     // SAFETY: as above; every pattern of bits is a number.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// Numbers as which bytes can be looked at; `None`: they do not lie or count so.
+/// Bytes as numbers. `None`: wrong alignment or length.
 pub(crate) fn numbers_of<T: Number>(bytes: &[u8]) -> Option<&[T]> {
     let fits =
         bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
@@ -179,7 +179,7 @@ pub(crate) fn numbers_of<T: Number>(bytes: &[u8]) -> Option<&[T]> {
     })
 }
 
-/// Numbers as which bytes can be looked at, to write.
+/// Bytes as numbers, for writing.
 pub(crate) fn numbers_of_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
     let fits =
         bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();

@@ -1,7 +1,7 @@
-//! Calling routines over the network: the server with its call slots, and clients.
+//! Remote calls of routines: the server with its call slots, the metaserver, and clients.
 //!
 //! What goes over the connection is `kumi-rpc`'s, what a routine takes and gives `kumi-idl`'s; here are sockets,
-//! processes and memory. See docs/calls.md.
+//! processes and memory. See docs/guide/calling.md.
 #![deny(unsafe_code)]
 
 mod callback;

@@ -1,4 +1,4 @@
-//! Where a server that is known by a TCP address is found on its own machine.
+//! Local sockets, by which clients find a server on their machine that they know by a TCP address.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,23 +9,23 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, getpeername, socket,
 };
 
-/// A random number of which the name of a socket is made. Names of this kind belong to a network namespace, and nobody else
-/// can have this one as long as the server listens.
+/// Random part of a local socket's name. Such names belong to a network namespace. Nobody else can have this
+/// name while the server listens.
 pub(crate) type Secret = [u8; 16];
 
-/// Where clients of this machine find the server of which this is the number.
+/// The socket address for this secret.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the system.
 pub(crate) fn address(secret: &Secret) -> io::Result<SocketAddr> {
     let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     SocketAddr::from_abstract_name(format!("kumi-call-{digits}"))
 }
 
-/// Connects to the server of which this is the number.
+/// Connects to the server with this secret.
 ///
 /// # Errors
-/// There is none, or it has no time: nothing is waited for.
+/// There is no such server, or it does not accept at once.
 pub(crate) fn connect(secret: &Secret) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -37,7 +37,7 @@ pub(crate) fn connect(secret: &Secret) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The port of the other end of a TCP connection.
+/// The port at the other end of a TCP connection.
 pub(crate) fn port_of_peer(socket: &OwnedFd) -> Option<u16> {
     let peer: SockaddrStorage = getpeername(socket.as_raw_fd()).ok()?;
     let (four, six) = (peer.as_sockaddr_in(), peer.as_sockaddr_in6());

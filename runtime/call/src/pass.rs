@@ -1,8 +1,8 @@
-//! Passes: what a metaserver gives a client for one attempt of a call, and the client shows the server.
+//! Passes: proofs that a metaserver gives a client for one attempt of a call, to show to the server.
 //!
 //! A pass says who the client is and which attempt it may run, and is signed (BLAKE3 with a key) with a key that the server
 //! has made for its registration. So the server needs to ask nobody, tokens never reach servers, and what one server is
-//! shown is of no use at another. See docs/call-protocol.md, "Passes".
+//! shown is of no use at another. See docs/reference/call-protocol.md, "Users, and passes".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,16 +13,16 @@ use kumi_rpc::{SigningKey, Ticket};
 
 use crate::signed;
 
-/// With what every pass begins, so that it is no token.
+/// Prefix of every pass; no token begins with it.
 const PREFIX: &str = "pass_";
-/// Bytes of a pass without its user's name and signature: ticket, serial number, routine.
+/// Bytes of a pass without user name and signature: ticket, serial number, routine.
 const FIXED: usize = Ticket::LENGTH + 8 + 16;
 /// Longest name of a user.
 const MOST_USER: usize = 64;
-/// Passes that are remembered after their use, so that none is used twice.
+/// Used passes that are remembered, so that none is accepted twice.
 const MOST_USED: usize = 65_536;
 
-/// A key that nobody guesses.
+/// A random key.
 ///
 /// # Errors
 /// The system has no random bytes.
@@ -32,14 +32,14 @@ pub fn key() -> io::Result<SigningKey> {
     Ok(SigningKey(random))
 }
 
-/// What is in a pass.
+/// Content of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pass {
     pub ticket: Ticket,
-    /// Passes of a key are numbered in the order in which they are given.
+    /// Serial number among the passes of a key.
     pub serial: u64,
     routine: [u8; 16],
-    /// Whose call it is; empty: the metaserver does not tell users apart.
+    /// The user of the call. Empty: the metaserver does not distinguish users.
     pub user: String,
 }
 
@@ -49,18 +49,18 @@ fn routine_hash(name: &str) -> [u8; 16] {
     first
 }
 
-/// Whether this, which a client shows, is a pass rather than a token.
+/// Whether a client shows a pass rather than a token.
 pub fn is_pass(shown: &str) -> bool {
     shown.starts_with(PREFIX)
 }
 
 impl Pass {
-    /// For an attempt of a call.
+    /// A pass for an attempt of a call.
     pub fn new(ticket: Ticket, serial: u64, routine: &str, user: &str) -> Pass {
         Pass { ticket, serial, routine: routine_hash(routine), user: user.to_owned() }
     }
 
-    /// What the client shows.
+    /// The signed text.
     pub fn signed(&self, key: &SigningKey) -> String {
         let mut bytes = Vec::with_capacity(FIXED + self.user.len() + 32);
         self.ticket.encode(&mut bytes);
@@ -70,7 +70,7 @@ impl Pass {
         signed::sign(PREFIX, bytes, key)
     }
 
-    /// Reads what a client shows; `None`: it was not signed with this key.
+    /// Reads a signed pass. `None`: it was not signed with this key.
     pub fn read(text: &str, key: &SigningKey) -> Option<Pass> {
         let signed = signed::read(PREFIX, text, FIXED + MOST_USER, key)?;
         let (ticket, rest) = signed.split_at_checked(Ticket::LENGTH)?;
@@ -84,7 +84,7 @@ impl Pass {
         })
     }
 
-    /// Whether it is for a call of this routine.
+    /// Whether it permits a call of this routine.
     pub fn permits(&self, routine: &str) -> bool {
         self.routine == routine_hash(routine)
     }
@@ -94,26 +94,26 @@ impl Pass {
 struct UsedPasses {
     key: SigningKey,
     used: BTreeSet<u64>,
-    /// Passes up to this number are used up, whether they were shown or not.
+    /// Passes up to this number are used up, whether shown or not.
     floor: u64,
 }
 
-/// The passes of a server.
+/// Passes of a server.
 #[derive(Debug, Default)]
 pub struct Passes(RefCell<Option<UsedPasses>>);
 
 impl Passes {
-    /// Passes are signed with this key from now on, and others are none any more.
+    /// Replaces the key. Passes of the old key become invalid.
     pub fn renew(&self, key: SigningKey) {
         *self.0.borrow_mut() = Some(UsedPasses { key, used: BTreeSet::new(), floor: 0 });
     }
 
-    /// What a client shows, if it is good.
+    /// Reads a pass if it is valid.
     pub fn read(&self, text: &str) -> Option<Pass> {
         self.0.borrow().as_ref().and_then(|known| Pass::read(text, &known.key))
     }
 
-    /// Uses a pass. False: it was used.
+    /// Uses a pass up. False: it was used before.
     pub fn take(&self, pass: &Pass) -> bool {
         let mut known = self.0.borrow_mut();
         let Some(known) = known.as_mut() else { return false };
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(Pass::read(&text, &one), Some(pass(1)));
         assert_eq!(Pass::read(&text, &other), None);
         assert!(pass(1).permits("dmmul") && !pass(1).permits("dmmu"));
-        // No byte can be another.
+        // Every changed byte is noticed.
         for at in PREFIX.len()..text.len() {
             let mut forged = text.clone().into_bytes();
             forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };

@@ -1,4 +1,4 @@
-//! What the server says to the process of a slot, which answers: through their socket or on their board.
+//! Slot's end of the channel to its server: a socket, and a mailbox for short calls.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,19 +7,19 @@ use std::time::Instant;
 use crate::native::{Mailbox, SpinPolicy, receive_with_descriptor, send_with_descriptor};
 use crate::slot_protocol::{MOST, Order, Reply};
 
-/// A slot's end of what it has in common with its server, but for arenas.
+/// The slot's end of the channel to its server.
 pub struct ServerChannel {
     socket: OwnedFd,
     mailbox: Option<Mailbox>,
     buffer: Vec<u8>,
-    /// Whether to look for the next order; what is the case since the last reply.
+    /// Whether to poll for the next order, as decided after the last reply.
     worth: SpinPolicy,
     looks: bool,
     answered: Option<Instant>,
 }
 
 impl ServerChannel {
-    /// Those that come through a socket.
+    /// A channel over this socket.
     pub fn new(socket: OwnedFd) -> ServerChannel {
         let worth = SpinPolicy::of_orders();
         ServerChannel {
@@ -32,23 +32,23 @@ impl ServerChannel {
         }
     }
 
-    /// From here on they come on this board, too.
+    /// Adds a mailbox for short orders.
     pub fn look_at(&mut self, mailbox: Option<Mailbox>) {
         self.mailbox = mailbox;
     }
 
-    /// The socket once more.
+    /// A second handle of the socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// The next order and what came with it; `None`: there is no server any more.
+    /// The next order and the descriptor with it. `None`: the server is gone.
     ///
     /// # Errors
-    /// The socket fails, or the server says what this version does not know.
+    /// The socket fails, or this version does not know the order.
     pub fn next(&mut self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
         let looks = std::mem::take(&mut self.looks);
         let seen = self.mailbox.as_ref().filter(|_| looks).and_then(Mailbox::order);
@@ -58,7 +58,7 @@ impl ServerChannel {
                 let socket = self.socket.as_fd();
                 let (length, descriptor) = loop {
                     match receive_with_descriptor(socket, &mut self.buffer, true) {
-                        // A signal that a routine has left.
+                        // A signal handler of the routine interrupted the wait.
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         received => break received?,
                     }
@@ -78,15 +78,15 @@ impl ServerChannel {
         Ok(Some((order, descriptor)))
     }
 
-    /// Answers something else than that a routine has run.
+    /// Sends a reply other than the end of a run.
     ///
     /// # Errors
-    /// There is no server any more.
+    /// The server is gone.
     pub fn tell(&self, reply: &Reply) -> io::Result<()> {
         send_with_descriptor(self.socket.as_fd(), &reply.encode(), None)
     }
 
-    /// A routine has run, or cannot. Before that is told it is said whether the next order is looked for.
+    /// Replies that a run has ended. Announces before that whether the slot polls for the next order.
     ///
     /// # Errors
     /// As [`ServerChannel::tell`].

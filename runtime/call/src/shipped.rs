@@ -1,11 +1,11 @@
-//! Interface descriptions that come with Kumi.
+//! Interface descriptions that are part of Kumi.
 
 /// Descriptions of a library's routines, or of demonstrations.
 #[derive(Debug)]
 pub struct ShippedInterfaces {
-    /// By what it is asked for.
+    /// The name to ask for.
     pub name: &'static str,
-    /// Its files: the name of each, and its text.
+    /// Its files: name and text.
     pub files: &'static [(&'static str, &'static str)],
 }
 
@@ -15,8 +15,8 @@ macro_rules! files {
     };
 }
 
-/// All that there is. Servers bind `blas` and `lapack` to OpenBLAS when they start; the routines of `fftw` and `demo` have
-/// bodies in C, of which the [generator](crate::generator) makes executables.
+/// All shipped descriptions. Servers bind `blas` and `lapack` to OpenBLAS when they start. The routines of
+/// `fftw` and `demo` have bodies in C, from which the [generator](crate::generator) makes executables.
 pub const SHIPPED: [ShippedInterfaces; 4] = [
     ShippedInterfaces { name: "blas", files: files!["blas1.idl", "blas2.idl", "blas3.idl"] },
     ShippedInterfaces { name: "lapack", files: files!["lapack.idl"] },
@@ -24,7 +24,7 @@ pub const SHIPPED: [ShippedInterfaces; 4] = [
     ShippedInterfaces { name: "demo", files: files!["demo.idl"] },
 ];
 
-/// What is shipped by this name.
+/// The shipped descriptions with this name.
 #[must_use]
 pub fn shipped(name: &str) -> Option<&'static ShippedInterfaces> {
     SHIPPED.iter().find(|shipped| shipped.name == name)

@@ -1,4 +1,4 @@
-//! What a server gives others to be shown to it later: bytes with a signature (BLAKE3 with a key), as text.
+//! Signed texts (keyed BLAKE3), which a server gives away and later recognises.
 
 use blake3::Hash;
 use kumi_rpc::SigningKey;
@@ -14,7 +14,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The prefix, and hexadecimal digits of the bytes and their signature.
+/// The prefix, then the bytes and their signature in hexadecimal.
 pub fn sign(prefix: &str, mut bytes: Vec<u8>, key: &SigningKey) -> String {
     let signature = blake3::keyed_hash(&key.0, &bytes);
     bytes.extend_from_slice(signature.as_bytes());
@@ -27,7 +27,7 @@ pub fn sign(prefix: &str, mut bytes: Vec<u8>, key: &SigningKey) -> String {
     text
 }
 
-/// The bytes, of which there are at most so many; `None`: they were not signed with this key.
+/// The signed bytes, at most `most`. `None`: they were not signed with this key.
 pub fn read(prefix: &str, text: &str, most: usize, key: &SigningKey) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(prefix)?;
     if digits.len() > 2 * (most + 32) {
@@ -35,7 +35,7 @@ pub fn read(prefix: &str, text: &str, most: usize, key: &SigningKey) -> Option<V
     }
     let mut bytes = hex(digits)?;
     let (signed, signature) = bytes.split_last_chunk::<32>()?;
-    // Compared in constant time.
+    // Compares in constant time.
     if blake3::keyed_hash(&key.0, signed) != Hash::from_bytes(*signature) {
         return None;
     }

@@ -1,5 +1,4 @@
-//! The process of a call slot: it opens the libraries of one routine, or of the methods of one class, and runs one call
-//! after the other.
+//! Process of a call slot: opens one routine, or the methods of one class, and runs call after call.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +29,7 @@ pub use crate::native::{
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
 /// # Errors
-/// The socket fails, or the server says what this version does not know.
+/// The socket fails, or this version does not know an order.
 pub fn run() -> io::Result<()> {
     run_with(&|interface, _, setup| {
         let loaded = Routine::load(interface, &setup.libraries);
@@ -38,7 +37,7 @@ pub fn run() -> io::Result<()> {
     })
 }
 
-/// [`run`], of routines that are linked into this executable.
+/// [`run`] for routines that are linked into this executable.
 pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     run_with(&|interface, json, setup| {
         let found = routines.iter().find(|routine| routine.description() == json.as_bytes());
@@ -53,7 +52,8 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     })
 }
 
-/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+/// [`run`] for routines of an interpreter that hosts this process. `load` returns the function for a
+/// description.
 ///
 /// # Errors
 /// As [`run`].
@@ -63,11 +63,11 @@ pub fn run_hosted<'a>(
     run_with(&|interface, json, _| load(interface, json).map(Runner::Hosted))
 }
 
-/// What becomes of a description, which is this JSON, and what else the server says first.
+/// Loads the routine of a description, given as value and as JSON, with the server's setup.
 type Load<'a> = dyn Fn(&Interface, &str, &Setup) -> Result<Runner<'a>, String> + 'a;
 
 fn run_with(load: &Load<'_>) -> io::Result<()> {
-    // The server's end is the end of a slot, whatever the routine does.
+    // The slot must end with its server, whatever the routine does.
     end_with_server()?;
     let mut orders = ServerChannel::new(take_socket()?);
     let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
@@ -97,7 +97,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 };
                 orders.tell(&reply)?;
             }
-            // Only a function of the client returns, and its caller waits for that.
+            // A callback's return arrives only while its caller waits for it.
             Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(index, number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
@@ -112,10 +112,10 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
     }
 }
 
-/// Runs the routine; what is said of it.
+/// Runs the routine. Returns the reply.
 fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     let begin = Instant::now();
-    // Its ranks have no functions of the client to call.
+    // Its ranks cannot call functions of the client.
     let here = !matches!(routine, Runner::Job(_));
     routine_runs(here);
     let ran = match routine {
@@ -137,8 +137,8 @@ fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     }
 }
 
-/// Takes the socket away from standard input, so that no routine reads from it, and what routines print to where
-/// their errors go.
+/// Moves the socket away from standard input, so that no routine reads it. The output of routines goes to
+/// standard error.
 fn take_socket() -> io::Result<OwnedFd> {
     let socket = dup(io::stdin())?;
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
@@ -147,7 +147,7 @@ fn take_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Maps memory; why that cannot be is told when it is to be used.
+/// Maps memory. An error is reported when the memory is used.
 fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
     let mapped = mapped.and_then(|file| {
@@ -160,7 +160,7 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     })
 }
 
-/// The routines, and what else is said.
+/// Loads the routines of a setup.
 fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), String> {
     let mut setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let read = |json: &String| Interface::from_json(json.as_bytes());
@@ -170,11 +170,11 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), 
         setrlimit(resource, most, most).map_err(|error| format!("a limit cannot be set: {error}"))
     };
     limit(Resource::RLIMIT_CORE, 0)?;
-    // Libraries that wait with select() cannot use many; those of the server are its own.
+    // Libraries that use select() need low descriptor numbers. The server's higher limit is its own.
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
-    // That of a job is one of its ranks.
+    // The limit of a parallel routine applies to its ranks.
     if setup.memory > 0 && interfaces.iter().all(|interface| interface.parallel.is_none()) {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }

@@ -1,4 +1,4 @@
-//! What the server and the process of a slot say to each other, in messages of a local packet socket.
+//! Messages between the server and a slot's process, on a packet socket.
 
 use crate::cluster::Jobs;
 use crate::confine::RunAs;
@@ -12,57 +12,57 @@ pub const MOST: usize = 16 << 10;
 /// Bytes of a reply before its text.
 const REPLY: usize = 9;
 
-/// What a slot is told first; as JSON in an arena, since a description may be longer than a message.
+/// The first message to a slot. It is JSON in an arena, since descriptions may be longer than a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// The routine's description; or those of all methods of a class, of which this is to be an object.
+    /// The routine's description, or those of all methods of a class whose object this is to be.
     pub interfaces: Vec<String>,
-    /// Libraries to be opened, in order.
+    /// Libraries to open, in order.
     pub libraries: Vec<PathBuf>,
-    /// A folder from which its program reads beside them.
+    /// The folder from which its interpreter imports.
     #[serde(default)]
     pub folder: Option<PathBuf>,
-    /// The folder with those of the calls, if they have files.
+    /// The folder of its calls' files.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
-    /// Most bytes of a call of a client's function.
+    /// Most bytes of a callback's arguments and results.
     pub callback: u64,
-    /// As whom it runs; `None`: as the server does.
+    /// The user of the process. `None`: the server's.
     pub run_as: Option<RunAs>,
-    /// Whether it is to have no network and no files to write.
+    /// Whether it runs in a sandbox.
     pub sandbox: bool,
-    /// Most open files, which are more for the server itself.
+    /// Most open files; the server's own limit is higher.
     pub files: u64,
-    /// The arena that is the board through which short calls go.
+    /// The arena that is the mailbox for short calls.
     #[serde(default)]
     pub mailbox: Option<u32>,
-    /// How it has jobs started; `None`: it has none started.
+    /// Settings for starting jobs. `None`: it starts none.
     #[serde(default)]
     pub jobs: Option<Jobs>,
-    /// Where jobs come back, opened before this process became another user.
+    /// The listener for rank 0, opened before this process became another user.
     #[serde(skip)]
     pub job_listener: Option<TcpListener>,
 }
 
-/// What the server sends.
+/// A message of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {
-    /// An arena comes with this message, of so many bytes, under this number.
+    /// Map the arena that comes with this message: its number and length.
     Map(u32, u64),
-    /// The arena with this number is not used any more.
+    /// Unmap the arena with this number.
     Unmap(u32),
-    /// So many bytes of that arena are a [`Setup`].
+    /// Read a [`Setup`] from an arena: its number and the length in bytes.
     SetUp(u32, u64),
-    /// Run the routine of this index on that arena, laid out so.
+    /// Run the routine of this index on an arena with this layout.
     Run(u32, u32, Vec<Slot>),
-    /// The function that the routine has called has returned; so many bytes of values are in the exchange.
+    /// The callback has returned, with this many bytes of values in the exchange.
     Return(u64),
 }
 
 impl Order {
-    /// Its bytes.
+    /// Encodes the order.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, arena, number, slots): (u32, _, _, &[Slot]) = match self {
             Order::Map(arena, bytes) => (0, *arena, *bytes, &[]),
@@ -83,7 +83,7 @@ impl Order {
         out
     }
 
-    /// Reads one; `None`: it is none.
+    /// Decodes an order. `None`: it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Order> {
         let (head, rest) = bytes.split_first_chunk::<16>()?;
         let kind = u32::from_le_bytes(*head.first_chunk()?);
@@ -110,34 +110,37 @@ impl Order {
     }
 }
 
-/// What a slot answers to `SetUp` and `Run`.
+/// A slot's reply to `SetUp` and `Run`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is done; nanoseconds that it took.
+    /// The order is done, in this many nanoseconds.
     Done(u64),
-    /// It cannot be done; why.
+    /// The order cannot be done, for this reason.
     Failed(String),
     /// The routine calls a function of the client.
     Callback {
         /// The routine's parameter.
         parameter: u16,
-        /// Bytes of values at the begin of the exchange.
+        /// Bytes of values at the beginning of the exchange.
         head: u64,
-        /// Bytes of the exchange, of which the descriptor comes with this message unless it is that of the last time.
+        /// Bytes of the exchange. Its descriptor comes with this message, unless it is the same as the last
+        /// time.
         bytes: u64,
     },
-    /// The routine wanted to call a function of the client in a way in which that cannot be; why. It waits for its end.
+    /// The routine calls a function of the client in an impossible way, for this reason. It waits to be
+    /// ended.
     Refused(String),
-    /// The routine has ended with an exception, which this says; the process can run further calls.
+    /// The routine ended with this exception. The process can run further calls.
     Raised(String),
-    /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
+    /// The job of the call has crashed: the detail ([`kumi_rpc::Code::Crashed`]), and a message.
     Crashed(i64, String),
-    /// Nothing has run, and what this process was set up with is of no use any more: another is to be set up for the call.
+    /// Nothing has run, and the setup of this process is outdated. The call needs a process that is set up
+    /// anew.
     Outdated,
 }
 
 impl Reply {
-    /// Its bytes.
+    /// Encodes the reply.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, number, text) = match self {
             Reply::Done(ns) => (0, *ns, ""),
@@ -160,7 +163,7 @@ impl Reply {
         out
     }
 
-    /// Reads one; `None`: it is none.
+    /// Decodes a reply. `None`: it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let (head, text) = bytes.split_first_chunk::<REPLY>()?;
         let number = u64::from_le_bytes(*head[1..].first_chunk()?);

@@ -1,4 +1,4 @@
-//! Connections of tasks: to metaservers, and those that metaservers accept.
+//! Asynchronous connections: to metaservers, and those that metaservers accept.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,15 +17,15 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite {}
 
 impl<S: AsyncRead + AsyncWrite> Stream for S {}
 
-/// A connection whose kind is of no matter.
+/// A connection of any transport.
 pub(crate) type Socket = Pin<Box<dyn Stream>>;
 
-/// How long a stranger may say nothing at all.
+/// How long a new connection may stay silent.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// With what one begins who does not speak TLS.
+/// First byte of a client that does not speak TLS.
 const FIRST: u8 = b'k';
 
-/// A connection that is not encrypted.
+/// An unencrypted connection.
 pub(crate) enum PlainSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -43,7 +43,7 @@ impl PlainSocket {
         Ok(PlainSocket::Tcp(stream))
     }
 
-    /// The system's own.
+    /// The file descriptor.
     pub fn into_descriptor(self) -> io::Result<OwnedFd> {
         Ok(match self {
             PlainSocket::Tcp(stream) => stream.into_std()?.into(),
@@ -52,7 +52,7 @@ impl PlainSocket {
     }
 }
 
-/// Connects to `HOST:PORT`, `tls://HOST:PORT`, trusting these authorities, or `unix:PATH`.
+/// Connects to `HOST:PORT`, to `tls://HOST:PORT` with these trusted authorities, or to `unix:PATH`.
 pub(crate) async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Socket> {
     if let Some(bare) = address.strip_prefix("tls://") {
         let session = tls::begin(tls::host(bare), ca).map_err(io::Error::other)?;
@@ -65,8 +65,8 @@ pub(crate) async fn connect(address: &str, ca: Option<&Path>) -> io::Result<Sock
     })
 }
 
-/// A connection that has come, and whether it does not begin with TLS though it should: then who is there is told so in
-/// the only way that it understands.
+/// Accepts a connection. The flag is true if the peer does not begin with TLS though it should; it is then
+/// told so in plain text.
 pub(crate) async fn accept(stream: TcpStream, tls: Option<Tls>) -> io::Result<(Socket, bool)> {
     let Some(tls) = tls else { return Ok((Box::pin(stream), false)) };
     let mut first = [0];

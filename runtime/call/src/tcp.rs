@@ -1,20 +1,20 @@
-//! What connections over TCP are set to, at both ends.
+//! Socket options of TCP connections, at both ends.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// A connection on which nothing was said for so many seconds is probed; then so often, so many times. So an end that
-/// has vanished without a word is found, and what is held for it is freed.
+/// Keep-alive: seconds of silence before the first probe, seconds between probes, and number of probes. So an
+/// end that has vanished is found, and its resources are freed.
 const IDLE: u32 = 30;
 const PROBE_EVERY: u32 = 10;
 const PROBES: u32 = 3;
 
-/// Sets it.
+/// Sets the options.
 ///
 /// # Errors
-/// The connection has gone.
+/// The connection is closed.
 pub(crate) fn prepare(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::TcpNoDelay, &true)?;
     setsockopt(socket, sockopt::KeepAlive, &true)?;

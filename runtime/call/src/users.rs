@@ -1,8 +1,8 @@
-//! Who may call: a file of users, known by the hashes of their tokens.
+//! Users who may call, from a file with the hashes of their tokens.
 //!
-//! A token is 256 random bits, so a plain hash of it is enough and guessing is hopeless; the file has the hashes
-//! only. The file is looked at whenever somebody is asked for, and read again when it has changed; one that cannot
-//! be read leaves everything as it was. See docs/calls.md, "Who may call".
+//! A token has 256 random bits, so a plain hash is safe against guessing. The file contains only hashes. Each
+//! query checks whether the file has changed, and reads it again if so. An unreadable file changes nothing.
+//! See docs/guide/serving.md, "Users".
 
 mod edit;
 mod file;
@@ -21,28 +21,28 @@ pub use file::{UsersError, moment};
 
 use file::ParsedUsers;
 
-/// Why somebody is not taken in. The sentences are meant for them; no token is in them.
+/// Why a client is refused. The messages are for the client and contain no token.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// No token was given.
     #[error("a token is wanted here: give --token-file FILE or set KUMI_CALL_TOKEN")]
     Missing,
-    /// Nobody has this token; or not any more.
+    /// No user has this token, or not any more.
     #[error("nobody has this token here; ask the server's owner for one (`kumi call token add`)")]
     Unknown,
-    /// It was good until then.
+    /// The token has expired.
     #[error(
         "the token of `{user}` expired at {at}; ask the server's owner for a new one (`kumi call token add`)"
     )]
     Expired {
-        /// Whose it was.
+        /// The user's name.
         user: String,
-        /// When, RFC 3339.
+        /// When, as RFC 3339.
         at: String,
     },
 }
 
-/// What is said of a user in the file.
+/// A user of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     name: String,
@@ -62,18 +62,18 @@ pub(crate) struct TokenRecord {
     expires: Option<i64>,
 }
 
-/// Somebody who has shown a good token, or is vouched for.
+/// A user identified by a token, or by a trusted party.
 #[derive(Debug, Clone)]
 pub struct User {
     account: Arc<Account>,
-    /// Of the token that was shown; `None`: the user is vouched for by others.
+    /// The hash of the shown token. `None`: a trusted party vouches for the user.
     hash: Option<Hash>,
     expires: Option<i64>,
     generation: u64,
 }
 
 impl User {
-    /// The name.
+    /// The user's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.account.name
@@ -85,19 +85,19 @@ impl User {
         self.account.routines.iter().any(|pattern| pattern::fits(pattern, routine))
     }
 
-    /// The share of servers that the user has when others want them too, at least 1.
+    /// The user's weight when servers are scarce, at least 1.
     #[must_use]
     pub fn weight(&self) -> u32 {
         self.account.weight
     }
 
-    /// The highest priority that the user's calls may have.
+    /// The highest priority of the user's calls.
     #[must_use]
     pub fn priority(&self) -> u8 {
         self.account.priority
     }
 
-    /// The user of the system as whom routines run; `None`: the server's own.
+    /// The system user of the user's routines. `None`: the server's own.
     #[must_use]
     pub fn run_as(&self) -> Option<&str> {
         self.account.run_as.as_deref()
@@ -109,7 +109,7 @@ impl User {
         self.account.server
     }
 
-    /// By what the token is known that was shown.
+    /// The hash of the shown token.
     pub(crate) fn token(&self) -> Option<&Hash> {
         self.hash.as_ref()
     }
@@ -121,7 +121,7 @@ impl User {
     }
 }
 
-/// By what a change of the file is noticed.
+/// Properties of the file by which changes are noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -148,7 +148,7 @@ struct State {
     tokens: Vec<TokenRecord>,
     accounts: Vec<Arc<Account>>,
     generation: u64,
-    /// The file could not be read the last time, and that has been said.
+    /// The last reading failed, and that was logged.
     failing: bool,
 }
 
@@ -164,7 +164,7 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// By what a token is known.
+/// The hash of a token.
 fn hash(token: &str) -> Hash {
     blake3::hash(token.as_bytes())
 }
@@ -173,7 +173,7 @@ impl Users {
     /// Reads the users of a file.
     ///
     /// # Errors
-    /// [`UsersError`]: it cannot be read, others may write to it, or it says what cannot be.
+    /// [`UsersError`]: the file cannot be read, others may write to it, or its content is invalid.
     pub fn open(path: &Path) -> Result<Users, UsersError> {
         let stamp = FileStamp::of(path);
         let ParsedUsers { tokens, accounts } = file::read(path)?;
@@ -182,7 +182,7 @@ impl Users {
         Ok(Users { path: path.to_owned(), state })
     }
 
-    /// Whose token this is.
+    /// The user of this token.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -190,7 +190,7 @@ impl Users {
         self.who_at(token, now())
     }
 
-    /// [`Users::who`], at so many seconds since 1970.
+    /// [`Users::who`] at this time in seconds since 1970.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -201,12 +201,12 @@ impl Users {
         self.fresh().find(hash(token), now)
     }
 
-    /// The user of this name, for whom somebody else vouches.
+    /// The user of this name, for whom a trusted party vouches.
     pub(crate) fn named(&self, name: &str) -> Option<User> {
         self.fresh().named(name)
     }
 
-    /// Whether the user has a token, good now, of which this is so.
+    /// Whether the user has a valid token with this property.
     pub(crate) fn has(&self, name: &str, is: impl Fn(&Hash) -> bool) -> bool {
         let (state, now) = (self.fresh(), now());
         let is_good = |known: &TokenRecord| {
@@ -215,8 +215,8 @@ impl Users {
         state.tokens.iter().any(is_good)
     }
 
-    /// The same user as the file is now: who was revoked or has expired since is refused. Costs little where the
-    /// file has not changed.
+    /// The same user by the present file. A user whose token was revoked or has expired is refused. Cheap if
+    /// the file has not changed.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -239,7 +239,7 @@ impl Users {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What a thread that panicked has left is either the old list or the new.
+        // A panic leaves either the old list or the new.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -251,7 +251,7 @@ impl Users {
 }
 
 impl State {
-    /// Reads the file if it has changed. What cannot be used is said once, and changes nothing.
+    /// Reads the file if it has changed. An unusable file is logged once and changes nothing.
     fn refresh(&mut self, path: &Path) {
         let stamp = FileStamp::of(path);
         if stamp.is_some() && stamp == self.stamp {
@@ -264,8 +264,8 @@ impl State {
         self.take(path, stamp, file::read(path));
     }
 
-    /// Takes over what was read. Where the system gave nothing, which may pass, it is tried again at the next look; what
-    /// the file says wrongly stays wrong until it changes.
+    /// Takes over a new content. After an error of the system, which may pass, the next query tries again. An
+    /// invalid content stays invalid until the file changes.
     fn take(
         &mut self,
         path: &Path,

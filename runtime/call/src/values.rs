@@ -1,20 +1,20 @@
-//! Scalars and texts between the wire and the description.
+//! Conversion of scalars and texts between the wire and descriptions.
 
 use kumi_idl::{ArgumentForm, Expr, Interface, Limits, Plan, PlanError, Scalar, Type};
 use kumi_rpc::{Code, Failure, Value};
 
-/// Scalars and texts by parameter.
+/// Values of a call by parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GivenValues {
-    /// The scalars that are given; defaults stand for others.
+    /// Given scalars; the others have defaults.
     pub scalars: Vec<Option<Scalar>>,
-    /// The texts that are sent, defaults filled in.
+    /// Texts that are sent, with defaults filled in.
     pub texts: Vec<Option<String>>,
-    /// Bytes of the files that are sent.
+    /// Lengths of the files that are sent.
     pub files: Vec<Option<u64>>,
 }
 
-/// What the wire has for a scalar.
+/// A scalar as a value on the wire.
 pub(crate) fn to_wire(scalar: Scalar) -> Value {
     match scalar {
         Scalar::I64(value) => Value::I64(value),
@@ -24,7 +24,7 @@ pub(crate) fn to_wire(scalar: Scalar) -> Value {
     }
 }
 
-/// The scalar that came.
+/// The scalar of a value on the wire.
 pub(crate) fn to_scalar(value: &Value) -> Option<Scalar> {
     Some(match value {
         Value::I64(value) => Scalar::I64(*value),
@@ -36,7 +36,7 @@ pub(crate) fn to_scalar(value: &Value) -> Option<Scalar> {
 }
 
 impl GivenValues {
-    /// Nothing is given.
+    /// No values.
     #[must_use]
     pub fn nothing(interface: &Interface) -> GivenValues {
         let count = interface.params.len();
@@ -47,10 +47,10 @@ impl GivenValues {
         }
     }
 
-    /// What came with a call.
+    /// The values that arrived with a call.
     ///
     /// # Errors
-    /// What does not fit the description.
+    /// The values do not fit the description.
     pub(crate) fn from_wire(
         interface: &Interface,
         values: &[(u16, Value)],
@@ -84,7 +84,7 @@ impl GivenValues {
         Ok(given)
     }
 
-    /// Gives the texts that are not given their defaults, and checks that files are given.
+    /// Fills in the defaults of texts, and checks that files are given.
     pub(crate) fn fill_texts(&mut self, interface: &Interface) -> Result<(), Failure> {
         for ((index, param), file) in (0..).zip(&interface.params).zip(&self.files) {
             if param.ty == Type::File && param.mode.is_sent() && file.is_none() {
@@ -103,7 +103,7 @@ impl GivenValues {
         Ok(())
     }
 
-    /// What is sent, in ascending order.
+    /// The values to send, by parameter.
     pub(crate) fn to_wire(&self) -> Vec<(u16, Value)> {
         (0..)
             .zip(self.scalars.iter().zip(&self.texts).zip(&self.files))
@@ -116,18 +116,18 @@ impl GivenValues {
     }
 }
 
-/// A failure of arguments.
+/// A failure because of an argument.
 pub(crate) fn bad(parameter: i64, text: impl Into<String>) -> Failure {
     Failure::new(Code::BadArguments, parameter, text)
 }
 
-/// A failure of size.
+/// A failure because of the size.
 pub(crate) fn too_large(bytes: u64, most: u64) -> Failure {
     let text = format!("the call needs more memory than a call may have ({most} bytes)");
     Failure::new(Code::TooLarge, i64::try_from(bytes).unwrap_or(i64::MAX), text)
 }
 
-/// The plan, and texts that have their room.
+/// The plan of a call. Checks that texts fit their places.
 pub(crate) fn plan(interface: &Interface, given: &GivenValues, most: u64) -> Result<Plan, Failure> {
     let limits = Limits { bytes: most };
     let plan = interface.plan_with_texts(&given.scalars, &given.texts, &limits);

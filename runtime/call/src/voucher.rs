@@ -1,8 +1,8 @@
-//! Vouchers: what a server gives a client for an array that it holds, so that another server may fetch that.
+//! Vouchers: permissions that a server gives a client, so that another server may fetch one array.
 //!
 //! A voucher says which array, whose, and until when, and is signed with a key that only the server has. Whoever shows it may
 //! fetch that array until then, and do nothing else: so no token ever reaches a server that fetches. See
-//! docs/call-protocol.md, "Vouchers".
+//! docs/reference/call-protocol.md, "Vouchers".
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,27 +13,27 @@ use kumi_rpc::{HeldArrayName, SigningKey};
 use crate::users::Users;
 use crate::{pass, signed};
 
-/// With what every voucher begins, so that it is no token.
+/// Prefix of every voucher; no token begins with it.
 const PREFIX: &str = "voucher_";
 /// Longest name of a user.
 const MOST_USER: usize = 64;
-/// Bytes of a voucher without its user's name and signature: array, end, token.
+/// Bytes of a voucher without user name and signature: array, expiry, token stamp.
 const FIXED: usize = HeldArrayName::LENGTH + 8 + 8;
 
-/// What is in a voucher.
+/// Content of a voucher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Voucher {
     /// The array.
     pub name: HeldArrayName,
-    /// Until when it is good, in milliseconds on the clock of the server that has given it.
+    /// Expiry, in milliseconds on the clock of the server that gave it.
     end: u64,
-    /// By what the server knows the token with which it was asked for; zeros: there was none.
+    /// Stamp of the token with which it was requested; zeros: there was none.
     token: [u8; 8],
-    /// Whose array it is; empty: users are not told apart.
+    /// The owner of the array. Empty: users are not distinguished.
     pub user: String,
 }
 
-/// Whether this, which is shown or to be shown, is a voucher rather than a token.
+/// Whether a text is a voucher rather than a token.
 pub fn is_voucher(shown: &str) -> bool {
     let digits = shown.strip_prefix(PREFIX);
     digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -63,16 +63,16 @@ impl Voucher {
     }
 }
 
-/// The vouchers of a server: with its end they end too, as do the arrays for which they are.
+/// Vouchers of a server. They end with the server, as the arrays do.
 #[derive(Debug)]
 pub struct Vouchers {
     key: SigningKey,
-    /// Where its clock began: so nobody else's clock matters.
+    /// Start of the server's clock, so that no other clock matters.
     begun: Instant,
 }
 
 impl Vouchers {
-    /// None is given yet.
+    /// No vouchers yet.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -85,7 +85,7 @@ impl Vouchers {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Tells nothing of the token to who has not the key.
+    /// Keyed, so that it reveals nothing of the token to others.
     fn stamp(&self, token: Option<&Hash>) -> [u8; 8] {
         let mut stamp = [0; 8];
         if let Some(token) = token {
@@ -95,7 +95,7 @@ impl Vouchers {
         stamp
     }
 
-    /// One for an array of a user, who has shown a token with this hash, good for so long.
+    /// A voucher for an array of a user with this token hash, valid for this long.
     pub fn give(
         &self,
         name: HeldArrayName,
@@ -109,7 +109,7 @@ impl Vouchers {
         Voucher { name, end, token, user: user.to_owned() }.signed(&self.key)
     }
 
-    /// Whether it still has a good user.
+    /// Whether its user and token are still valid.
     pub fn has_user(&self, voucher: &Voucher, users: &Users) -> bool {
         if voucher.token == self.stamp(None) {
             return users.named(&voucher.user).is_some();
@@ -117,12 +117,12 @@ impl Vouchers {
         users.has(&voucher.user, |token| self.stamp(Some(token)) == voucher.token)
     }
 
-    /// What is shown, if it was given here.
+    /// Reads a voucher that this server gave.
     pub fn read(&self, text: &str) -> Option<Voucher> {
         Voucher::read(text, &self.key)
     }
 
-    /// Whether it is good no longer.
+    /// Whether it has expired.
     pub fn is_over(&self, voucher: &Voucher, now: Instant) -> bool {
         self.clock(now) >= voucher.end
     }
@@ -148,7 +148,7 @@ mod tests {
         let voucher = server.read(&text).expect("its own");
         assert_eq!((voucher.name, voucher.user.as_str(), voucher.end), (name(3), "zoe", 60_000));
         assert_eq!(other.read(&text), None, "another server's");
-        // No byte can be another.
+        // Every changed byte is noticed.
         for at in PREFIX.len()..text.len() {
             let mut forged = text.clone().into_bytes();
             forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
@@ -162,7 +162,7 @@ mod tests {
         assert!(!is_voucher("") && !is_voucher("voucher_zz") && !is_voucher(&text[8..]));
         let long = server.give(name(1), (&"a".repeat(MOST_USER), None), MINUTE, now);
         assert!(server.read(&long).is_some() && long.len() <= 512, "it fits where vouchers go");
-        // Signed as it is, but with another thing's prefix it is none.
+        // A correct signature with another prefix is not a voucher.
         let other_kind = signed::sign("pass_", vec![0; FIXED], &server.key);
         assert_eq!(server.read(&other_kind), None);
         let short = signed::sign(PREFIX, vec![0; FIXED - 1], &server.key);

@@ -1,5 +1,5 @@
-//! Calls of a cluster of Dask or Ray through a server of routines, beside calls of that cluster itself. The paper
-//! found 4 to 20 % for a foreign system.
+//! Calls through a server of routines to a cluster of Dask or Ray, compared with direct calls to that
+//! cluster. The paper found a cost of 4 to 20 % for a foreign system.
 
 use super::cluster;
 use crate::error::BenchError;
@@ -12,7 +12,7 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("adapted.py", include_str!("../../../call/adapted.py")),
 ];
 
-/// What a call may take, of what the same takes without the server.
+/// Longest time of a call, as a multiple of the direct call.
 const GOAL: Goal = Goal::RatioAtMost(1.2);
 
 pub(in crate::figures) fn measure(
@@ -53,7 +53,7 @@ fn record(row: &serde_json::Value) -> Option<Record> {
     let (system, routine) = (row["system"].as_str()?, row["routine"].as_str()?);
     let (through, direct) = (numbers("through_ms")?, numbers("direct_ms")?);
     let n = row["n"].as_u64()?;
-    // Of a call that does nothing the share says nothing: it is told as it is.
+    // For an empty call the share means nothing, so its time is shown.
     let (size, goal) = match n {
         0 => (String::new(), Goal::None),
         n => (format!(", n = {n}"), GOAL),

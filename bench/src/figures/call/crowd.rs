@@ -1,5 +1,5 @@
-//! A metaserver with many clients: 1,000 connections, 10,000 calls that wait for a slot. What it keeps in memory,
-//! and what it takes to give a call its server meanwhile.
+//! Metaserver with many clients: 1,000 connections, and 10,000 calls that wait for a slot. Measures its
+//! memory, and its time to place another call meanwhile.
 
 use super::process::{self, Process};
 use super::{Server, Way, cluster};
@@ -11,19 +11,19 @@ use kumi_call::{Client, Grid, GridCall};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 1000;
-/// Calls of each.
+/// Waiting calls of each client.
 const CALLS: usize = 10;
 /// Slots of the server that they wait for.
 const SLOTS: usize = 2;
-/// Calls that go to another server meanwhile, and as many without the metaserver.
+/// Measured calls to another server, through the metaserver and directly.
 const PROBES: usize = 300;
-/// How long the metaserver may take until its state is as expected.
+/// Time limit for the metaserver to reach an expected state.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Work of which only the time matters.
+/// A simulated work load: only its duration matters.
 pub(super) const DOZE: (&str, &str) =
     (include_str!("../../../call/doze.c"), include_str!("../../../call/doze.idl"));
-/// A routine of the other server.
+/// The routine of the other server.
 const REST: (&str, &str) =
     ("void rest(void) {}\n", "Define rest() \"nothing\"\n@idempotent\nCalls \"C\" rest();\n");
 
@@ -74,7 +74,7 @@ pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record
     ])
 }
 
-/// Waits until the metaserver's state is so.
+/// Waits until the metaserver's state satisfies the condition.
 pub(super) fn until(
     grid: &Grid,
     what: &str,
@@ -97,8 +97,8 @@ pub(super) fn until(
     }
 }
 
-/// Memory (MB); a call through the metaserver and straight (us); its processor time for a call (us); calls a second;
-/// decisions by its own clock (us), the mean and the longest.
+/// Columns: memory (MB); a call through the metaserver and a direct call (us); the metaserver's processor
+/// time per call (us); calls a second; mean and longest decision by its own clock (us).
 fn once() -> Result<[f64; 7], BenchError> {
     let folder = cluster::folder()?;
     let meta = Process::metaserver(&["--policy", "min-completion"])?;
@@ -141,7 +141,7 @@ fn connect(meta: &Process) -> Result<Grid, BenchError> {
     Ok(Grid::connect(&meta.address, &Way::Tcp.options())?)
 }
 
-/// Medians of microseconds: through the metaserver, and without it.
+/// Median microseconds of a call through the metaserver, and of a direct call.
 fn probe(grid: &Grid, client: &Client) -> Result<(f64, f64), BenchError> {
     let (mut through, mut straight) = (Vec::new(), Vec::new());
     for _ in 0..PROBES {

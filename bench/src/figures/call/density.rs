@@ -1,6 +1,6 @@
-//! Work that is very uneven and not known before, as the density of states of a large molecule is: 256 frequencies in
-//! some calls, on eight servers of one slot each. A server's processor is stood for by a sleep as long as the work,
-//! as this machine may have fewer processors than servers. Measured, and simulated with the same works.
+//! Very uneven work of unknown size, as in the density of states of a large molecule: 256 frequencies in some
+//! calls, on eight servers of one slot. Each server sleeps as long as the work would take, because this
+//! machine may have fewer processors. The same work is measured and simulated.
 
 use super::crowd::{DOZE, until};
 use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
@@ -16,16 +16,16 @@ use kumi_sim::calls::{self, Clients, Discipline, Law, Model, Routine, Site, Sour
 use std::time::Instant;
 
 const SERVERS: usize = 8;
-/// Seconds that all take on one server.
+/// Seconds of all work on one server.
 const WORK_S: f64 = 24.0;
-/// Calls that the work is given out in.
+/// Numbers of calls into which the work is divided.
 const SPLITS: [usize; 4] = [32, 64, 128, 256];
-/// Calls that go to one server after the other, whoever is free.
+/// Number of calls for the run in which idle servers take the next one.
 const CYCLIC: usize = 32;
-/// Calls without work of which the cost of a call is the mean.
+/// Empty calls whose mean is the cost of a call.
 const EMPTY: usize = 200;
 
-/// Seconds of each call: neighbours go to different calls, as dear frequencies lie together.
+/// Seconds of each call. Neighbouring frequencies go to different calls, because expensive ones lie together.
 fn split(work: &[f64], splits: usize) -> Vec<f64> {
     (0..splits).map(|first| work.iter().skip(first).step_by(splits).sum()).collect()
 }
@@ -48,13 +48,13 @@ impl Field {
         until(&grid, "eight servers", |state| state.servers.len() == SERVERS)?;
         let servers = processes.iter().map(|it| it.connect(Way::Tcp)).collect::<Result<_, _>>()?;
         let field = Self { grid, servers, _processes: (meta, processes, folder) };
-        // Every slot has its process then.
+        // From then on every slot has its process.
         field.cyclic(&[0.0; SERVERS])?;
         field.dynamic(&[0.0; SERVERS])?;
         Ok(field)
     }
 
-    /// Seconds until all calls are over that the metaserver gives to whoever is free.
+    /// Seconds until all calls are over, if the metaserver gives each to an idle server.
     fn dynamic(&self, work: &[f64]) -> Result<f64, BenchError> {
         let begin = Instant::now();
         let call = |&seconds: &f64| self.grid.call_async("doze", vec![seconds.into()], None);
@@ -65,7 +65,7 @@ impl Field {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// The same where call k goes to server k modulo 8, which takes its calls in turn.
+    /// The same if call k goes to server k modulo 8, which takes its calls in turn.
     fn cyclic(&self, work: &[f64]) -> Result<f64, BenchError> {
         let begin = Instant::now();
         let place = |(number, &seconds): (usize, &f64)| {
@@ -78,7 +78,7 @@ impl Field {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Seconds that a call costs besides its work: one after the other through the metaserver.
+    /// Seconds that a call costs besides its work, one after the other through the metaserver.
     fn cost(&self) -> Result<f64, BenchError> {
         let begin = Instant::now();
         for _ in 0..EMPTY {
@@ -88,7 +88,7 @@ impl Field {
     }
 }
 
-/// Seconds until all calls are over, simulated.
+/// Simulated seconds until all calls are over.
 fn simulated(work: &[f64], cost_s: f64, cyclic: bool) -> Result<f64, BenchError> {
     let task = |(number, &work): (usize, &f64)| Task {
         at_s: 0.0,
@@ -125,10 +125,10 @@ fn simulated(work: &[f64], cost_s: f64, cyclic: bool) -> Result<f64, BenchError>
     Ok(calls::run(&model, &options, &Monitor::default())?.end_s.mean)
 }
 
-/// What each run took: in turn first, then by the number of calls.
+/// Time of each run: first in turn, then by number of calls.
 #[derive(Default)]
 struct Columns {
-    /// A frequency at a time for whoever is free, at no cost: no better is possible without knowing the work before.
+    /// One frequency at a time to idle servers, at no cost: the best possible without knowledge of the work.
     ideal: Vec<f64>,
     measured: Vec<Vec<f64>>,
     simulated: Vec<Vec<f64>>,
@@ -168,8 +168,8 @@ pub(in crate::figures) fn measure(
     Ok(records(&columns))
 }
 
-/// Seconds against the number of calls, as the paper's table 3: circles are measured, lines simulated; level lines are the
-/// calls in turn, a frequency at a time at no cost, and an eighth of the work.
+/// Seconds by number of calls, as in the paper's table 3. Circles are measured, lines simulated. Level lines:
+/// calls in turn, single frequencies at no cost, and an eighth of the work.
 fn svg(columns: &Columns) -> String {
     let medians = |rows: &[Vec<f64>]| rows.iter().map(|row| record::median(row)).collect();
     let (measured, simulated): (Vec<f64>, Vec<f64>) =

@@ -1,4 +1,4 @@
-//! Pieces of plots.
+//! Elements of SVG plots.
 
 use crate::error::BenchError;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ pub(super) const HEIGHT: f64 = 420.0;
 pub(super) const MARGIN: f64 = 60.0;
 pub(super) const COLOURS: [&str; 4] = ["#1b6ca8", "#c8553d", "#588157", "#7b2d8b"];
 
-/// A plot of these pieces.
+/// A plot of these elements.
 pub(super) fn page(parts: &[String]) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
@@ -24,7 +24,7 @@ pub(super) fn circle(colour: &str, (x, y): (f64, f64)) -> String {
     format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>")
 }
 
-/// A text with its middle there.
+/// A text centred there.
 pub(super) fn label(x: f64, y: f64, colour: &str, text: &str) -> String {
     format!("<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{text}</text>")
 }
@@ -39,7 +39,7 @@ pub(super) fn path(colour: &str, points: &[(f64, f64)]) -> String {
     format!("<path d=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", way.trim_end())
 }
 
-/// Writes a plot into this folder, which is made if it is not there, and says where.
+/// Writes a plot into this folder, which is created if needed. Returns a message with the path.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,20 +1,20 @@
-//! Efficiencies as a plot.
+//! Plot of efficiencies.
 
 use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
 use crate::error::BenchError;
 use crate::record::{self, Record};
 use std::path::Path;
 
-/// What was measured at one size.
+/// The measured efficiencies at one size.
 pub(super) struct Point {
     pub n: &'static str,
-    /// What the efficiency is to be at least.
+    /// The efficiency that is the goal.
     pub least: f64,
     pub tcp: Vec<Record>,
     pub memory: Vec<Record>,
 }
 
-/// A line of the plot: what it is, its colour, and its value at each size, if there is one.
+/// A line of the plot: its label, its colour, and its value at each size, if any.
 struct Line {
     name: String,
     colour: &'static str,
@@ -48,7 +48,7 @@ fn lines(points: &[Point]) -> Vec<Line> {
     lines
 }
 
-/// Efficiency against the size of the matrices, for ours and the peers.
+/// Efficiency by size of the matrices, for Kumi and its peers.
 fn svg(routine: &str, points: &[Point]) -> String {
     let width = WIDTH - 2.0 * MARGIN;
     let x = |at: usize| MARGIN + at as f64 / (points.len() - 1).max(1) as f64 * width;

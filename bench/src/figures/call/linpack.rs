@@ -1,5 +1,5 @@
-//! Linpack from C through the GridRPC interface: what P = (2/3 n^3 + 2 n^2) / T is over loopback TCP, beside the
-//! same routine called in the client's process.
+//! Linpack from C through the GridRPC interface. Measures P = (2/3 n^3 + 2 n^2) / T over loopback TCP, and
+//! for the same routine called in the client's process.
 
 use super::{Server, Way, cluster};
 use crate::error::BenchError;
@@ -7,10 +7,10 @@ use crate::record::{Goal, Peer, Record};
 use std::path::Path;
 use std::process::Command;
 
-/// What is sent, and what comes back.
+/// Bytes that are sent, and that come back.
 const DESCRIPTION: &str = include_str!("../../../../examples/grpc/linpack.idl");
 const SIZES: [&str; 3] = ["600", "1000", "1400"];
-/// Calls of which the best counts, in each run.
+/// Calls in each run, of which the best counts.
 const ROUNDS: &str = "3";
 
 pub(super) fn measure(runs: usize, folder: &Path) -> Result<Vec<Record>, BenchError> {
@@ -50,7 +50,7 @@ pub(super) fn measure(runs: usize, folder: &Path) -> Result<Vec<Record>, BenchEr
     Ok(SIZES.iter().zip(&columns).map(record).collect())
 }
 
-/// Mflop/s of the call, and of the routine alone: the fifth and the seventh number of the row of this size.
+/// Mflop/s of the call, and of the routine alone: the fifth and the seventh number of this size's row.
 fn row(output: &str, size: &str) -> Option<(f64, f64)> {
     let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
     let row = rows.into_iter().find(|row| row.first() == Some(&size))?;

@@ -1,7 +1,7 @@
-//! Calls of routines over loopback TCP and through shared memory: a server process with routines that do nothing, beside raw TCP,
-//! and (in [`python`]) beside what people use from Python today; Linpack from C; and in benchmarks of their own calls
-//! over limited paths ([`sites`]), uneven work ([`density`]), many clients ([`crowd`]) and other systems behind a server
-//! ([`adapters`]).
+//! Calls of routines over loopback TCP and through shared memory, compared with raw TCP. The server is a
+//! process of its own whose routines do nothing. Further modules: [`python`] compares with other systems for
+//! Python, and Linpack is called from C. Benchmarks of their own are limited paths ([`sites`]), uneven work
+//! ([`density`]), many clients ([`crowd`]), and other systems behind a server ([`adapters`]).
 
 mod adapters;
 mod crowd;
@@ -29,35 +29,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The routines, and what they take and give.
+/// Descriptions of the routines.
 const ROUTINES: &str = include_str!("../../../call/routines.c");
 const DESCRIPTIONS: &str = include_str!("../../../call/routines.idl");
 
 /// Bytes of the array argument.
 const ARRAY: usize = 32 << 20;
-/// Bytes of a call that does nothing: header and head with name; a few less come back. The raw round trip sends as many.
+/// Bytes of an empty call: header, and head with the name. The answer is slightly shorter; the raw round trip
+/// sends as many.
 const NOOP: &str = "32";
 /// Calls whose mean is one measurement.
 const NOOPS: u32 = 5000;
 /// Arrays whose mean is one measurement.
 const ARRAYS: u32 = 20;
 
-/// How a client's arrays come to a server on its machine.
+/// The transport of arrays to a server on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Over loopback TCP.
     Tcp,
-    /// Through memory that both map.
+    /// Through shared memory.
     Memory,
 }
 
 impl Way {
-    /// Of a client in this process.
+    /// Options of a client in this process.
     fn options(self) -> Options {
         Options { share_memory: self == Way::Memory, ..Options::default() }
     }
 
-    /// What `KUMI_CALL_SHARED` is for a client.
+    /// The value of `KUMI_CALL_SHARED` for a client.
     fn shared(self) -> &'static str {
         match self {
             Way::Tcp => "no",
@@ -65,7 +66,7 @@ impl Way {
         }
     }
 
-    /// What is added to the name of a figure.
+    /// The suffix of a figure's name.
     fn suffix(self) -> &'static str {
         match self {
             Way::Tcp => "",
@@ -88,23 +89,23 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     Ok(records)
 }
 
-/// `kumi call serve` in a process of its own; ended when dropped.
+/// A process of `kumi call serve`, ended when this is dropped.
 pub(super) struct Server {
     process: Process,
 }
 
 impl Server {
-    /// With the routines that cost nothing.
+    /// A server of the empty routines.
     fn start(folder: &Path) -> Result<Self, BenchError> {
         Self::of(&process::routines(folder, "routines", ROUTINES, DESCRIPTIONS)?)
     }
 
-    /// With these arguments; it listens on a port that is free.
+    /// A server with these arguments, on a free port.
     pub(super) fn of(args: &[PathBuf]) -> Result<Self, BenchError> {
         Self::with(2, &[], args)
     }
 
-    /// With so many slots, which registers at this metaserver.
+    /// A server with this many slots that registers at this metaserver.
     fn with(slots: u32, more: &[&str], args: &[PathBuf]) -> Result<Self, BenchError> {
         let mut command = Command::new(cluster::program("kumi")?);
         command.args(["call", "serve", "--listen", "127.0.0.1:0", "--slots"]);
@@ -112,7 +113,7 @@ impl Server {
         Ok(Self { process: Process::start(command)? })
     }
 
-    /// Where it listens.
+    /// Its address.
     fn address(&self) -> &str {
         &self.process.address
     }
@@ -122,7 +123,8 @@ impl Server {
     }
 }
 
-/// The two ends of a raw connection on this machine, not bound to processors, as the call's are not.
+/// The two ends of a raw connection on this machine. They are not bound to processors, as those of a call are
+/// not.
 fn ends() -> [Node; 2] {
     let node = Node { address: "127.0.0.1".to_owned(), netns: None, cpus: Vec::new() };
     [node.clone(), node]
@@ -175,7 +177,7 @@ fn arrays(
     Ok(records)
 }
 
-/// A raw round trip of as many bytes, in microseconds.
+/// A raw round trip of the same size, in microseconds.
 fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
     Against {
         name: Ok(format!("{title}, {}", setting.peers.kernel)),
@@ -184,7 +186,7 @@ fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
     }
 }
 
-/// Microseconds of a call of a warm routine that does nothing.
+/// Microseconds of an empty call of a warm routine.
 fn noop(
     setting: &Setting,
     runs: usize,
@@ -204,7 +206,7 @@ fn noop(
     turns::measure(&figure, "us", runs, ours, vec![raw])
 }
 
-/// The same with the GridRPC interface: the example `rate` measures.
+/// The same through the GridRPC interface, measured by the example `rate`.
 fn noop_from_c(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
     let program = cluster::program("rate")?;
     let ours: Measure<'_> = Box::new(|| {

@@ -1,4 +1,4 @@
-//! Programs that serve until they are ended, each a process of its own: servers and metaservers of calls.
+//! Server processes of benchmarks: servers and metaservers that run until they are ended.
 
 use super::cluster;
 use crate::error::BenchError;
@@ -6,15 +6,15 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// One that has said where it listens; ended when dropped.
+/// A process that has printed its address; ended when this is dropped.
 pub(super) struct Process {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub(super) address: String,
 }
 
 impl Process {
-    /// Starts one, and waits until it says so.
+    /// Starts a process, and waits until it prints its address.
     pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
         let what = format!("{command:?}");
         let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
@@ -33,7 +33,7 @@ impl Process {
             let tells = line.contains("serves ") || line.contains("metaserver (");
             if let Some((_, at)) = line.trim().rsplit_once(" at ").filter(|_| tells) {
                 at.clone_into(&mut process.address);
-                // What it says later belongs to whoever looks at the benchmark.
+                // Its later output is for the reader of the benchmark's.
                 std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
                 return Ok(process);
             }
@@ -47,7 +47,7 @@ impl Process {
         }
     }
 
-    /// A metaserver with these arguments, beginning with its address.
+    /// A metaserver with these arguments, of which the first is its address.
     pub(super) fn metaserver(args: &[&str]) -> Result<Self, BenchError> {
         let mut command = Command::new(cluster::program("kumi")?);
         command.args(["call", "meta", "--listen", "127.0.0.1:0"]).args(args);
@@ -62,7 +62,7 @@ impl Process {
         }
     }
 
-    /// The most memory that it had in use, in megabytes.
+    /// Peak memory in megabytes.
     pub(super) fn memory_mb(&self) -> Result<f64, BenchError> {
         let (path, text) = self.proc("status")?;
         let most = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -74,10 +74,11 @@ impl Process {
         })
     }
 
-    /// Seconds of processors that it has used.
+    /// Processor time in seconds.
     pub(super) fn processor_s(&self) -> Result<f64, BenchError> {
         let (path, text) = self.proc("stat")?;
-        // Behind the name in parentheses: state, ten numbers, user time, system time, in hundredths.
+        // Behind the name in parentheses: state, ten numbers, then user time and system time in hundredths of
+        // a second.
         let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         let ticks: Vec<f64> =
             fields.skip(11).take(2).filter_map(|tick| tick.parse().ok()).collect();
@@ -100,7 +101,7 @@ impl Drop for Process {
     }
 }
 
-/// Routines compiled from C in a folder, as arguments of `kumi call serve`.
+/// Compiles routines from C into a folder. Returns the arguments for `kumi call serve`.
 pub(super) fn routines(
     folder: &Path,
     name: &str,

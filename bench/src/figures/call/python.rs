@@ -1,4 +1,5 @@
-//! Calls from Python, beside Ray, Dask and Arrow Flight. Each measurement is a process of its own.
+//! Calls from Python, compared with Ray, Dask and Arrow Flight. Each measurement runs in a process of its
+//! own.
 
 use super::super::Setting;
 use super::super::turns::{self, Against, Measure};
@@ -13,17 +14,17 @@ use std::process::Command;
 const SCRIPT: &str = include_str!("../../../call/measure.py");
 const LINEAR: &str = include_str!("../../../call/linear.idl");
 
-/// Calls of which the median is taken, and calls of which the rate is taken; slow peers make fewer.
+/// Number of calls for the median, and for the rate; slow peers make fewer.
 const NOOPS: [&str; 2] = ["2000", "200"];
 const RATES: [&str; 2] = ["20000", "2000"];
 
-/// Sizes, and the part of a call's time that computing alone must be.
+/// Sizes, and the goal: computing alone as a share of a call's time.
 const SIZES: [(&str, f64); 3] = [("600", 0.85), ("1000", 0.92), ("1400", 0.94)];
 
 /// Longest buffer of a raw stream.
 const MOST_BUFFER: u32 = 32 << 20;
 
-/// Peers with the names that people know them by, and what a calls' rate must be over theirs.
+/// The peers with their usual names, and the goal for our rate of calls over theirs.
 const PEERS: [(&str, &str, Goal); 3] = [
     ("ray", "Ray actor", Goal::RatioAtLeast(8.0)),
     ("dask", "Dask submit", Goal::RatioAtLeast(20.0)),
@@ -141,8 +142,8 @@ fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, 
     turns::measure("calls with 16 under way, Python", "1/s", runs, ours, against.into())
 }
 
-/// Local time over the time of the call; and what that would be if a call were the computation and a TCP stream of the
-/// bytes that go and come back.
+/// Local time divided by the time of the call. Then the same for a call that consists of the computation and
+/// a TCP stream of the arguments and results.
 fn efficiency(
     setting: &Setting,
     (python, address, way): (&Python<'_>, &str, Way),
@@ -185,7 +186,7 @@ fn efficiency(
     turns::measure(&figure, "", runs, ours, against)
 }
 
-/// Bytes of the arrays of a call, there and back.
+/// Bytes of a call's arrays in both directions.
 fn moved(routine: &str, n: &str) -> Result<u32, BenchError> {
     let n: u32 = n.parse().map_err(|_| BenchError::Output {
         wanted: "a size".to_owned(),

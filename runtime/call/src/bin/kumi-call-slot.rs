@@ -1,4 +1,4 @@
-//! The process of a call slot, which `kumi call serve` starts.
+//! Process of a call slot, started by `kumi call serve`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

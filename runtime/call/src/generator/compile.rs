@@ -1,4 +1,4 @@
-//! The compiler and the linker.
+//! Compiler and linker of generated executables.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use kumi_idl::Module;
 
 use super::{BuildError, Options};
 
-/// What the slot's library needs of the system.
+/// System libraries that the slot's library needs.
 const SYSTEM: [&str; 8] =
     ["-Wl,--gc-sections", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
-/// How a module's sources are compiled and linked.
+/// Settings for compiling and linking a module.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     compiler: Vec<String>,
     linker: Vec<String>,
     options: &'a [String],
-    /// Where the descriptions are, and what they name.
+    /// The folder of the descriptions and of the files that they name.
     folder: &'a Path,
     /// The library with the slot's `main`.
     library: &'a Path,
@@ -44,13 +44,13 @@ impl<'a> Tools<'a> {
     pub fn compile(&self, routine: &str, source: &Path, object: &Path) -> Result<(), BuildError> {
         let mut command = command(&self.compiler);
         command.arg("-O2").args(self.options).arg("-I").arg(self.folder);
-        // Where the headers of the library of ranks are, for routines that are jobs.
+        // Headers of the ranks' library, for parallel routines.
         command.arg("-I").arg(source.parent().unwrap_or(self.folder));
         command.arg("-c").arg(source).arg("-o").arg(object);
         run(command, routine, "compile")
     }
 
-    /// Links what was compiled with what the routine requires.
+    /// Links the objects with the libraries that the routine requires.
     pub fn link(
         &self,
         routine: &str,
@@ -68,7 +68,7 @@ impl<'a> Tools<'a> {
         run(command, routine, "link")
     }
 
-    /// What the linker is told of a word of `Required` or `Library`.
+    /// The linker arguments for a word of `Required` or `Library`.
     fn required(&self, word: &str) -> Vec<OsString> {
         if let Some(name) = word.strip_prefix("-l").filter(|name| !name.starts_with(':')) {
             return vec![self.found(name).into()];
@@ -89,8 +89,8 @@ impl<'a> Tools<'a> {
         words
     }
 
-    /// A library that has no name without a version, which only development packages install, is taken by one of the
-    /// versions 0 to 9, as a server takes it.
+    /// For a library without an unversioned name, which only development packages install, the versions 0 to
+    /// 9 are tried, as a server does.
     fn found(&self, name: &str) -> String {
         let is_there = |file: &str| {
             let mut command = command(&self.linker);
@@ -115,7 +115,7 @@ fn command(words: &[String]) -> Command {
     command
 }
 
-/// Runs it; what it says goes where our own errors go.
+/// Runs a command. Its output goes to standard error.
 fn run(mut command: Command, routine: &str, what: &'static str) -> Result<(), BuildError> {
     let status = command.status().map_err(|source| BuildError::Compiler {
         program: command.get_program().to_string_lossy().into_owned(),

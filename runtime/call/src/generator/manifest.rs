@@ -1,4 +1,4 @@
-//! What lies beside a linked executable and says what it is: `NAME.routine`.
+//! Manifest of a linked executable: the file `NAME.routine` beside it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
-    /// The version of this form.
+    /// The format version.
     pub version: u32,
-    /// The file's name of the executable, which lies beside the manifest.
+    /// The file name of the executable in the same folder.
     pub executable: String,
     /// The hash of its bytes: 16 hexadecimal digits.
     pub hash: String,
@@ -21,18 +21,18 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The version that is written and read.
+    /// The version that this program reads and writes.
     pub const VERSION: u32 = 1;
 
-    /// Whether a file's JSON is a manifest.
+    /// Whether JSON is a manifest.
     pub fn is(json: &serde_json::Value) -> bool {
         json.get("executable").is_some()
     }
 
-    /// The manifest of this JSON.
+    /// Reads a manifest from JSON.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Why the manifest cannot be used.
     pub fn read(json: &[u8]) -> Result<Manifest, String> {
         let manifest: Manifest =
             serde_json::from_slice(json).map_err(|error| format!("it is no manifest: {error}"))?;
@@ -43,10 +43,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Where the executable is, if it is the one that the manifest was made for.
+    /// The path of the executable, if it is the one that the manifest describes.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// Why the executable cannot be used.
     pub fn executable(&self, path: &Path) -> Result<PathBuf, String> {
         let name = Path::new(&self.executable);
         if name.file_name() != Some(name.as_os_str()) {

@@ -1,4 +1,4 @@
-//! The generator: of interface descriptions executables that run as call slots (`kumi call build`).
+//! Generator of executables that run as call slots, from interface descriptions (`kumi call build`).
 
 mod compile;
 mod manifest;
@@ -14,39 +14,39 @@ use compile::Tools;
 pub(crate) use manifest::Manifest;
 use stub::Unit;
 
-/// How executables are built.
+/// Options of a build.
 #[derive(Debug)]
 pub struct Options {
-    /// The folder for them.
+    /// The output folder.
     pub out: PathBuf,
-    /// The compiler, before that of the descriptions; `None`: that, or that of `CC`, or `cc`.
+    /// The compiler. `None`: that of the description, or that of `CC`, or `cc`.
     pub compiler: Option<String>,
-    /// `libkumi_slot.a`.
+    /// The path of `libkumi_slot.a`.
     pub library: PathBuf,
-    /// Whether the generated sources are kept beside the executables.
+    /// Whether to keep the generated sources beside the executables.
     pub keep: bool,
 }
 
-/// Why there is no executable.
+/// Why an executable was not built.
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// Something that cannot be linked.
+    /// The routine or class cannot be linked.
     #[error("`{routine}` cannot be built: {why}")]
     Unusable {
         /// The routine or class.
         routine: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The compiler or linker cannot be run.
+    /// The compiler or linker cannot be started.
     #[error("`{program}` cannot be run: {source}; install a C compiler, or name one with --cc")]
     Compiler {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It has said why it cannot.
+    /// The compiler or linker failed; its messages went to standard error.
     #[error("`{routine}` does not {what}")]
     Failed {
         /// The routine or class.
@@ -59,19 +59,19 @@ pub enum BuildError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// The library of ranks, which executables have with the slot's `main`: its headers.
+/// Headers of the ranks' library, which executables link with the slot's `main`.
 const HEADERS: [(&str, &str); 2] = [
     ("kumi.h", include_str!("../../../../bindings/c/include/kumi.h")),
     ("kumi_onesided.h", include_str!("../../../../bindings/c/include/kumi_onesided.h")),
 ];
 
-/// Builds an executable for each routine and each class of a module, which was read from the text at `path`. Of each its manifest, which
-/// servers are given, or why there is none.
+/// Builds an executable for each routine and class of a module, whose text is the file at `path`. Returns for
+/// each its manifest, or the error.
 #[must_use]
 pub fn build(
     module: &Module,
@@ -84,7 +84,7 @@ pub fn build(
     let tools = Tools::new(module, folder, options);
     let units = module.interfaces.iter().map(Unit::of_routine);
     let units = units.chain(module.classes.iter().map(Unit::of_class));
-    // One without methods is no more than a name.
+    // A class without methods has nothing to run.
     let units = units.filter(|unit| !unit.routines.is_empty());
     units.map(|unit| build_one(&unit, module, lines, path, options, &tools)).collect()
 }
@@ -97,7 +97,7 @@ fn build_one(
     options: &Options,
     tools: &Tools<'_>,
 ) -> Result<PathBuf, BuildError> {
-    // Names have no `-`, so no two are the same then.
+    // Names contain no `-`, so file names stay unique.
     let name = unit.name.replace('/', "-");
     let in_folder = |extension: &str| options.out.join(format!("{name}{extension}"));
     let (executable, beside) = (in_folder(""), in_folder(".routine"));
@@ -108,7 +108,7 @@ fn build_one(
             "{executable} is there and was not built by this; remove it, or name another folder with --out"
         )));
     }
-    // What is made on the way goes where nobody else's files are.
+    // Intermediate files go to a private folder.
     let work = tempfile::Builder::new().prefix(".kumi-build-").tempdir_in(&options.out);
     let work = work.map_err(|source| BuildError::Write { path: options.out.clone(), source })?;
     let file = format!("{name}.stub.c");
@@ -132,7 +132,7 @@ fn build_one(
         interfaces: unit.routines.iter().map(|interface| (*interface).clone()).collect(),
     };
     let json = serde_json::to_vec(&manifest).map_err(|error| unusable(error.to_string()))?;
-    // One that runs keeps its file.
+    // Replaced by renaming: a running executable keeps its file.
     let moved = std::fs::rename(&made, &executable);
     moved.map_err(|source| BuildError::Write { path: executable, source })?;
     write(&beside, &json)?;
@@ -148,7 +148,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
         .map_err(|source| BuildError::Write { path: path.to_owned(), source })
 }
 
-/// What the routines of a unit require, each once.
+/// All libraries that the routines of a unit require, each once.
 fn required<'a>(unit: &Unit<'a>) -> Vec<&'a str> {
     let mut required: Vec<&str> = Vec::new();
     for interface in &unit.routines {

@@ -1,5 +1,5 @@
-//! The C source of an executable: the code of its descriptions, and for each routine a function that calls it with
-//! what lies in the arena.
+//! Generated C source of an executable: the code of its descriptions, and for each routine a function that
+//! calls it with the arguments in the arena.
 
 use std::fmt::Write;
 
@@ -7,47 +7,47 @@ use kumi_idl::{Class, CodeLines, Element, Expr, Interface, Language, Mode, Modul
 
 use crate::native::passed;
 
-/// What one executable holds: a routine, or the methods of a class.
+/// Content of one executable: a routine, or the methods of a class.
 #[derive(Debug)]
 pub struct Unit<'a> {
-    /// Its name: the routine's or the class'.
+    /// The name of the routine or class.
     pub name: &'a str,
-    /// The state of the class.
+    /// The C code of the class's state.
     pub state: &'a str,
     /// The routines.
     pub routines: Vec<&'a Interface>,
 }
 
 impl<'a> Unit<'a> {
-    /// That of a routine that is no method.
+    /// The unit of a routine that is not a method.
     pub fn of_routine(interface: &'a Interface) -> Unit<'a> {
         Unit { name: &interface.name, state: "", routines: vec![interface] }
     }
 
-    /// That of a class.
+    /// The unit of a class.
     pub fn of_class(class: &'a Class) -> Unit<'a> {
         let routines = class.methods.iter().collect();
         Unit { name: &class.name, state: &class.state, routines }
     }
 
-    /// Whether a routine of it is a job of a cluster.
+    /// Whether it contains a parallel routine.
     pub fn is_parallel(&self) -> bool {
         self.routines.iter().any(|interface| interface.parallel.is_some())
     }
 }
 
-/// A C source that grows, and knows its own lines.
+/// A C source under construction, with its line number.
 struct Source<'a> {
     text: String,
-    /// The name by which the compiler is to know the descriptions.
+    /// The name of the descriptions' file in the compiler's messages.
     described: &'a str,
 }
 
-/// The source of an executable whose file is called `file`; `described` is what the compiler is to call the text with the
-/// descriptions in its messages.
+/// The source of an executable whose file is called `file`. `described` is the name of the descriptions in
+/// the compiler's messages.
 ///
 /// # Errors
-/// What cannot be called so.
+/// A routine that cannot be called from C.
 pub fn source(
     unit: &Unit<'_>,
     module: &Module,
@@ -79,7 +79,7 @@ impl Source<'_> {
         self.text.push('\n');
     }
 
-    /// Code of the description, whose lines the compiler's messages are to name.
+    /// Adds code of a description with `#line`, so that messages name its own lines.
     fn foreign(&mut self, code: &str, line: Option<usize>, file: &str) {
         if let Some(line) = line {
             let described = quoted(self.described);
@@ -131,7 +131,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Declares the symbol under a name of our own, so that a header among the globals may declare it too.
+    /// Declares the symbol under a name of our own, so that a header may declare it too.
     fn declare(&mut self, name: &str, interface: &Interface) -> Result<(), String> {
         let (types, _) = arguments(interface)?;
         let returned = match interface.target.result {
@@ -145,7 +145,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// What `main` gives to the slot: each routine's description and function.
+    /// The table for `main`: each routine's description and function.
     fn table(&mut self, routines: &[&Interface], main: &str) -> Result<(), String> {
         self.line(
             "struct kumi_slot_routine {\n    const char *description;\n    size_t length;\n    \
@@ -165,7 +165,7 @@ impl Source<'_> {
     }
 }
 
-/// A text as C has it; escapes are octal and of three digits, so that no digit behind belongs to them.
+/// A C string literal. Octal escapes have three digits, so that no following digit belongs to them.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for byte in text.bytes() {
@@ -175,7 +175,7 @@ fn quoted(text: &str) -> String {
                 quoted.push(char::from(byte));
             }
             b' '..=b'~' => quoted.push(char::from(byte)),
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             _ => drop(write!(quoted, "\\{byte:03o}")),
         }
     }
@@ -183,14 +183,14 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A long text as several, which C puts together.
+/// A long text as several adjacent literals.
 fn pieces(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let lines = letters.chunks(100).map(|piece| quoted(&piece.iter().collect::<String>()));
     lines.map(|line| format!("     {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A number as C has it.
+/// The C type of a number.
 fn c(element: Element) -> &'static str {
     match element {
         Element::I8 => "int8_t",
@@ -208,7 +208,7 @@ fn c(element: Element) -> &'static str {
     }
 }
 
-/// A parameter as the body of a function has it; without a name its type.
+/// The C declaration of a parameter; without a name, its type.
 fn own(param: &Param, name: &str) -> Result<String, String> {
     let spaced = |ty: &str| if name.is_empty() { ty.to_owned() } else { format!("{ty} {name}") };
     Ok(match &param.ty {
@@ -220,7 +220,7 @@ fn own(param: &Param, name: &str) -> Result<String, String> {
         Type::String => format!("char *{name}"),
         Type::File => format!("const char *{name}"),
         Type::Callback(params) => {
-            // What cannot be passed to a function.
+            // A parameter that cannot be passed to a function.
             passed(params, false).map_err(str::to_owned)?;
             let types: Result<Vec<String>, String> =
                 params.iter().map(|inner| own(inner, "")).collect();
@@ -231,7 +231,7 @@ fn own(param: &Param, name: &str) -> Result<String, String> {
     })
 }
 
-/// Types of the symbol's arguments, and where they come from.
+/// C types of the symbol's arguments, and their expressions.
 fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String> {
     let target = &interface.target;
     let fortran = target.language == Language::Fortran;

@@ -1,4 +1,4 @@
-//! Arrays that servers hold between calls (docs/call-protocol.md, "Arrays that stay").
+//! Arrays that servers hold between calls (docs/reference/call-protocol.md, "Arrays that stay").
 
 mod gaps;
 mod table;

@@ -1,4 +1,4 @@
-//! Functions of C that a program gives for the functions of a routine: called as their declaration says.
+//! C functions as arguments for the functions of a routine, called as their declarations say.
 
 use std::ffi::{CString, c_void};
 
@@ -13,29 +13,29 @@ use crate::client::{Callback, CallbackArgs};
 pub struct CFunction {
     cif: Cif,
     code: CodePtr,
-    /// What it is given before its arguments.
+    /// The context pointer, passed before the other arguments.
     context: Option<*mut c_void>,
 }
 
-// SAFETY: whoever made it has promised that it may be called in whichever thread waits for the call.
+// SAFETY: its maker has promised that any thread that waits for the call may call it.
 unsafe impl Send for CFunction {}
 
-/// One argument: memory that the function is given, or is given the address of.
+/// Memory of one argument, passed by value or by address.
 struct ArgumentMemory {
-    /// For every type aligned.
+    /// Aligned for every type.
     words: Vec<u128>,
     address: *mut c_void,
     is_value: bool,
 }
 
 impl CFunction {
-    /// The function at an address, with these parameters, and a pointer before them if there is a context.
+    /// The function at an address with these parameters, and before them a context pointer if there is one.
     ///
     /// # Errors
-    /// What cannot be passed to a function.
+    /// A parameter that cannot be passed to a function.
     ///
     /// # Safety
-    /// There is such a function, which may be called from any thread, as long as this is there.
+    /// The function must exist, and any thread may call it, as long as this value exists.
     pub unsafe fn new(
         address: *mut c_void,
         params: &[Param],
@@ -52,7 +52,7 @@ impl CFunction {
         })
     }
 
-    /// It as an argument of a call; `watch` runs each of its calls and says whether it has failed.
+    /// It as an argument of a call. `watch` runs each call of the function and returns whether it failed.
     pub fn callback(
         self,
         mut watch: impl FnMut(&mut dyn FnMut()) -> Result<(), String> + Send + 'static,
@@ -88,7 +88,7 @@ impl CFunction {
     }
 }
 
-/// Memory for an argument, with what is sent of it.
+/// Memory for an argument, with the value that is sent.
 fn place(
     index: usize,
     param: &Param,
@@ -96,7 +96,7 @@ fn place(
     args: &mut CallbackArgs<'_>,
 ) -> Result<ArgumentMemory, String> {
     if matches!(argument.form, ArgumentForm::Array(..)) {
-        // No other argument has this memory, and nobody else uses it while the function runs.
+        // No other argument uses this memory, and nobody else uses it while the function runs.
         let address = args.bytes_mut(index).as_mut_ptr().cast();
         return Ok(ArgumentMemory { words: Vec::new(), address, is_value: false });
     }
@@ -140,7 +140,7 @@ impl ArgumentMemory {
     }
 }
 
-/// Takes what the function has put to its places; arrays are there already.
+/// Takes the function's results from their places. Arrays are in place already.
 fn give_back(args: &mut CallbackArgs<'_>, places: &[ArgumentMemory]) -> Result<(), String> {
     let params = args.declared().params.clone();
     let arguments: Vec<Argument> = args.plan().arguments.clone();

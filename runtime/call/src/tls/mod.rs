@@ -1,7 +1,8 @@
-//! TLS, version 1.3 only: both ends are of this protocol, so nothing older needs to be spoken.
+//! TLS 1.3 for connections of calls.
 //!
-//! Who answers proves who it is by a certificate; who calls, by its token. Without TLS bytes go straight to their
-//! places and this is not on their way; with it they are copied once on the way, between the socket's records and those places.
+//! Only version 1.3 is spoken, because both ends are Kumi's. The server proves its identity by a certificate,
+//! the client by its token. Without TLS, bytes go from sockets straight to their places. With TLS they are
+//! copied once on the way.
 
 mod session;
 mod stream;
@@ -23,7 +24,7 @@ use thiserror::Error;
 pub(crate) use session::TlsSession;
 pub(crate) use stream::TlsStream;
 
-/// Why there can be no TLS with these files.
+/// Why files cannot be used for TLS.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -31,10 +32,10 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A file, or what was given as one, holds something else.
+    /// A file or text does not contain what it should.
     #[error("{what}: {reason}")]
     Content {
         /// The file.
@@ -62,21 +63,21 @@ fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// What a server proves with who it is.
+/// Certificate and key of a server.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Tls {
-    /// Without the key.
+    /// Without the key: it is a secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Tls")
     }
 }
 
 impl Tls {
-    /// Of two files in PEM: the certificate with those between it and its authority, and its key.
+    /// Loads two PEM files: the certificate with its intermediate certificates, and its key.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -85,7 +86,7 @@ impl Tls {
         Tls::new((&names.0, &read(certificate)?), (&names.1, &read(key)?))
     }
 
-    /// Of PEM in memory.
+    /// Reads PEM texts.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -106,12 +107,12 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, secret)
             .map_err(|error| wrong(certificate.0, &error))?;
-        // Connections last; nobody comes back with a ticket.
+        // Connections are long-lived, so session tickets are not worth their cost.
         config.send_tls13_tickets = 0;
         Ok(Tls { config: Arc::new(config) })
     }
 
-    /// The session of a connection that has come.
+    /// The session of an accepted connection.
     pub(crate) fn accept(&self) -> io::Result<TlsSession> {
         let session = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
         Ok(TlsSession::new(session.into()))
@@ -142,13 +143,13 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The name or address of a `HOST:PORT`.
+/// The host of `HOST:PORT`.
 pub(crate) fn host(bare: &str) -> &str {
     let host = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Whom a client believes who a server is.
+/// Authorities that a client trusts.
 #[derive(Clone)]
 pub struct Authorities {
     config: Arc<ClientConfig>,
@@ -161,7 +162,7 @@ impl fmt::Debug for Authorities {
 }
 
 impl Authorities {
-    /// Those of a file in PEM and no others, or those that the system trusts.
+    /// The authorities of a PEM file and no others, or those that the system trusts.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -191,7 +192,7 @@ pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<TlsSession, TlsErro
     Authorities::load(ca)?.begin(host)
 }
 
-/// For connections to others than this protocol's servers: who is trusted, and who this is, if it is to prove that.
+/// A client configuration for other protocols: trusted authorities, and a client certificate if needed.
 pub(crate) fn of_client(
     ca: Option<&Path>,
     identity: Option<(&Path, &Path)>,
@@ -213,12 +214,12 @@ pub(crate) fn of_client(
         .map_err(|error| wrong(certificate, error.to_string()))
 }
 
-/// What went wrong, and what to do, for who connects.
+/// What went wrong, and what to do, for the user of a client.
 pub(crate) fn advice(error: &io::Error) -> String {
     advice_with(error, "--ca FILE or KUMI_CALL_CA")
 }
 
-/// [`advice`] for who is told by `option` whom to trust.
+/// [`advice`] for a user who names trusted authorities by `option`.
 pub(crate) fn advice_with(error: &io::Error, option: &str) -> String {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
         return error.to_string();

@@ -1,4 +1,4 @@
-//! The session of one connection over a socket that does not wait.
+//! TLS session of one connection over a non-blocking socket.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::os::fd::BorrowedFd;
@@ -7,28 +7,28 @@ use rustls::Connection;
 
 use crate::native::{self, Source, Target};
 
-/// Bytes that are read from the socket at once.
+/// Bytes read from the socket at once.
 const INPUT: usize = 256 << 10;
-/// Bytes that are encrypted ahead of what the socket takes.
+/// Most encrypted bytes that wait for the socket.
 const AHEAD: usize = 256 << 10;
-/// Bytes that are encrypted at once: those of a record.
+/// Bytes encrypted at once: those of a record.
 const RECORD: usize = 16 << 10;
 /// Most pieces of one write.
 const PIECES: usize = 32;
 
-/// A session, and what has come and is not decrypted.
+/// A session, with input that is not decrypted yet.
 #[derive(Debug)]
 pub struct TlsSession {
     session: Connection,
-    /// Encrypted bytes: `begin..end` of it.
+    /// The encrypted input is `begin..end` of the buffer.
     input: Vec<u8>,
     begin: usize,
     end: usize,
-    /// A record of what is to be encrypted.
+    /// The plain text of one record.
     record: Vec<u8>,
 }
 
-/// The socket, for what is encrypted.
+/// The socket as a writer of encrypted bytes.
 struct SocketWriter<'a>(BorrowedFd<'a>);
 
 impl Write for SocketWriter<'_> {
@@ -46,33 +46,33 @@ impl Write for SocketWriter<'_> {
 }
 
 impl TlsSession {
-    /// Nothing has come.
+    /// A new session.
     pub fn new(mut session: Connection) -> TlsSession {
         session.set_buffer_limit(Some(AHEAD));
         TlsSession { session, input: Vec::new(), begin: 0, end: 0, record: Vec::new() }
     }
 
-    /// Whether nothing has come yet.
+    /// Whether nothing has arrived yet.
     pub fn is_untouched(&self) -> bool {
         self.input.is_empty()
     }
 
-    /// Whether anything is encrypted and not sent.
+    /// Whether encrypted output waits for the socket.
     pub fn wants_write(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Whether a read would give something without the socket's being ready.
+    /// Whether a read would return bytes although the socket is not ready.
     pub fn has_input(&mut self) -> bool {
         let waits = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         self.begin < self.end || !self.session.reader().fill_buf().is_err_and(waits)
     }
 
-    /// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end.
+    /// Reads into `target`, and what is beyond it into `rest`. Returns the number of bytes, 0 at the end.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has come; only then must the socket be waited for. `InvalidData`: it is no TLS, or not from
-    /// who it should be.
+    /// `WouldBlock`: no input, so wait for the socket. `InvalidData`: the input is not TLS, or the peer's
+    /// identity is wrong.
     pub fn read(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -88,7 +88,7 @@ impl TlsSession {
         }
     }
 
-    /// Takes what is decrypted.
+    /// Takes decrypted bytes.
     fn take(&mut self, target: Target<'_>, rest: &mut [u8]) -> io::Result<usize> {
         let straight = native::room_of(target);
         let room = straight + rest.len();
@@ -99,7 +99,8 @@ impl TlsSession {
                 Ok([]) => return Ok(count),
                 Ok(chunk) => chunk,
                 Err(_) if count > 0 => return Ok(count),
-                // Cut off without a word: to the protocol above it is an end like any other.
+                // A connection cut without a closing message counts as an end, which the protocol above
+                // handles.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 Err(error) => return Err(error),
             };
@@ -119,7 +120,7 @@ impl TlsSession {
         Ok(count)
     }
 
-    /// Decrypts what has come; reads more from the socket if that is not enough for a record.
+    /// Decrypts input, and reads more from the socket if no record is complete.
     fn feed(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         if self.begin == self.end {
             if self.input.is_empty() {
@@ -129,20 +130,21 @@ impl TlsSession {
             self.end = native::read(socket, Target::None, &mut self.input, false)?;
         }
         let mut encrypted = &self.input[self.begin..self.end];
-        // Of nothing, the session learns that the connection has ended.
+        // Zero bytes tell the session that the connection has ended.
         self.begin += self.session.read_tls(&mut encrypted)?;
         if let Err(error) = self.session.process_new_packets() {
-            // The other side is told; that it has gone already is no news.
+            // The alert is sent to the peer; an error means that the peer is gone already.
             let _told = self.flush(socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Ok(())
     }
 
-    /// Takes as much of the pieces as may be encrypted ahead, and writes what the socket takes; the number of bytes taken.
+    /// Encrypts as much of the pieces as fits, and writes what the socket takes. Returns the number of bytes
+    /// taken.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing is taken before the socket has taken more.
+    /// `WouldBlock`: nothing was taken until the socket is writable.
     pub fn write<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -171,7 +173,7 @@ impl TlsSession {
         Ok(taken)
     }
 
-    /// Encrypts the record; false: not all of it, since enough is encrypted ahead.
+    /// Encrypts the record. False: the output buffer is full.
     fn seal(&mut self, taken: &mut usize) -> io::Result<bool> {
         let count = self.session.writer().write(&self.record)?;
         *taken += count;
@@ -180,7 +182,7 @@ impl TlsSession {
         Ok(all)
     }
 
-    /// Writes what is encrypted; false: the socket takes no more.
+    /// Writes encrypted output. False: the socket is full.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut SocketWriter(socket)) {
@@ -194,10 +196,10 @@ impl TlsSession {
         Ok(true)
     }
 
-    /// Goes on with the agreement as far as what has come allows.
+    /// Continues the handshake as far as the input allows.
     ///
     /// # Errors
-    /// `WouldBlock`: more must come. Others: there is none.
+    /// `WouldBlock`: more input is needed. Other errors: the handshake has failed.
     pub fn agree(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         while self.session.is_handshaking() {
             self.flush(socket)?;
@@ -214,10 +216,10 @@ impl TlsSession {
         self.flush(socket).map(|_| ())
     }
 
-    /// Tells the other side that nothing more comes.
+    /// Sends a closing message.
     pub fn close(&mut self, socket: BorrowedFd<'_>) {
         self.session.send_close_notify();
-        // As far as the socket takes it: it is a courtesy.
+        // A courtesy, so an error does not matter.
         let _told = self.flush(socket);
     }
 }

@@ -1,4 +1,4 @@
-//! A session over a socket, for tasks.
+//! Asynchronous stream over TLS.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,15 +23,15 @@ fn waits(error: &io::Error) -> bool {
 }
 
 impl TlsStream {
-    /// Over a socket that does not wait.
+    /// A stream over a non-blocking socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn new(socket: OwnedFd, session: TlsSession) -> io::Result<TlsStream> {
         Ok(TlsStream { socket: native::watch(socket)?, session })
     }
 
-    /// Writes what is encrypted. Pending: the socket takes no more, and whoever is woken tries again.
+    /// Writes encrypted output. Pending: the socket is full, and the woken task tries again.
     fn send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut ready = ready!(self.socket.poll_write_ready(context))?;
@@ -51,7 +51,7 @@ impl AsyncRead for TlsStream {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         loop {
-            // What is to be agreed on goes out whatever comes of reading.
+            // Handshake messages go out whatever the read returns.
             if let Poll::Ready(sent) = stream.send(context) {
                 sent?;
             }
@@ -88,7 +88,7 @@ impl AsyncWrite for TlsStream {
             let mut ready = ready!(stream.socket.poll_write_ready(context))?;
             let socket = ready.get_ref().get_ref().as_fd();
             match stream.session.write(socket, [Source::Bytes(bytes)].into_iter()) {
-                // So much is encrypted ahead of an agreement that it must come first; reading brings it about.
+                // The output buffer is full before the handshake is done; reading completes the handshake.
                 Ok(0) if !bytes.is_empty() => return Poll::Pending,
                 Err(error) if waits(&error) => ready.clear_ready(),
                 other => return Poll::Ready(other),

@@ -1,4 +1,4 @@
-//! Changing the file of users: whole, under a lock, and never half written.
+//! Atomic changes of the user file, under a lock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,29 +13,30 @@ use super::file::{
 };
 use super::hash;
 
-/// What every token begins with, so that people and programs that look for secrets know one.
+/// Prefix of every token, by which people and secret scanners recognise it.
 const PREFIX: &str = "kumi_";
 
-/// What a new token is for.
+/// Request for a new token.
 #[derive(Debug, Clone, Default)]
 pub struct NewToken {
-    /// The user, who is made if need be.
+    /// The user, created if needed.
     pub user: String,
     /// When it expires, in seconds since 1970.
     pub expires: Option<i64>,
-    /// Patterns of the routines that the user, with all tokens, may call from now on; `None`: as it was, all for a
-    /// new user.
+    /// Patterns of the routines that the user may call from now on, with all tokens. `None`: unchanged, and
+    /// all routines for a new user.
     pub routines: Option<Vec<String>>,
-    /// The user is a server, which may offer routines at a metaserver and calls none unless `routines` names some.
+    /// The user is a server. It may offer routines at a metaserver, and calls only routines named in
+    /// `routines`.
     pub server: bool,
 }
 
-/// A token of the file, as people may see it.
+/// A token of the file, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenListing {
     /// The user.
     pub user: String,
-    /// By what the token is told from others; empty: the user has none.
+    /// The token's identifier; empty: the user has no token.
     pub id: String,
     /// When it expires, RFC 3339.
     pub expires: Option<String>,
@@ -45,8 +46,8 @@ pub struct TokenListing {
     pub server: bool,
 }
 
-/// The file under its lock; with `make` it is made if need be. Who replaces it replaces what is locked, so the lock is
-/// that of the file which is there.
+/// Opens and locks the file; `make` creates it if needed. Whoever replaces the file holds the lock of the old
+/// one, so the loop ends with the lock of the present file.
 fn locked(path: &Path, make: bool) -> Result<Flock<File>, UsersError> {
     loop {
         let mut options = OpenOptions::new();
@@ -71,9 +72,10 @@ fn locked(path: &Path, make: bool) -> Result<Flock<File>, UsersError> {
     }
 }
 
-/// Makes a file for this content beside the old one, with the owner and permissions of that: its server reads it as well.
+/// Creates a file for new content, with the owner and permissions of the old one: its server must be able to
+/// read it.
 fn write(beside: &Path, old: &File, text: &str) -> io::Result<()> {
-    // Who ended before has left one; or somebody has put a link here.
+    // A leftover of an interrupted change, or somebody's link.
     match std::fs::remove_file(beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -88,7 +90,7 @@ fn write(beside: &Path, old: &File, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Puts new content in the place of the file that is locked.
+/// Replaces the locked file by new content.
 fn replace(path: &Path, old: &File, content: &Content) -> Result<(), UsersError> {
     content.parsed().map_err(UsersError::Asked)?;
     let text = toml::to_string(content)
@@ -98,13 +100,14 @@ fn replace(path: &Path, old: &File, content: &Content) -> Result<(), UsersError>
     let beside: PathBuf = path.with_file_name(name);
     let written = write(&beside, old, &text).and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|error| {
-        // It is of no use to anybody; what is to be told is why it could not be written.
+        // The leftover is useless; the error to report is that of the write.
         let _gone = std::fs::remove_file(&beside);
         failed("written", path)(error)
     })
 }
 
-/// Makes a token and writes its hash to the file, which is made if need be. The token, which nobody can be told again.
+/// Makes a token and adds its hash to the file, which is created if needed. Returns the token, which cannot
+/// be shown again.
 ///
 /// # Errors
 /// [`UsersError`].
@@ -183,10 +186,10 @@ pub fn list(path: &Path) -> Result<Vec<TokenListing>, UsersError> {
     Ok(all)
 }
 
-/// Takes tokens away from a user: all, or the one with this id. How many they were.
+/// Removes all tokens of a user, or the one with this identifier. Returns their number.
 ///
 /// # Errors
-/// [`UsersError`]; there is no such user or token.
+/// [`UsersError`]: also if the user or token does not exist.
 pub fn revoke(path: &Path, user: &str, token: Option<&str>) -> Result<usize, UsersError> {
     let mut lock = locked(path, false)?;
     let mut content = content(path, &mut lock)?;

@@ -1,4 +1,4 @@
-//! The file of users: what is in it, reading and checking it.
+//! User file: format, reading and checks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,43 +16,43 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Account, TokenRecord};
 
-/// Longest file, in bytes.
+/// Longest file in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 /// Most tokens of a file.
 const MOST_TOKENS: usize = 65_536;
 /// Longest name of a user.
 const MOST_NAME: usize = 64;
 
-/// Why a file of users cannot be used.
+/// Why a user file cannot be used.
 #[derive(Debug, Error)]
 pub enum UsersError {
     /// It cannot be read or written.
     #[error("the file of users {} cannot be {doing}: {source}; check its name and permissions", path.display())]
     File {
-        /// `read`, `written`, …
+        /// The operation: `read`, `written`, …
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Others than its owner may write to it.
     #[error("others may write to the file of users {}, and make themselves users: chmod 600 it", .0.display())]
     Writable(PathBuf),
-    /// It is no file of users.
+    /// The file is not a user file.
     #[error("{} is no file of users: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The error and its position.
         reason: String,
     },
-    /// What was asked for cannot be.
+    /// The requested change is impossible.
     #[error("{0}")]
     Asked(String),
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Content {
@@ -65,19 +65,24 @@ pub struct Content {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserEntry {
+    /// The user's name, which servers write to their logs.
     pub name: String,
-    /// Patterns; none: all routines.
+    /// Patterns of the routines that the user may call, with `*` for any text; without it all routines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routines: Option<Vec<String>>,
+    /// Share of the servers that a metaserver gives the user when others want them too; 1 if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// The highest priority, 0 to 9, that the user's calls may have at a metaserver; 255 or no entry: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// The system's user as whom the slots of these calls run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
-    /// May offer routines at a metaserver; then it calls none unless `routines` names some.
+    /// May offer routines at a metaserver. It then calls only the routines in `routines`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server: bool,
+    /// The user's tokens.
     #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
 }
@@ -86,8 +91,9 @@ pub struct UserEntry {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// BLAKE3 of it, 64 hexadecimal digits.
+    /// BLAKE3 hash of the token, 64 hexadecimal digits.
     pub blake3: String,
+    /// When the token ends; without it never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
 }
@@ -101,7 +107,7 @@ pub enum Timestamp {
     Date(toml::value::Datetime),
 }
 
-/// What a file says.
+/// Checked content of a file.
 #[derive(Debug)]
 pub struct ParsedUsers {
     pub tokens: Vec<TokenRecord>,
@@ -139,7 +145,7 @@ impl Token {
     }
 }
 
-/// Whether this may be a user's name: it appears in logs and on command lines.
+/// Whether a text may be a user's name, which appears in logs and on command lines.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits) || name.starts_with('-')
@@ -153,7 +159,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl UserEntry {
-    /// The routines that the user may call: all unless some are named, but a server calls none.
+    /// The routines that a user may call: all by default, but none for a server.
     pub fn patterns(&self) -> Vec<String> {
         let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
         self.routines.clone().unwrap_or_else(all)
@@ -161,7 +167,7 @@ impl UserEntry {
 }
 
 impl Content {
-    /// What the file says, if all of it can be.
+    /// Checks the content of a file.
     pub fn parsed(&self) -> Result<ParsedUsers, String> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
@@ -201,7 +207,7 @@ impl Content {
     }
 }
 
-/// By what people tell tokens apart: the first digits of the hash.
+/// The identifier of a token for people: the first digits of its hash.
 pub fn id(hash: &Hash) -> String {
     hash.to_hex().chars().take(8).collect()
 }
@@ -210,7 +216,7 @@ pub fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> UsersEr
     move |source| UsersError::File { doing, path: path.to_owned(), source }
 }
 
-/// What is in an open file, which only its owner may write.
+/// Reads an open file, to which only its owner may write.
 pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
     let wrong = |reason: &dyn fmt::Display| UsersError::Content {
         path: path.to_owned(),

@@ -1,10 +1,10 @@
-//! Patterns of names: `*` stands for any characters, `?` for one.
+//! Name patterns: `*` stands for any characters, `?` for one.
 
-/// Whether a name fits a pattern. Takes time of the product of their lengths at most.
+/// Whether a name matches a pattern, in time at most the product of their lengths.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut at, mut here) = (0, 0);
-    // The last star, and where the name goes on behind it.
+    // The last star, and where the name continues behind it.
     let mut star: Option<(usize, usize)> = None;
     while here < name.len() {
         match pattern.get(at) {

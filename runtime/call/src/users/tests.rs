@@ -29,7 +29,7 @@ fn a_token_is_good_until_it_is_revoked_or_expires() {
     let wrong = format!("{}x", &ada[..68]);
     assert_eq!(users.who(&wrong).err(), Some(Refusal::Unknown));
     assert_eq!(users.who("").err(), Some(Refusal::Missing));
-    // The file is looked at without being told.
+    // Changes are noticed without a request.
     let brief = NewToken { expires: Some(1_000_000_000), ..new("ada") };
     let old = add(&path, &brief).expect("a token");
     match users.who(&old) {
@@ -77,7 +77,7 @@ fn what_the_file_says_of_a_user() {
             && !user.permits("x")
     );
     assert!(matches!(users.who("late"), Err(Refusal::Expired { .. })));
-    // What is written again reads the same.
+    // Written content reads back the same.
     add(&path, &new("late")).expect("a token");
     assert_eq!(Users::open(&path).expect("users").who(token).expect("his").weight(), 4);
 }
@@ -110,7 +110,7 @@ fn a_failure_that_passes_hides_no_revocation() {
     let users = Users::open(&path).expect("users");
     let known = users.who(&token).expect("hers");
     revoke(&path, "ada", None).expect("revoked");
-    // There is no descriptor left for a moment, twice.
+    // Twice there is no free descriptor for a moment.
     for _ in 0..2 {
         let full = std::io::Error::from_raw_os_error(nix::errno::Errno::EMFILE as i32);
         let read = Err(file::failed("read", &path)(full));
@@ -120,7 +120,7 @@ fn a_failure_that_passes_hides_no_revocation() {
     }
     assert_eq!(users.again(&known).err(), Some(Refusal::Unknown));
     assert!(!users.lock().failing);
-    // What is wrong with the content is looked at once.
+    // Invalid content is checked only once.
     std::fs::write(&path, b"\xff").expect("it is written");
     assert_eq!(users.who(&token).err(), Some(Refusal::Unknown));
     let state = users.lock();
@@ -156,12 +156,12 @@ fn the_file_stays_its_servers() {
     let (folder, path) = place();
     assert!(revoke(&path, "ada", None).is_err() && !path.exists(), "a mistyped name makes no file");
     add(&path, &new("ada")).expect("a token");
-    // Root edits the file of a server that runs as another user; else it is the same user's.
+    // Root edits the file of a server that runs as another user; otherwise both are the same user.
     let user = if nix::unistd::geteuid().is_root() { Some(12_345) } else { None };
     chown(&path, user, user).expect("its owner");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("its mode");
     let was = std::fs::metadata(&path).expect("it is there");
-    // What lies in the way is not written through.
+    // An existing link is not followed.
     let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
     let beside = format!("users.toml.{}.new", std::process::id());
     write(&victim, "mine");

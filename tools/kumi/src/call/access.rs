@@ -1,4 +1,4 @@
-//! Who calls, and over what: tokens and certificates on the command line.
+//! Options for tokens and certificates.
 
 use crate::context::Context;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is printed nowhere.
+/// A secret that is never printed.
 #[derive(Clone)]
 pub struct Secret(String);
 
@@ -28,23 +28,23 @@ impl From<String> for Secret {
     }
 }
 
-/// Who a client is and whom it trusts.
+/// Identity of a client, and the authorities that it trusts.
 #[derive(Clone, Debug, Args)]
 pub struct AccessArgs {
-    /// By what the server knows who calls. Everybody on this machine can see it here: rather use --token-file
+    /// Token that identifies the caller. Everybody on this machine can see it here, so prefer --token-file
     #[arg(long, value_name = "TOKEN", env = "KUMI_CALL_TOKEN", hide_env_values = true)]
     pub token: Option<Secret>,
-    /// A file with the token; it goes before --token
+    /// File with the token; takes precedence over --token
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Of a server at tls://HOST:PORT: the certificates (PEM) of the authorities to trust, instead of those that the
-    /// system trusts
+    /// For a server at tls://HOST:PORT: PEM file with the certificates of the trusted authorities, instead of
+    /// those that the system trusts
     #[arg(long, value_name = "FILE", env = "KUMI_CALL_CA")]
     pub ca: Option<PathBuf>,
 }
 
 impl AccessArgs {
-    /// How to connect.
+    /// The connection options.
     pub fn options(&self) -> Result<Options, Error> {
         let token = match &self.token_file {
             Some(path) => std::fs::read_to_string(path).map_err(|source| Error::File {
@@ -59,27 +59,28 @@ impl AccessArgs {
     }
 }
 
-/// Whom a server or a metaserver lets in, and over what.
+/// Access to a server or metaserver, and encryption.
 #[derive(Clone, Debug, Args)]
 pub struct GuardArgs {
-    /// Only users of this file may call (`kumi call token` makes it); it is read again when it changes
+    /// Admit only users of this file, made by `kumi call token`. The file is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub tokens: Option<PathBuf>,
-    /// Encrypt, with this certificate and those between it and its authority (PEM)
+    /// Encrypt with this certificate and its intermediate certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls_cluster")]
     pub tls_cert: Option<PathBuf>,
     /// The certificate's key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Encrypt, with a certificate that the authority of the cluster (--cluster) makes now; clients trust its tls/ca.pem
+    /// Encrypt with a certificate that the cluster's authority (--cluster) makes now. Clients trust the
+    /// cluster's tls/ca.pem
     #[arg(long)]
     pub tls_cluster: bool,
-    /// A name or address by which clients call this server, beside those of this machine; may be given again
+    /// Another name or address by which clients call this server; repeatable
     #[arg(long, value_name = "NAME", requires = "tls_cluster")]
     pub tls_name: Vec<String>,
 }
 
-/// The names and addresses by which this machine is called.
+/// Names and addresses of this machine.
 fn own_names(listen: Option<SocketAddr>, more: &[String]) -> Vec<String> {
     let mut names: BTreeSet<String> = more.iter().cloned().collect();
     names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
@@ -108,7 +109,8 @@ impl GuardArgs {
         self.tls_cluster || self.tls_cert.is_some()
     }
 
-    /// Why other machines must not reach it without more ado; `knows`: it knows who calls without a file of users.
+    /// Why other machines must not reach it without further options. `knows`: it identifies callers without a
+    /// user file.
     pub fn gap(&self, knows: bool) -> Option<&'static str> {
         match (knows || self.tokens.is_some(), self.encrypts()) {
             (true, true) => None,
@@ -118,13 +120,13 @@ impl GuardArgs {
         }
     }
 
-    /// The users of the file, if there is one.
+    /// The users of the file, if one is given.
     pub fn users(&self) -> Result<Option<Arc<Users>>, Error> {
         let users = self.tokens.as_ref().map(|path| Users::open(path));
         Ok(users.transpose()?.map(Arc::new))
     }
 
-    /// With what it proves who it is, if it is to encrypt.
+    /// Certificate and key, if connections are to be encrypted.
     pub fn tls(&self, cluster: &str, listen: Option<SocketAddr>) -> Result<Option<Tls>, Error> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
             return Ok(Some(Tls::load(certificate, key)?));
@@ -144,7 +146,7 @@ fn of_cluster(context: &Context, names: Vec<String>) -> Result<Tls, Error> {
     Ok(Tls::of(&certificate, &key)?)
 }
 
-/// Has what a server logs go to standard error.
+/// Sends the server's log to standard error.
 pub fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("KUMI_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -152,8 +154,8 @@ pub fn log() {
         .with_env_filter(filter)
         .with_ansi(false)
         .with_writer(std::io::stderr)
-        // There is nowhere to say that standard error is closed.
+        // If standard error is closed, there is nowhere to report that.
         .log_internal_errors(false);
-    // Somebody else's log is as good.
+    // A log that is already installed is as good.
     let _set = to.try_init();
 }

@@ -1,4 +1,4 @@
-//! `kumi call build`: executables of interface descriptions.
+//! `kumi call build`: builds executables from interface descriptions.
 
 use super::check::tell;
 use super::shipped::ShippedArgs;
@@ -15,18 +15,18 @@ const LIBRARY: &str = "libkumi_slot.a";
 /// Options of `kumi call build`.
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
-    /// Files of interface descriptions, as text
+    /// Text files with interface descriptions
     #[arg(required_unless_present = "shipped", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub shipped: ShippedArgs,
-    /// The folder for executables and manifests
+    /// Output folder for executables and manifests
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
-    /// The C compiler [default: that of the descriptions, of CC, or cc]
+    /// C compiler [default: that of the description, of CC, or cc]
     #[arg(long, value_name = "CC")]
     pub cc: Option<String>,
-    /// The library that executables are linked with [default: libkumi_slot.a beside this program]
+    /// Library to link executables with [default: libkumi_slot.a beside this program]
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,
     /// Keep the generated C sources beside the executables
@@ -69,7 +69,7 @@ pub fn run(args: &BuildArgs) -> Result<(), Error> {
     }
 }
 
-/// The library as it is built, beside this program, or as it is installed.
+/// The library beside this program, in a build tree or as installed.
 fn library() -> Result<PathBuf, Error> {
     let found = cluster::beside(LIBRARY);
     let installed = std::env::current_exe().ok().and_then(|own| {

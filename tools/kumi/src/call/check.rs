@@ -1,4 +1,4 @@
-//! `kumi call check`: errors and warnings of interface descriptions at their places; what they say, as a list or as JSON.
+//! `kumi call check`: checks interface descriptions, and lists their routines as text or JSON.
 
 use super::shipped::ShippedArgs;
 use crate::error::Error;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 /// Options of `kumi call check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// Files of interface descriptions; - is standard input
+    /// Files with interface descriptions; - is standard input
     #[arg(required_unless_present = "shipped", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub shipped: ShippedArgs,
-    /// Print the canonical JSON of each file, a line each, instead of a list of routines
+    /// Print the canonical JSON of each file on one line, instead of a list of routines
     #[arg(long)]
     pub json: bool,
 }
@@ -37,7 +37,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Error> {
     if errors == 0 { Ok(()) } else { Err(Error::Descriptions { errors, files }) }
 }
 
-/// The file, or of a long one as much as shows that it is too long.
+/// Reads a file; of a file that is too long, only enough to notice that.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let limit = u64::try_from(MOST_TEXT + 1).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
@@ -52,11 +52,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Errors and warnings on standard error, each with the file's name first, as editors look for it. How many are errors.
+/// Prints errors and warnings to standard error, file name first as editors expect. Returns the number of
+/// errors.
 pub(super) fn tell(path: &Path, parsed: &ParsedText) -> usize {
     let mut errors = std::io::stderr().lock();
     for found in &parsed.diagnostics {
-        // Nobody is left to tell when standard error is closed.
+        // If standard error is closed, nobody is left to tell.
         let _closed = writeln!(errors, "{}:{found}", path.display());
     }
     let severities = parsed.diagnostics.iter().map(|found| found.code.severity());
@@ -75,12 +76,12 @@ fn show(module: &Module, json: bool) -> Result<(), Error> {
     output::text(&text)
 }
 
-/// A line for a routine: how it is called, and the first line of what it says of itself.
+/// One line for a routine: its call, and the first line of its documentation.
 fn list(text: &mut String, interface: &Interface) {
     let names: Vec<&str> = interface.params.iter().map(|param| param.name.as_str()).collect();
     let about = interface.doc.lines().next().unwrap_or_default();
     let gap = if about.is_empty() { "" } else { "  " };
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _written = writeln!(text, "{}({}){gap}{about}", interface.name, names.join(", "));
 }
 

@@ -1,4 +1,4 @@
-//! `kumi call list` and `kumi call info`.
+//! `kumi call list` and `kumi call info`: lists the routines of a server, and describes one.
 
 use super::access::AccessArgs;
 use crate::error::Error;
@@ -7,10 +7,10 @@ use clap::Args;
 use kumi_call::Remote;
 use kumi_idl::{Interface, Mode, Param, Type};
 
-/// Which server.
+/// Server and identity.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
-    /// The server: HOST:PORT, tls://HOST:PORT or unix:PATH
+    /// Server: HOST:PORT, tls://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDR", env = "KUMI_CALL_SERVER", default_value = "127.0.0.1:7070")]
     pub server: String,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct ServerArgs {
 pub struct ListArgs {
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Only names that contain this
+    /// Only names that contain this text
     #[arg(value_name = "PART", default_value = "")]
     pub part: String,
 }
@@ -32,7 +32,7 @@ pub struct ListArgs {
 pub struct InfoArgs {
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The routine
+    /// Name of the routine
     #[arg(value_name = "ROUTINE")]
     pub routine: String,
     /// Print the description as canonical JSON
@@ -40,18 +40,18 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-/// A server, or a metaserver that knows some.
+/// Connects to a server or a metaserver.
 pub(super) fn connect(args: &ServerArgs) -> Result<Remote, Error> {
     Ok(Remote::connect(&args.server, &args.access.options()?)?)
 }
 
-/// Prints names, one a line.
+/// Prints names, one per line.
 pub fn list(args: &ListArgs) -> Result<(), Error> {
     let names = connect(&args.server)?.names(&args.part)?;
     output::text(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
 }
 
-/// Prints what a routine takes and gives.
+/// Prints the description of a routine.
 pub fn info(args: &InfoArgs) -> Result<(), Error> {
     let known = connect(&args.server)?.interface(&args.routine)?;
     let text = if args.json {

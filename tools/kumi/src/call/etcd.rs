@@ -1,4 +1,4 @@
-//! Options of a metaserver that is one of several.
+//! Options of a metaserver that is one of several, with their state in etcd.
 
 use crate::error::Error;
 use crate::parse;
@@ -8,43 +8,43 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of `kumi call meta` that have to do with etcd.
+/// Options of `kumi call meta` for etcd.
 #[derive(Clone, Debug, Args)]
 pub struct EtcdArgs {
-    /// Keep the state in etcd, with other metaservers of which one leads: http[s]://HOST:PORT[,…]
+    /// Keep the state in etcd, together with other metaservers of which one leads: http[s]://HOST:PORT[,…]
     #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "state")]
     pub etcd: Vec<String>,
-    /// What all keys begin with; metaservers with the same are one set
+    /// Prefix of all keys. Metaservers with the same prefix are one set
     #[arg(long, value_name = "PREFIX", default_value = "/kumi/call", requires = "etcd")]
     pub etcd_prefix: String,
-    /// Who this is at etcd
+    /// User name at etcd
     #[arg(long, value_name = "NAME", requires_all = ["etcd", "etcd_password_file"])]
     pub etcd_user: Option<String>,
-    /// The file with the user's password
+    /// File with the user's password
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     pub etcd_password_file: Option<PathBuf>,
-    /// Certificates (PEM) of the authorities to trust for https [default: those of the system]
+    /// PEM file with the authorities to trust for https [default: those of the system]
     #[arg(long, value_name = "FILE", requires = "etcd")]
     pub etcd_cacert: Option<PathBuf>,
-    /// A certificate (PEM) by which this metaserver proves who it is
+    /// Client certificate (PEM) of this metaserver
     #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_key"])]
     pub etcd_cert: Option<PathBuf>,
-    /// The certificate's key
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
-    /// After how long another leads when the leader has gone, in whole seconds
+    /// Whole seconds after which another metaserver takes over from a leader that has gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::duration, requires = "etcd")]
     pub etcd_lease: Duration,
-    /// The address at which clients and servers reach this metaserver [default: that of --listen]
+    /// Address of this metaserver for clients and servers [default: that of --listen]
     #[arg(long, value_name = "ADDR", requires = "etcd")]
     pub advertise: Option<String>,
 }
 
-/// Bounds of a lease, in seconds: etcd itself makes shorter ones longer.
+/// Bounds of a lease in seconds. etcd itself extends shorter ones.
 const LEASES: std::ops::RangeInclusive<u64> = 2..=600;
 
 impl EtcdArgs {
-    /// What they say, for a metaserver that listens there; `None`: there is one metaserver.
+    /// The settings of these options for a metaserver at this address. `None`: there is only one metaserver.
     pub fn settings(&self, listen: &str, at: Option<SocketAddr>) -> Result<Option<Etcd>, Error> {
         if self.etcd.is_empty() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `kumi call meta`.
+//! `kumi call meta`: runs a metaserver.
 
 use super::access::{GuardArgs, log};
 use crate::error::Error;
@@ -20,35 +20,35 @@ address where they would give a server's. Data goes straight between the two. Wi
 may call, and only its servers (`kumi call token add NAME --server`) offer routines."
 )]
 pub struct MetaArgs {
-    /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
+    /// Address to listen on: HOST:PORT (port 0: any free port) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7071")]
     pub listen: String,
-    /// Listen on an address that other machines reach, though the metaserver does not know who calls or does not encrypt
+    /// Listen on an address that other machines reach, even without authentication or encryption
     #[arg(long)]
     pub insecure_listen: bool,
     #[command(flatten)]
     pub guard: GuardArgs,
-    /// How servers are chosen: round-robin, least-load or min-completion
+    /// Policy for choosing servers: round-robin, least-load or min-completion
     #[arg(long, value_name = "NAME", default_value = "min-completion")]
     pub policy: String,
-    /// Most calls that a server is given at a time [default: as many as it has slots]
+    /// Most calls that a server gets at a time [default: its number of slots]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub limit: Option<u32>,
-    /// Calls that may wait for a server
+    /// Most calls that may wait for a server
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub waiting: usize,
-    /// Times that a call is started at most
+    /// Most attempts of a call
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub attempts: u32,
-    /// How long a server may be silent until it is taken for lost
+    /// How long a server may be silent before it counts as lost
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::duration)]
     pub silence: Duration,
-    /// Keep calls that are placed, times and paths in this file, for the next start
+    /// File for placed calls, times and paths, read at the next start
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
     #[command(flatten)]
     pub etcd: EtcdArgs,
-    /// Show the dashboard, /status.json and /metrics here: HOST:PORT
+    /// Address of the dashboard, /status.json and /metrics: HOST:PORT
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
 }
@@ -103,7 +103,7 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
     });
     output::note(&format!("metaserver ({}) at {at}", config.policy));
     serve(config, listener, async {
-        // Nothing is ever sent: it ends when the sender goes.
+        // Nothing is ever sent: the receiver ends when the sender is dropped.
         let _gone = stopped.await;
     })?;
     Ok(())

@@ -1,4 +1,4 @@
-//! `kumi call`: routines that are called over the network.
+//! `kumi call`: remote calls of routines.
 
 mod access;
 mod build;
@@ -24,23 +24,23 @@ use std::io;
 /// `kumi call …`
 #[derive(Debug, clap::Subcommand)]
 pub enum CallCommand {
-    /// Offer routines of shared libraries to clients
+    /// Offer routines to clients
     Serve(Box<serve::ServeArgs>),
-    /// The routines of a server
+    /// List the routines of a server
     List(client::ListArgs),
-    /// What a routine takes and gives
+    /// Describe a routine and its parameters
     Info(client::InfoArgs),
-    /// Tell clients which of several servers a call goes to
+    /// Run a metaserver, which chooses a server for each call
     Meta(Box<meta::MetaArgs>),
-    /// What a metaserver knows: servers, calls that wait, paths
+    /// Show the state of a metaserver: servers, waiting calls, paths
     Status(status::StatusArgs),
-    /// Look at interface descriptions: what is wrong with them, or what they say
+    /// Check interface descriptions, and list their routines
     Check(check::CheckArgs),
     /// Call a routine
     Run(run::RunArgs),
-    /// Build executables of routines, those with a body in C too
+    /// Build executables from interface descriptions, also of routines with a body in C
     Build(build::BuildArgs),
-    /// Who may call a server: make tokens, list and revoke them
+    /// Manage the users of a server: make, list and revoke tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
 }
@@ -60,7 +60,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
     }
 }
 
-/// The exit code of a call that failed, as `docs/errors.md` lists them.
+/// The exit code of a failed call, as in `docs/reference/errors.md`.
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
         CallError::Address(_)
@@ -83,7 +83,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
     }
 }
 
-/// The exit code of a metaserver that cannot be.
+/// The exit code of a metaserver that cannot run.
 pub fn meta_exit_code(error: &MetaError) -> ExitCode {
     match error {
         MetaError::Policy(_) => ExitCode::Usage,
@@ -97,7 +97,7 @@ pub fn meta_exit_code(error: &MetaError) -> ExitCode {
     }
 }
 
-/// The exit code of a server that cannot be.
+/// The exit code of a server that cannot run.
 pub fn serve_exit_code(error: &ServeError) -> ExitCode {
     match error {
         ServeError::Listen { source, .. } => match source.kind() {
@@ -109,7 +109,7 @@ pub fn serve_exit_code(error: &ServeError) -> ExitCode {
     }
 }
 
-/// The exit code of routines that cannot be offered.
+/// The exit code for routines that cannot be offered.
 pub fn registry_exit_code(error: &RegistryError) -> ExitCode {
     match error {
         RegistryError::Unreadable { source, .. } => unreadable(source),
@@ -125,7 +125,7 @@ fn unreadable(source: &io::Error) -> ExitCode {
     }
 }
 
-/// The exit code of a file of users that cannot be used.
+/// The exit code for an unusable user file.
 pub fn users_exit_code(error: &UsersError) -> ExitCode {
     match error {
         UsersError::File { source, .. } => unreadable(source),
@@ -134,7 +134,7 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
     }
 }
 
-/// The exit code of certificates that cannot be used.
+/// The exit code for unusable certificates.
 pub fn tls_exit_code(error: &TlsError) -> ExitCode {
     match error {
         TlsError::File { source, .. } => unreadable(source),

@@ -1,4 +1,4 @@
-//! `kumi call serve`.
+//! `kumi call serve`: runs a server of routines.
 
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
@@ -21,78 +21,79 @@ use std::time::Duration;
 --insecure-listen is given."
 )]
 pub struct ServeArgs {
-    /// Interface descriptions, as text or in JSON
+    /// Files with interface descriptions, as text or JSON
     #[arg(value_name = "FILE", required_unless_present_any = ["python", "shipped"])]
     pub descriptions: Vec<PathBuf>,
     #[command(flatten)]
     pub shipped: ShippedArgs,
-    /// A shared library with the routines, beside those that descriptions name; may be given again
+    /// Shared library with the routines, in addition to those that descriptions name; repeatable
     #[arg(long, value_name = "FILE")]
     pub library: Vec<PathBuf>,
     #[command(flatten)]
     pub functions: PythonArgs,
-    /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
+    /// Address to listen on: HOST:PORT (port 0: any free port) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub listen: String,
-    /// Listen on an address that other machines reach, though the server does not know who calls or does not encrypt
+    /// Listen on an address that other machines reach, even without authentication or encryption
     #[arg(long)]
     pub insecure_listen: bool,
     #[command(flatten)]
     pub guard: GuardArgs,
-    /// Run routines without network, with files read-only but for empty folders of their own at /tmp, /var/tmp and
-    /// /dev/shm, and without capabilities
+    /// Run routines in a sandbox: without network and capabilities, and with read-only files except for empty
+    /// private folders at /tmp, /var/tmp and /dev/shm
     #[arg(long)]
     pub sandbox: bool,
-    /// Give clients on this machine no memory of their calls: all arrays go through sockets
+    /// Share no memory with clients on this machine, so that all arrays go through sockets
     #[arg(long)]
     pub no_shared_memory: bool,
-    /// Calls that run at the same time [default: one for each processor]
+    /// Most calls that run at the same time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
-    /// Calls that may wait for a slot
+    /// Most calls that may wait for a slot
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub waiting: usize,
-    /// Objects of classes at the same time, each of which is a process
+    /// Most objects of classes at the same time; each is a process
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub objects: usize,
     /// Threads that the libraries of a routine may use
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: u32,
-    /// Longest time of a call, waiting included [default: no limit]
+    /// Time limit of a call, waiting included [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub call_time: Option<Duration>,
     /// Most MiB of one call's arguments [default: a quarter of the memory]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub call_memory: Option<u64>,
-    /// Most MiB of address space of a routine's process, its arguments included [default: no limit]
+    /// Most MiB of address space of a routine's process, arguments included [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub process_memory: Option<u64>,
-    /// A folder for the files of calls, which are there while a call runs [default: that for temporary files]
+    /// Folder for the files of running calls [default: the system's folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// Most MiB of one call's files, in either direction
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub call_files: u64,
-    /// Most MiB of the files that all calls together have sent [default: four times those of one]
+    /// Most MiB of files of all calls together [default: four times those of one call]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub all_files: Option<u64>,
-    /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
+    /// Register at this metaserver, which sends clients here. Of several, the first that answers is used
     #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
     pub meta: Vec<String>,
-    /// A file with the token that the metaserver has for this server (`kumi call token add NAME --server` there)
+    /// File with this server's token for the metaserver (made there by `kumi call token add NAME --server`)
     #[arg(long, value_name = "FILE", requires = "meta")]
     pub meta_token_file: Option<PathBuf>,
-    /// Of a metaserver at tls://HOST:PORT: the certificates (PEM) of the authorities to trust, instead of those that the
+    /// For a metaserver at tls://HOST:PORT: PEM file with the trusted authorities, instead of those that the
     /// system trusts
     #[arg(long, value_name = "FILE", env = "KUMI_CALL_CA")]
     pub meta_ca: Option<PathBuf>,
-    /// Only calls that the metaserver has sent
+    /// Accept only calls that the metaserver has sent
     #[arg(long, requires = "meta")]
     pub meta_only: bool,
-    /// The address that clients are sent to [default: that of --listen, as the metaserver sees this machine]
+    /// Address for clients [default: that of --listen, as the metaserver sees this machine]
     #[arg(long, value_name = "ADDR", requires = "meta")]
     pub advertise: Option<String>,
-    /// The site: clients and servers of one site share its path to the others [default: the network of the address]
+    /// Site of this server. Clients and servers of one site share its paths to other sites [default: the
+    /// network of the address]
     #[arg(long, value_name = "NAME", env = "KUMI_CALL_SITE")]
     pub site: Option<String>,
     /// Most MiB of results that stay here between calls [default: a quarter of the memory]
@@ -101,15 +102,16 @@ pub struct ServeArgs {
     /// Longest time that a result stays here
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse::estimate)]
     pub held_time: Duration,
-    /// Most ranks of the job of a parallel routine, and those of a job that leaves it to the server [default: one for each
+    /// Most ranks of a parallel routine's job; also the number if the routine does not say [default: one per
     /// processor of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// A server from which results are fetched for calls, as HOST:PORT or tls://HOST:PORT; may be given again [default: any]
+    /// Server from which results may be fetched for calls, as HOST:PORT or tls://HOST:PORT; repeatable
+    /// [default: any]
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<String>,
-    /// Of servers at tls://HOST:PORT from which results are fetched: the certificates (PEM) of the authorities to trust
-    /// [default: those of --meta-ca, or else those that the system trusts]
+    /// For fetches from servers at tls://HOST:PORT: PEM file with the trusted authorities [default: that of
+    /// --meta-ca, or those that the system trusts]
     #[arg(long, value_name = "FILE")]
     pub peer_ca: Option<PathBuf>,
 }
@@ -159,13 +161,13 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
     });
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
     serve(config, registry, listener, async {
-        // Nothing is ever sent: it ends when the sender goes.
+        // Nothing is ever sent: the receiver ends when the sender is dropped.
         let _gone = stopped.await;
     })?;
     Ok(())
 }
 
-/// How jobs of parallel routines are started: as this program's user would.
+/// Settings for starting jobs of parallel routines, as this program's user would start them.
 fn jobs(args: &ServeArgs, cluster: &str) -> Result<Jobs, Error> {
     let kumi = std::env::current_exe()
         .map_err(|source| Error::SetUp { what: "the search for our other programs", source })?;
@@ -189,7 +191,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.bytes = config.bytes.max(2 * config.call_bytes);
     }
     if let Some(scratch) = &args.scratch {
-        // Routines get names that hold wherever their process runs.
+        // Absolute paths, so that libraries are found wherever their process runs.
         config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
     }
     config.file_bytes = args.call_files << 20;
@@ -200,7 +202,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
     config.held_time = args.held_time;
     config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
     if let Some(file) = &args.peer_ca {
-        // What is wrong with it is said now, not when it is needed.
+        // Checked now, so that errors show at the start.
         Authorities::load(Some(file))?;
     }
     config.peer_ca = args.peer_ca.clone().or_else(|| args.meta_ca.clone());
@@ -218,7 +220,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// The token of a file.
+/// Reads a token from a file.
 fn token(file: Option<&Path>) -> Result<String, Error> {
     let Some(path) = file else { return Ok(String::new()) };
     let text = std::fs::read_to_string(path);
@@ -226,7 +228,7 @@ fn token(file: Option<&Path>) -> Result<String, Error> {
     text.map(|text| text.trim().to_owned()).map_err(failed)
 }
 
-/// A library that is named as a file is found wherever slots run; a bare name is looked for by the system's linker.
+/// An absolute path for a library that is given as a file. The dynamic linker looks for a bare name.
 fn absolute(path: &Path) -> PathBuf {
     if path.components().count() > 1 || path.exists() {
         return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -234,7 +236,7 @@ fn absolute(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-/// Whether no other machine is at this address.
+/// Whether only this machine reaches the address.
 fn is_here(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -249,7 +251,7 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     let found: Vec<SocketAddr> =
         args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    // Passes are as good as the way on which their key goes to the metaserver.
+    // Passes are only as safe as the connection on which their key goes to the metaserver.
     let is_safe =
         |meta: &String| meta.starts_with("tls://") || meta.starts_with("unix:") || is_here(meta);
     if let Some(why) = args.guard.gap(args.meta_only && args.meta.iter().all(is_safe))

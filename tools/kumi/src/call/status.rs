@@ -1,4 +1,4 @@
-//! `kumi call status`.
+//! `kumi call status`: shows the state of a metaserver.
 
 use crate::error::Error;
 use crate::output;
@@ -15,12 +15,12 @@ use super::client::ServerArgs;
 pub struct StatusArgs {
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Print all of it as JSON
+    /// Print the whole state as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Prints what a metaserver knows.
+/// Prints the state of a metaserver.
 pub fn run(args: &StatusArgs) -> Result<(), Error> {
     let grid = Grid::connect(&args.server.server, &args.server.access.options()?)?;
     let state = grid.status()?;

@@ -1,4 +1,4 @@
-//! `kumi call token`: who may call a server.
+//! `kumi call token`: manages the users and tokens of a server.
 
 use crate::error::Error;
 use crate::{output, parse};
@@ -10,18 +10,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// `kumi call token …`
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token for a user and print it, this once; the file, which is made if need be, has its hash only
+    /// Make a token for a user and print it, once. The user file stores only its hash, and is created if
+    /// needed
     Add(AddArgs),
-    /// The users of a file, and what their tokens are told apart by
+    /// List the users of a file and the identifiers of their tokens
     List(FileArgs),
-    /// Take a user's tokens away, or one; servers that use the file refuse the user's next call
+    /// Revoke all tokens of a user, or one. Servers that use the file refuse the user's next call
     Revoke(RevokeArgs),
 }
 
-/// Which file.
+/// The user file.
 #[derive(Clone, Debug, Args)]
 pub struct FileArgs {
-    /// The file of users, as for `kumi call serve --tokens`
+    /// User file, as for `kumi call serve --tokens`
     #[arg(long, value_name = "FILE", env = "KUMI_CALL_TOKENS")]
     pub file: PathBuf,
 }
@@ -29,19 +30,19 @@ pub struct FileArgs {
 /// Options of `kumi call token add`.
 #[derive(Clone, Debug, Args)]
 pub struct AddArgs {
-    /// The user
+    /// Name of the user
     #[arg(value_name = "USER")]
     pub user: String,
     #[command(flatten)]
     pub file: FileArgs,
-    /// How long it is good, for example 12h or 30d [default: until it is revoked]
+    /// Validity, for example 12h or 30d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
     pub expires: Option<Duration>,
-    /// The routines that the user may call, with all tokens, from now on: names in which * stands for any characters;
-    /// several with commas between, or given again [default: as before, all for a new user]
+    /// Routines that the user may call from now on, with all tokens. In a name, * stands for any characters.
+    /// Separate several by commas, or repeat the option [default: unchanged; all for a new user]
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub routines: Vec<String>,
-    /// It is a server that offers routines at a metaserver; it calls only those of --routines, if any
+    /// The user is a server that offers routines at a metaserver. It calls only the routines of --routines
     #[arg(long)]
     pub server: bool,
 }
@@ -49,12 +50,12 @@ pub struct AddArgs {
 /// Options of `kumi call token revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct RevokeArgs {
-    /// The user
+    /// Name of the user
     #[arg(value_name = "USER")]
     pub user: String,
     #[command(flatten)]
     pub file: FileArgs,
-    /// Only the token that `kumi call token list` shows so
+    /// Only the token with this identifier, as `kumi call token list` shows it
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
 }

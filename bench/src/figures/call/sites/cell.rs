@@ -1,4 +1,4 @@
-//! One cell of a table: clients at sites who call one routine for a while, measured and simulated.
+//! One cell of a table: clients at sites that call a routine for some time, measured and simulated.
 
 use super::net::{Net, Space};
 use crate::error::BenchError;
@@ -9,22 +9,22 @@ use kumi_sim::random::RandomStream;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// How likely a client calls at a step.
+/// Probability that a client calls at a step.
 const PROBABILITY: f64 = 0.5;
 /// Simulations of a cell.
 const REPLICATIONS: u32 = 40;
 
-/// What is called.
+/// The routine and its size.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Work {
-    /// A system of so many equations.
+    /// A linear system with this many equations.
     Linpack(u64),
-    /// So many pairs.
+    /// EP with this many pairs.
     Ep(i64),
 }
 
 impl Work {
-    /// Operations by the paper's count.
+    /// Operations, as the paper counts them.
     pub(super) fn operations(self) -> f64 {
         match self {
             Self::Linpack(n) => Routine::linpack(n).operations,
@@ -32,7 +32,7 @@ impl Work {
         }
     }
 
-    /// Bytes there and back, without names and heads.
+    /// Bytes in each direction, without names and heads.
     pub(super) fn bytes(self) -> (u64, u64) {
         match self {
             Self::Linpack(n) => (8 * n * n + 8 * n, 8 * n + 4),
@@ -40,7 +40,7 @@ impl Work {
         }
     }
 
-    /// What a client calls it with; made once, as making it takes time too.
+    /// Arguments of the calls, made once because making them takes time.
     pub(super) fn prepare(self) -> Prepared {
         let matrix = match self {
             Self::Linpack(n) => {
@@ -76,47 +76,47 @@ impl Prepared {
                 client.call_within("dgesv", args, time).map(|_| ())
             }
             Work::Ep(pairs) => {
-                // Its sum comes back in the outcome, as scalars do.
+                // The sum comes back in the outcome, like all scalars.
                 client.call_within("ep", vec![pairs.into()], time).map(|_| ())
             }
         }
     }
 }
 
-/// Who calls, and how long.
+/// The clients, and the duration.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     pub(super) sites: usize,
-    /// At each site.
+    /// Clients at each site.
     pub(super) clients: usize,
     pub(super) every_s: f64,
     pub(super) time_s: f64,
     pub(super) warm_up_s: f64,
 }
 
-/// What the path and the server are like, as measured.
+/// Measured properties of path and server.
 #[derive(Clone, Copy)]
 pub(super) struct Parameters {
-    /// Bytes a second of a path.
+    /// Bytes per second of a path.
     pub(super) bandwidth: f64,
-    /// One way.
+    /// Latency in one direction.
     pub(super) latency_s: f64,
-    /// Of a call alone.
+    /// Seconds of a single call.
     pub(super) service_s: f64,
     pub(super) processors: u32,
 }
 
-/// What came of it.
+/// The result of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     pub(super) calls: f64,
     /// Mean seconds of a call.
     pub(super) response_s: f64,
-    /// Of all clients together.
+    /// Calls of all clients.
     pub(super) calls_per_s: f64,
 }
 
-/// Lets the clients call.
+/// Runs the clients.
 pub(super) fn measured(
     net: &Net,
     address: &str,
@@ -130,7 +130,7 @@ pub(super) fn measured(
             let (site, barrier) = (&net.sites[number / cell.clients], &barrier);
             threads.push(scope.spawn(move || {
                 let ready = connect(site, address).and_then(|client| {
-                    // Its slot has a process then.
+                    // From then on its slot has a process.
                     let small = match prepared.work {
                         Work::Linpack(_) => Work::Linpack(2),
                         Work::Ep(_) => Work::Ep(1),
@@ -138,7 +138,7 @@ pub(super) fn measured(
                     small.prepare().call(&client, None)?;
                     Ok(client)
                 });
-                // The others wait for it, whatever it found.
+                // The others wait for it, whatever its result.
                 barrier.wait();
                 calls_of(&ready?, prepared, cell, number as u64)
             }));
@@ -163,7 +163,7 @@ pub(super) fn connect(site: &Space, address: &str) -> Result<Client, BenchError>
     Ok(Client::connect(address, &Options { share_memory: false, ..Options::default() })?)
 }
 
-/// Seconds of each call that ended in time, after the warm-up: the simulated client's way of calling.
+/// Seconds of each call that ended in time, after the warm-up. The simulated client calls in the same way.
 fn calls_of(
     client: &Client,
     prepared: &Prepared,

@@ -1,6 +1,6 @@
-//! The tables of the paper on calls over wide-area networks, measured on a network of namespaces with paths of limited
-//! rate, with simulation beside: Linpack from one site (table 1), from several (figure 3), and EP (table 2). Rates are
-//! those of the paper times 59, sizes are smaller, so that what took hours takes minutes.
+//! Tables of the paper on calls over wide-area networks, measured on network namespaces with limited paths,
+//! and simulated. They are Linpack from one site (table 1) and from several (figure 3), and EP (table 2).
+//! Rates are 59 times those of the paper and sizes are smaller, so hours become minutes.
 
 mod cell;
 mod net;
@@ -22,15 +22,15 @@ const LINEAR: &str = include_str!("../../../../call/linear.idl");
 const EP: (&str, &str) =
     (include_str!("../../../../call/ep.c"), include_str!("../../../../call/ep.idl"));
 
-/// Bytes a second of each path.
+/// Bytes per second of each path.
 const RATE: f64 = 10e6;
-/// Slots of the server: it refuses nobody, as the paper's.
+/// Slots of the server. Like the paper's server, it refuses nobody.
 const SLOTS: u32 = 17;
-/// Clients call at steps of this length with probability 1/2, unless a call is under way.
+/// At steps of this length a client calls with probability 1/2, unless a call is in progress.
 const EVERY_S: f64 = 0.05;
 /// Pairs of a call of EP.
 const PAIRS: i64 = 1 << 22;
-/// Bytes by which a path is measured.
+/// Bytes for measuring a path.
 const PROBE: usize = 5_000_000;
 
 /// A line of a table.
@@ -59,7 +59,7 @@ pub(in crate::figures) fn measure(setting: &Setting, _: usize) -> Result<Vec<Rec
     Ok(records(&lines))
 }
 
-/// The network, the server in it, and what was measured of both.
+/// The network, its server, and measurements of both.
 struct Field {
     net: Net,
     server: Process,
@@ -87,7 +87,7 @@ impl Field {
         Ok(field)
     }
 
-    /// A client's thread in a site's namespace, or the server's own.
+    /// Runs a client's thread in a site's namespace, or in the server's.
     fn at<T: Send>(
         &self,
         site: Option<usize>,
@@ -125,7 +125,7 @@ impl Field {
         Ok(())
     }
 
-    /// Seconds of a call in the server's own namespace, with nobody else there.
+    /// Seconds of a call in the server's own namespace without other clients.
     fn service_s(&self, prepared: &Prepared) -> Result<f64, BenchError> {
         self.at(None, |client| median_s(7, || prepared.call(client, None)))
     }
@@ -215,7 +215,7 @@ fn row(line: &Line) -> String {
     )
 }
 
-/// The median of so many times.
+/// The median of several times.
 fn median_s<T>(
     times: usize,
     act: impl Fn() -> Result<T, kumi_call::CallError>,
@@ -230,7 +230,7 @@ fn median_s<T>(
     Ok(record::median(&all))
 }
 
-/// A line's response as a record, the simulation's beside it; and what the paper says of their shape.
+/// Records a line's response with the simulated one, and what the paper says of their shape.
 fn records(lines: &[Line]) -> Vec<Record> {
     let one = |line: &Line| {
         let Cell { sites, clients, .. } = line.cell;

@@ -1,6 +1,6 @@
-//! A network of its own: a namespace for the server and one for each site of clients, which a path of limited rate
-//! joins to the server's. Namespaces belong to processes that wait for the end of their input, so nothing stays when
-//! the benchmark ends, however it does.
+//! Network of namespaces: one for the server and one for each site of clients, joined to the server's by a
+//! path of limited rate. Each namespace belongs to a process that waits for the end of its input. So no
+//! namespace outlives the benchmark.
 
 use crate::cluster;
 use crate::error::BenchError;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the server listens, seen from every site.
+/// The server's address, as every site sees it.
 pub(super) const SERVER: &str = "10.77.0.1";
-/// What a path queues before it drops, as time at its rate.
+/// Queue of a path before it drops packets, as time at its rate.
 const QUEUE: &str = "500ms";
 
-/// A namespace; gone when dropped.
+/// A namespace, removed when this is dropped.
 pub(super) struct Space {
     holder: Child,
 }
@@ -28,7 +28,7 @@ impl Space {
         let space = Self { holder: spawned.map_err(|source| BenchError::Start { what, source })? };
         let ours = std::fs::read_link("/proc/self/ns/net").ok();
         let begin = Instant::now();
-        // It has one when it is not ours any more.
+        // It has one if it differs from ours.
         while std::fs::read_link(space.file()).ok().is_none_or(|link| Some(link) == ours) {
             if begin.elapsed() > Duration::from_secs(10) {
                 return Err(BenchError::Missing(space.file()));
@@ -42,7 +42,7 @@ impl Space {
         Path::new("/proc").join(self.holder.id().to_string()).join("ns/net")
     }
 
-    /// A command that runs in it.
+    /// A command that runs in the namespace.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.file().display())).arg(program);
@@ -56,7 +56,7 @@ impl Space {
         Ok(())
     }
 
-    /// From now on this thread, and those that it starts, are in it.
+    /// Moves this thread, and threads that it starts, into the namespace.
     pub(super) fn enter(&self) -> Result<(), BenchError> {
         let path = self.file();
         let failed = |source| BenchError::File { path: path.clone(), source };
@@ -74,14 +74,14 @@ impl Drop for Space {
     }
 }
 
-/// The server's namespace and the sites'.
+/// The namespaces of the server and of the sites.
 pub(super) struct Net {
     pub(super) server: Space,
     pub(super) sites: Vec<Space>,
 }
 
 impl Net {
-    /// With paths of so many bytes a second each way.
+    /// A network whose paths have this rate in bytes per second in each direction.
     pub(super) fn new(sites: usize, rate: f64) -> Result<Self, BenchError> {
         let server = Space::new()?;
         server.run("ip link set lo up")?;
@@ -111,7 +111,7 @@ impl Net {
     }
 }
 
-/// Why there can be no such network here, if so.
+/// Why this machine cannot have such a network. `None`: it can.
 pub(super) fn impossible() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("only root makes network namespaces".to_owned());

@@ -1,9 +1,10 @@
-//! The measured and simulated times as a plot.
+//! Plot of measured and simulated times.
 
 use super::super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
 use super::{Line, Work, name};
 
-/// Seconds of a call against clients of one site, both on scales of powers: circles are measured, lines simulated.
+/// Seconds of a call by number of clients at a site, both on logarithmic scales. Circles are measured, lines
+/// simulated.
 pub(super) fn svg(lines: &[Line]) -> String {
     let shown: Vec<&Line> = lines.iter().filter(|line| line.cell.sites == 1).collect();
     let times = shown.iter().flat_map(|line| [line.measured.response_s, line.simulated.response_s]);

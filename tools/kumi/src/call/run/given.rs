@@ -1,11 +1,11 @@
-//! What the arguments of the command line are for a routine.
+//! Conversion of command-line arguments to the arguments of a routine.
 
 use super::{Numbers, npy};
 use crate::error::Error;
 use kumi_idl::{Element, Expr, Interface, Order, Param, Scalar, Type};
 use std::path::{Path, PathBuf};
 
-/// Scalars and texts, and the arrays that are sent, by parameter.
+/// Scalars, texts and arrays that are sent, by parameter.
 #[derive(Debug)]
 pub struct Arguments {
     pub scalars: Vec<Option<Scalar>>,
@@ -16,7 +16,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads them; sizes that arrays have are filled in.
+    /// Reads the arguments, and computes sizes from arrays.
     pub fn read(interface: &Interface, arguments: &[String]) -> Result<Arguments, Error> {
         let assigned = assign(interface, arguments).map_err(Error::Usage)?;
         let count = interface.params.len();
@@ -48,7 +48,7 @@ impl Arguments {
             if let Some(Numbers { dims: Some(dims), .. }) = numbers
                 && dims.len() + 1 == param.dims.len()
             {
-                // A vector stands for a matrix of one column.
+                // A vector may stand for a matrix of one column.
                 dims.push(1);
             }
         }
@@ -60,8 +60,8 @@ impl Arguments {
     }
 }
 
-/// What is given for each parameter: first by `NAME=VALUE`, then in the order of those that are sent, all of them or
-/// without those that have a default or are the size of an array.
+/// Text for each parameter: `NAME=VALUE` first, then the others in order. Either all that are sent are given,
+/// or those that have a default or are an array's size are left out.
 fn assign<'a>(
     interface: &Interface,
     arguments: &'a [String],
@@ -109,7 +109,7 @@ fn assign<'a>(
     Ok(assigned)
 }
 
-/// Whether a scalar is the size of an array that is sent.
+/// Whether a scalar is the size of a given array.
 fn follows(interface: &Interface, index: usize) -> bool {
     let is = |expr: &Expr| matches!(expr, Expr::Param(other) if *other as usize == index);
     let sizes = |param: &Param| {
@@ -119,7 +119,7 @@ fn follows(interface: &Interface, index: usize) -> bool {
     interface.params.iter().any(sizes)
 }
 
-/// A number as it is typed: `3`, `-1.5e3`, `1+2i`.
+/// A number as people type it: `3`, `-1.5e3`, `1+2i`.
 fn scalar(param: &Param, element: Element, text: &str) -> Result<Scalar, Error> {
     let parsed = match element {
         Element::C64 | Element::C128 => complex(text),
@@ -135,7 +135,7 @@ fn complex(text: &str) -> Option<Scalar> {
     let Some(both) = text.strip_suffix(['i', 'j']) else {
         return text.parse().ok().map(|real| Scalar::Complex(real, 0.0));
     };
-    // The sign of the imaginary part is the last that is not of an exponent.
+    // The sign of the imaginary part is the last that does not belong to an exponent.
     let sign = |(at, letter): (usize, char)| {
         let exponent = both[..at].ends_with(['e', 'E']);
         (matches!(letter, '+' | '-') && at > 0 && !exponent).then_some(at)
@@ -151,7 +151,7 @@ fn complex(text: &str) -> Option<Scalar> {
     Some(Scalar::Complex(real, imaginary))
 }
 
-/// An array: `@FILE`, or `1,2;3,4` by rows.
+/// An array: `@FILE`, or `1,2;3,4` row by row.
 fn array(param: &Param, element: Element, text: &str) -> Result<Numbers, Error> {
     if let Some(path) = text.strip_prefix('@') {
         return file(Path::new(path), element);
@@ -179,7 +179,7 @@ fn array(param: &Param, element: Element, text: &str) -> Result<Numbers, Error> 
     Ok(Numbers { element, dims: Some(dims), order: Order::Row, bytes })
 }
 
-/// A file: NumPy's by its name, any other is the bytes as the routine has them.
+/// A file: in NumPy's format if its name says so, otherwise raw bytes in the routine's order.
 fn file(path: &Path, element: Element) -> Result<Numbers, Error> {
     let bytes = std::fs::read(path)
         .map_err(|source| Error::ArrayUnreadable { path: path.to_owned(), source })?;

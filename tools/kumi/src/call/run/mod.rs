@@ -1,4 +1,4 @@
-//! `kumi call run`: a call from the shell.
+//! `kumi call run`: calls a routine from the shell.
 
 mod given;
 mod npy;
@@ -24,27 +24,28 @@ or has a default may be left out."
 pub struct RunArgs {
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The routine
+    /// Name of the routine
     #[arg(value_name = "ROUTINE")]
     pub routine: String,
-    /// What it is sent
+    /// Arguments of the call
     #[arg(value_name = "ARG", allow_negative_numbers = true)]
     pub arguments: Vec<String>,
-    /// Write the array or file that comes back in NAME to a file, an array as .npy or bytes, instead of printing it; may be given again
+    /// Write the array or file that comes back in NAME to a file instead of printing it. An array is written
+    /// as .npy or as bytes; repeatable
     #[arg(short, long, value_name = "NAME=FILE")]
     pub output: Vec<String>,
-    /// Longest time of the call on the server, waiting included
+    /// Time limit of the call on the server, waiting included
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub timeout: Option<Duration>,
-    /// Through a metaserver: the call's place among those of its user, up to 9, which is first
+    /// Through a metaserver: priority among the calls of the same user, from 0 to 9 (first)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: u8,
-    /// Longest file that may come back, in MiB
+    /// Longest file in MiB that may come back
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(..=1 << 43))]
     pub call_files: u64,
 }
 
-/// An array of the command line's, with its bytes.
+/// An array from the command line, with its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
     pub element: Element,
@@ -91,7 +92,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     output::text(&shown(interface, &outcome, &results, &files))
 }
 
-/// The parameters that are written to files.
+/// The parameters whose results go to files.
 fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBuf)>, Error> {
     let one = |option: &String| {
         let wrong = |why: &str| Error::Usage(format!("-o {option}: {why}"));
@@ -116,7 +117,7 @@ fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBu
     Ok(files)
 }
 
-/// Memory for the arrays that come back: as the routine has them, or as they are sent.
+/// Buffers for the arrays that come back.
 fn results(
     interface: &Interface,
     plan: &Plan,
@@ -144,7 +145,7 @@ fn results(
     Ok(results)
 }
 
-/// Memory for a result, as far as there is any.
+/// A buffer for a result, if it is an array.
 fn zeros(bytes: u64) -> Result<Vec<u8>, Error> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut memory = Vec::new();
@@ -155,7 +156,7 @@ fn zeros(bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(memory)
 }
 
-/// The arguments as the client takes them.
+/// The arguments for the client.
 fn list<'a>(
     interface: &Interface,
     arguments: &'a Arguments,
@@ -193,7 +194,7 @@ fn list<'a>(
     list
 }
 
-/// What came back and went to no file, a line each.
+/// Prints the results that went to no file, one per line.
 fn shown(
     interface: &Interface,
     outcome: &Outcome,

@@ -1,16 +1,15 @@
-//! Arrays in files as NumPy writes them (`numpy.save`): a magic number, a version, a header that is a literal of Python,
-//! and the numbers.
+//! NumPy files (`numpy.save`): a magic number, a version, a header that is a Python literal, and the numbers.
 
 use super::Numbers;
 use kumi_idl::{Element, Order};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Most bytes of a header; real ones have some hundred.
+/// Most bytes of a header; usual ones have about a hundred.
 const MOST_HEADER: usize = 64 << 10;
-/// Most dimensions that NumPy has.
+/// Most dimensions of an array in NumPy.
 const MOST_DIMENSIONS: usize = 64;
 
-/// What NumPy calls an element.
+/// NumPy's name of an element type.
 fn described(element: Element) -> &'static str {
     match element {
         Element::I8 => "|i1",
@@ -28,10 +27,10 @@ fn described(element: Element) -> &'static str {
     }
 }
 
-/// The array of a file's bytes.
+/// Reads the array of a file.
 ///
 /// # Errors
-/// What is wrong with them.
+/// What is wrong with the file.
 pub fn read(mut file: Vec<u8>) -> Result<Numbers, String> {
     let (header, begin) = header(&file)?;
     let (element, order, dims) = meaning(header)?;
@@ -47,7 +46,7 @@ pub fn read(mut file: Vec<u8>) -> Result<Numbers, String> {
     Ok(Numbers { element, dims: Some(dims), order, bytes: file })
 }
 
-/// The header, and where the numbers begin.
+/// The header, and the offset of the numbers.
 fn header(file: &[u8]) -> Result<(&str, usize), String> {
     let short = || "it ends in its header".to_owned();
     let rest = file.strip_prefix(MAGIC).ok_or("it was not written by numpy.save")?;
@@ -71,7 +70,7 @@ fn header(file: &[u8]) -> Result<(&str, usize), String> {
     Ok((header, begin + length))
 }
 
-/// What a header says: `{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }`, in any order.
+/// Parses a header: `{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }`, with keys in any order.
 fn meaning(header: &str) -> Result<(Element, Order, Vec<u64>), String> {
     let value = |name: &str| {
         let found = header.split_once(&format!("'{name}'")).map(|(_, rest)| rest.trim_start());
@@ -105,7 +104,7 @@ fn meaning(header: &str) -> Result<(Element, Order, Vec<u64>), String> {
     Ok((element, order, dims))
 }
 
-/// The bytes of a file with this array.
+/// Writes an array as a file's bytes.
 pub fn write(numbers: &Numbers) -> Vec<u8> {
     let dims = numbers.dims.as_deref().unwrap_or_default();
     let sizes: String = dims.iter().map(|size| format!("{size},")).collect();
@@ -116,7 +115,7 @@ pub fn write(numbers: &Numbers) -> Vec<u8> {
     let length = (MAGIC.len() + 4 + text.len() + 1).next_multiple_of(64) - MAGIC.len() - 4;
     let mut file = MAGIC.to_vec();
     file.extend([1, 0]);
-    // At most 64 dimensions of 21 letters.
+    // At most 64 dimensions of 21 characters.
     file.extend(u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes());
     file.extend(format!("{text:<width$}\n", width = length - 1).bytes());
     file.extend_from_slice(&numbers.bytes);
@@ -147,7 +146,7 @@ mod tests {
         }
     }
 
-    /// As NumPy 1.24 wrote `numpy.array([[1, 2]], dtype='i2')`, and with a header of version 2.
+    /// As NumPy 1.24 writes `numpy.array([[1, 2]], dtype='i2')`, also with a header of version 2.
     #[test]
     fn what_numpy_writes_is_read() {
         let text = "{'descr': '<i2', 'fortran_order': False, 'shape': (1, 2), }";

@@ -1,10 +1,10 @@
-//! Results as text.
+//! Results of a call as text.
 
 use super::Numbers;
 use kumi_call::Value;
 use kumi_idl::{Order, Scalar};
 
-/// Most elements of an array that is printed.
+/// Most elements of a printed array.
 const MOST: u64 = 64;
 
 /// A scalar or text.
@@ -23,7 +23,7 @@ fn complex(real: f64, imaginary: f64) -> String {
     format!("{real:?}{imaginary:+?}i")
 }
 
-/// An array by rows; of a long one what it is.
+/// An array row by row; a long array is only described.
 pub fn array(name: &str, numbers: &Numbers) -> String {
     let dims = numbers.dims.as_deref().unwrap_or_default();
     let count: u64 = dims.iter().product();
