@@ -214,12 +214,12 @@ impl Driver<'_> {
             InputStatus::Nothing => return true,
             InputStatus::Again(makers) => {
                 for maker in makers {
-                    let again = self.graph.again(maker);
+                    let again = self.graph.restart(maker);
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
             InputStatus::Lost(maker, why) => {
-                let lost = self.graph.lose(maker, why);
+                let lost = self.graph.mark_lost(maker, why);
                 debug_assert!(lost.is_ok(), "it has ended");
             }
             InputStatus::Overwritten => {
@@ -443,7 +443,7 @@ impl Driver<'_> {
             return self.give_up(call, number, node, why);
         };
         self.failures.insert(node, why);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.failed(call, number, failure);
     }
@@ -452,7 +452,7 @@ impl Driver<'_> {
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.withdrawn(call, number);
     }

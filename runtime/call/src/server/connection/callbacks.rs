@@ -111,7 +111,7 @@ impl Connection {
     /// The call of a stream is over, or its callback is fully written.
     pub(super) fn forget_callback(&mut self, stream: u32) {
         let runs = matches!(self.calls.get(&stream), Some(CallStage::Runs(_)));
-        if !runs && !self.rpc.outbox().refers(stream) {
+        if !runs && !self.rpc.send_queue().refers(stream) {
             self.callbacks.remove(&stream);
         }
     }
