@@ -133,6 +133,22 @@ pub fn port() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
+/// The state that the metaserver's page shows, once it is so; the page is made anew only now and then.
+#[track_caller]
+pub fn shown_state(address: SocketAddr, what: &str, so: impl Fn(&State) -> bool) -> State {
+    let begin = Instant::now();
+    loop {
+        let json = get(address, "/status.json");
+        let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+        let state: State = serde_json::from_str(body).expect("JSON");
+        if so(&state) {
+            return state;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// What is answered to a request.
 pub fn get(address: SocketAddr, path: &str) -> String {
     use std::io::{Read, Write};
