@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Served, config, library_of, served_text};
+use common::{TestServer, config, library_of, served_text};
 use functions::{counted, is_integral, square};
 use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Callback, Client, HeldNames, Options, RemoteArray, wait_any};
@@ -30,7 +30,7 @@ Define leaves_thread(f()) Calls "C" leaves_thread(f);
 Define plain(mode_in int n, mode_out int twice) Calls "C" plain(n, twice);
 "#;
 
-fn served(config: Config) -> Served {
+fn served(config: Config) -> TestServer {
     served_text(config, &[functions::TEXT, MORE].concat(), library_of("callbacks.c"))
 }
 
@@ -241,7 +241,7 @@ fn a_function_that_fails_ends_the_routine() {
     assert!(error.to_string().contains("it gave no value of `y`"), "{error}");
     let wrong = Callback::new(|args| args.set("x", Scalar::F64(1.0)));
     let error = client.call("integrate", vec![1.into(), wrong.into()]).expect_err("it ends");
-    assert!(error.to_string().contains("`x` is no scalar that comes back"), "{error}");
+    assert!(error.to_string().contains("`x` is not a scalar result"), "{error}");
     works(&client);
 }
 

@@ -235,7 +235,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
         eventually("a call that runs", || gate.begun() == 1);
         call
     };
-    let bell = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("a bell");
     for round in 0..20 {
         let (own, other) = (Gate::new(), Gate::new());
         let (mut call, mut read) = (begin(&own), begin(&other));
@@ -254,7 +254,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
                 own.open();
             });
             while call.wait_for(Duration::ZERO, &|| false).expect("it runs").is_none() {
-                bell.wait(&[call.watch()], HOUR).expect("it waits");
+                event.wait(&[call.watch()], HOUR).expect("it waits");
             }
             other.open();
         });

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, param, served_by};
+use common::{TestServer, param, served_by};
 use grid::{Meta, config, meta_at};
 use kumi_call::meta::{Config, Etcd, LeaderState, State};
 use kumi_call::server::{Membership, Registry};
@@ -92,7 +92,7 @@ impl Set {
     }
 
     /// A server that offers `stay` too.
-    fn server(&self, name: &str) -> Served {
+    fn server(&self, name: &str) -> TestServer {
         let mut config = common::config();
         config.name = name.to_owned();
         config.slots = 1;
@@ -257,7 +257,7 @@ fn one_leads_and_the_others_say_so() {
 }
 
 /// Two metaservers, of which the first leads in a process of its own, and a server.
-fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, Served)) {
+fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, TestServer)) {
     let set = Set::new(etcd, 2);
     let first = Process::start(&set, 0);
     set.until_leads(0);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, library_of, served_text};
+use common::{TestServer, config, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Client, FileArgument};
 use kumi_idl::Scalar;
@@ -24,12 +24,12 @@ Define mischief(mode_in int what, mode_out filename to) Calls "C" mischief(what,
 Define rests(mode_in int ms, mode_in filename from, mode_out filename to) Calls "C" rests(ms, from, to);
 "#;
 
-fn served(config: Config) -> Served {
+fn served(config: Config) -> TestServer {
     served_text(config, TEXT, library_of("callbacks.c"))
 }
 
 /// A server whose files are below this folder.
-fn served_in(scratch: &Path) -> Served {
+fn served_in(scratch: &Path) -> TestServer {
     let mut limited = config();
     limited.scratch = scratch.to_owned();
     limited.file_bytes = 32 << 20;

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, config, eventually, served};
+use common::{TestServer, config, eventually, served};
 use kumi_call::server::Config;
 use kumi_call::{Arg, Array, CallError, Client, HeldNames, RemoteArray, Traffic};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
@@ -16,7 +16,7 @@ use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server and its counters.
-fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
+fn counted(change: impl FnOnce(&mut Config)) -> (TestServer, Arc<Traffic>) {
     let mut config = config();
     change(&mut config);
     let traffic = Arc::clone(&config.traffic);
@@ -162,7 +162,7 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
     let short = RemoteArray::held(known, 8, "");
     let error = refused(&client, Arg::AtServers(Box::new(short)));
-    assert!(error.to_string().contains("in part only"), "{error}");
+    assert!(error.to_string().contains("is only partly at servers"), "{error}");
     let error = refused(&client, held(known, 24, ""));
     assert!(error.to_string().contains("fewer than the parts"), "{error}");
     let mut beyond = RemoteArray::held(known, 16, "");

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, config, served};
+use common::{TestServer, config, served};
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray};
 use kumi_rpc::HeldArrayName;
@@ -15,7 +15,7 @@ fn token(file: &std::path::Path, user: &str) -> String {
     add(file, &NewToken { user: user.to_owned(), ..NewToken::default() }).expect("a token")
 }
 
-fn client(server: &Served, token: &str) -> Client {
+fn client(server: &TestServer, token: &str) -> Client {
     let options = Options { token: token.to_owned(), ..Options::default() };
     Client::connect(&server.address.to_string(), &options).expect("a connection")
 }

@@ -8,15 +8,15 @@ mod grid;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Served, served};
+use common::{TestServer, served};
 use grid::{Meta, config, get, meta};
 use kumi_call::{Array, CallError, GridCall};
 
 /// Servers of so many slots each, named a, b, c, …
-fn servers(meta: &Meta, slots: &[usize]) -> Vec<Served> {
+fn servers(meta: &Meta, slots: &[usize]) -> Vec<TestServer> {
     let servers =
         ["a", "b", "c"].iter().zip(slots).map(|(name, slots)| served(meta.member(name, *slots)));
-    let servers: Vec<Served> = servers.collect();
+    let servers: Vec<TestServer> = servers.collect();
     meta.until_servers(servers.len());
     servers
 }

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Gate, Served, eventually, served};
+use common::{Gate, TestServer, eventually, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{AttemptState, ClientHello, RegisteredServer, ServerRegistration, Ticket};
@@ -67,7 +67,7 @@ fn a_server_that_cannot_be_reached_is_told_with_all_attempts() {
     let mut few = config("round-robin");
     few.attempts = 2;
     let meta = meta(few);
-    let servers: Vec<Served> = ["a", "b"]
+    let servers: Vec<TestServer> = ["a", "b"]
         .iter()
         .map(|name| {
             let mut config = meta.member(name, 1);
@@ -133,7 +133,7 @@ fn gate(grid: &Grid, gate: &Gate) -> GridCall {
 }
 
 /// A server, a client and its call, which runs there, after whose begin another metaserver came that knows nothing of it.
-fn forgotten(server: impl FnOnce(&Meta) -> Served) -> (Served, Grid, Gate, GridCall, Meta) {
+fn forgotten(server: impl FnOnce(&Meta) -> TestServer) -> (TestServer, Grid, Gate, GridCall, Meta) {
     let mut first = meta(config("round-robin"));
     let server = server(&first);
     first.until_servers(1);
@@ -278,7 +278,7 @@ fn strangers_cost_a_counter() {
         [hello(), std::mem::take(member.out())].concat()
     };
     let ticket = Ticket { call: 1, attempt: 1 };
-    let strangers = [
+    let unidentified = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         [hello(), vec![0xff; 12]].concat(),
         [hello(), vec![9, 0, 0, 0, 1, 0, 0, 0, 32, 0, 0, 0], vec![0; 9]].concat(),
@@ -295,14 +295,15 @@ fn strangers_cost_a_counter() {
             member.register(&register(1));
         }),
     ];
-    for (index, bytes) in strangers.iter().enumerate() {
+    for (index, bytes) in unidentified.iter().enumerate() {
         let mut stream = TcpStream::connect(meta.address).expect("a connection");
         stream.write_all(bytes).expect("written");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it is closed");
         assert!(answer.starts_with(b"KUMICALL"), "{index}: it says why");
     }
-    let state = meta.until("strangers", |state| state.counters.hostile == strangers.len() as u64);
+    let state =
+        meta.until("strangers", |state| state.counters.hostile == unidentified.len() as u64);
     assert_eq!(state.servers.len(), 1);
     meta.grid().call("noop", vec![]).expect("it runs");
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use common::{Served, library_of, served_text};
+use common::{TestServer, library_of, served_text};
 use functions::{counted, is_integral, square};
 use grid::{Meta, config, meta};
 use kumi_call::server::Config;
@@ -25,11 +25,11 @@ Calls "C" integrate(n, f, sum);
 "#;
 
 /// A server of them.
-fn started(config: Config) -> Served {
+fn started(config: Config) -> TestServer {
     served_text(config, &[functions::TEXT, REPEATED].concat(), library_of("callbacks.c"))
 }
 
-fn member(meta: &Meta, name: &str) -> Served {
+fn member(meta: &Meta, name: &str) -> TestServer {
     started(meta.member(name, 2))
 }
 
@@ -223,10 +223,10 @@ fn who_waits_for_several_calls_is_woken() {
     // Functions and ends, through a metaserver and without one.
     let mut calls: Vec<RemoteCall> =
         [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
-    let bell = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("a bell");
     while !calls.is_empty() {
         let watches: Vec<CallWatch> = calls.iter().map(RemoteCall::watch).collect();
-        bell.wait(&watches, HOUR).expect("it waits");
+        event.wait(&watches, HOUR).expect("it waits");
         calls.retain_mut(|call| {
             let ended = call.wait_for(Duration::ZERO, &|| false).expect("it runs");
             ended.inspect(|outcome| is_integral(outcome, 20)).is_none()
@@ -235,11 +235,11 @@ fn who_waits_for_several_calls_is_woken() {
     assert_eq!(count.load(Ordering::Relaxed), 60);
     // A call that comes to nothing, and another thread.
     let idle = [begin(meta.address.to_string())];
-    bell.wait(&[idle[0].watch()], HOUR).expect("its function is to be called");
-    bell.ring();
-    bell.wait(&[], HOUR).expect("it has rung");
-    let ringing = Arc::clone(&bell);
-    let rings = std::thread::spawn(move || ringing.ring());
-    bell.wait(&[], HOUR).expect("it rings");
-    rings.join().expect("it ends");
+    event.wait(&[idle[0].watch()], HOUR).expect("its function is to be called");
+    event.wake();
+    event.wait(&[], HOUR).expect("it has rung");
+    let waking = Arc::clone(&event);
+    let waker = std::thread::spawn(move || waking.wake());
+    event.wait(&[], HOUR).expect("it rings");
+    waker.join().expect("it ends");
 }

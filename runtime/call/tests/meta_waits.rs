@@ -66,17 +66,17 @@ fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
 }
 
 /// A connection to a metaserver that asks for places and never goes there.
-struct Idler {
+struct IdleClient {
     rpc: kumi_rpc::Client,
     stream: TcpStream,
     input: Vec<u8>,
 }
 
-impl Idler {
-    fn new(meta: &Meta) -> Idler {
+impl IdleClient {
+    fn new(meta: &Meta) -> IdleClient {
         let mut stream = TcpStream::connect(meta.address).expect("a connection");
         stream.write_all(&ClientHello::default().encode()).expect("written");
-        Idler { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
+        IdleClient { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
     }
 
     fn seek(&mut self, routine: &str) {
@@ -138,7 +138,7 @@ fn a_place_to_which_nobody_comes_is_anothers() {
     let meta = meta(soon);
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    let mut idler = Idler::new(&meta);
+    let mut idler = IdleClient::new(&meta);
     assert!(matches!(idler.next(), ClientEvent::Hello(_)));
     idler.seek("noop");
     let ClientEvent::Placed(_, first) = idler.next() else { panic!("no place") };
@@ -167,7 +167,7 @@ fn a_client_that_says_that_its_call_has_run_is_not_believed() {
     let meta = meta(soon);
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    let mut idler = Idler::new(&meta);
+    let mut idler = IdleClient::new(&meta);
     assert!(matches!(idler.next(), ClientEvent::Hello(_)));
     idler.seek("noop");
     let ClientEvent::Placed(stream, first) = idler.next() else { panic!("no place") };

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Gate, Served, config, eventually, library_of, served_text};
+use common::{Gate, TestServer, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{Arg, Call, CallError, Callback, Client, FileArgument, Object, Options};
@@ -30,7 +30,7 @@ DefClass broken { DefMethod nothing() Calls "C" there_is_none(); }
 Define plain(OUT int pid) Calls "C" log_pid(pid);
 "#;
 
-fn serve(change: impl FnOnce(&mut Config)) -> Served {
+fn serve(change: impl FnOnce(&mut Config)) -> TestServer {
     let mut config = config();
     change(&mut config);
     served_text(config, CLASSES, library_of("objects.c"))
@@ -279,7 +279,7 @@ fn who_may_call_a_method_may_have_objects() {
 }
 
 /// What a server says to frames by hand, behind its hello: kinds, streams and bodies, until it has said so many things.
-fn said(server: &Served, frames: &[u8], count: usize) -> Vec<(u8, u32, Vec<u8>)> {
+fn said(server: &TestServer, frames: &[u8], count: usize) -> Vec<(u8, u32, Vec<u8>)> {
     let mut socket = TcpStream::connect(server.address).expect("a connection");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
     socket.write_all(&[&ClientHello::default().encode(), frames].concat()).expect("it is sent");

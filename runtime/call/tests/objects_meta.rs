@@ -7,7 +7,7 @@ mod grid;
 
 use std::sync::Arc;
 
-use common::{Served, eventually, library_of, served_text};
+use common::{TestServer, eventually, library_of, served_text};
 use grid::{Meta, config, meta, meta_at};
 use kumi_call::server::{Config, Membership};
 use kumi_call::users::{NewToken, Users, add};
@@ -23,11 +23,11 @@ DefClass broken { DefMethod nothing() Calls "C" there_is_none(); }
 Define plain(OUT int pid) Calls "C" log_pid(pid);
 "#;
 
-fn serve(config: Config) -> Served {
+fn serve(config: Config) -> TestServer {
     served_text(config, CLASSES, library_of("objects.c"))
 }
 
-fn servers(meta: &Meta, names: &[&str]) -> Vec<Served> {
+fn servers(meta: &Meta, names: &[&str]) -> Vec<TestServer> {
     let servers = names.iter().map(|name| serve(meta.member(name, 1))).collect();
     meta.until_servers(names.len());
     servers

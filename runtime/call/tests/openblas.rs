@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Served, config, served_by};
+use common::{TestServer, config, served_by};
 use kumi_call::server::Registry;
 use kumi_call::{Arg, Array, ArrayMut, CallError, Client};
 use kumi_idl::Order::{Column, Row};
@@ -21,7 +21,7 @@ Calls "Fortran" result = cdotu(n, x, 1, y, 1);
 "#;
 
 /// A server of the shipped descriptions; `None`: without the library there is nothing to test.
-fn served() -> Option<Served> {
+fn served() -> Option<TestServer> {
     let mut registry = Registry::default();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interfaces");
     for name in ["blas1.idl", "blas2.idl", "blas3.idl", "lapack.idl"] {

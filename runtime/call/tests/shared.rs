@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, compiled, config, eventually, served, served_at, served_text};
+use common::{TestServer, compiled, config, eventually, served, served_at, served_text};
 use kumi_call::server::{Config, Listener};
 use kumi_call::users::{NewToken, Users};
 use kumi_call::{
@@ -21,7 +21,7 @@ use kumi_idl::Order;
 const MANY: i32 = 50_000;
 const BYTES: u64 = 8 * MANY as u64;
 
-fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
+fn counted(change: impl FnOnce(&mut Config)) -> (TestServer, Arc<Traffic>) {
     let mut config = config();
     change(&mut config);
     let traffic = Arc::clone(&config.traffic);
@@ -242,7 +242,7 @@ Define stamp(mode_in int n, mode_in filename from, mode_in double x[n], mode_out
 Calls "C" stamp(n, from, x, y, to);
 "#;
 
-fn ends(folder: &Path, change: impl FnOnce(&mut Config)) -> Served {
+fn ends(folder: &Path, change: impl FnOnce(&mut Config)) -> TestServer {
     let mut config = config();
     change(&mut config);
     served_text(config, TEXT, compiled(folder, "ends", CODE))

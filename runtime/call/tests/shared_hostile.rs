@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Served, config, eventually, interfaces, served_at};
+use common::{TestServer, config, eventually, interfaces, served_at};
 use kumi_call::server::{Config, Listener};
 use kumi_call::{CallError, Client, Options};
 use kumi_rpc::{
@@ -39,7 +39,7 @@ fn head(shared: Vec<(u16, SharedDirections)>, timeout_ms: u32) -> CallHead {
 }
 
 /// A server at a socket in a folder.
-fn server(change: impl FnOnce(&mut Config)) -> (Served, PathBuf) {
+fn server(change: impl FnOnce(&mut Config)) -> (TestServer, PathBuf) {
     let mut config = config();
     change(&mut config);
     let folder = tempfile::tempdir().expect("a folder");
@@ -396,8 +396,8 @@ fn a_server_that_gives_what_it_may_not_is_left() {
     says(&good, &[memory(length, false)], "cannot be mapped");
     says(&good, &[memory(length / 2, true)], "cannot be mapped");
     says(&good, &[], "no descriptor");
-    says(&good, &[memory(length, true), memory(length, true)], "nobody had asked for");
-    says(&MemoryGrant::default(), &[memory(length, true)], "nobody had asked for");
+    says(&good, &[memory(length, true), memory(length, true)], "unexpected file descriptors");
+    says(&MemoryGrant::default(), &[memory(length, true)], "unexpected file descriptors");
     says(&MemoryGrant { fresh: false, ..good.clone() }, &[], "it has not given");
     says(&grant(vec![part(1, BYTES - 8)]), &[memory(length, true)], "other lengths");
     says(&grant(vec![part(0, 8)]), &[memory(length, true)], "answers nothing");
@@ -405,5 +405,5 @@ fn a_server_that_gives_what_it_may_not_is_left() {
     says(&good, &many, "too many");
     let early = memory(length, true);
     let why = told(&[early.as_raw_fd()], &good, &[]);
-    assert!(why.contains("nobody had asked for"), "{why}");
+    assert!(why.contains("unexpected file descriptors"), "{why}");
 }

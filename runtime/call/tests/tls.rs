@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use authority::Authority;
-use common::{Served, config, served};
+use common::{TestServer, config, served};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{CallError, Client, Options, Tls};
 
-fn secured(tls: Tls) -> Served {
+fn secured(tls: Tls) -> TestServer {
     let mut config = config();
     config.tls = Some(tls);
     served(config)
@@ -93,7 +93,7 @@ fn who_is_not_who_it_should_be_is_not_spoken_to() {
     let empty = authority.folder.path().join("empty.pem");
     std::fs::write(&empty, "nothing").expect("written");
     let said = refused(connect(server.address, &empty, ""));
-    assert!(said.contains("no certificate in it"), "{said}");
+    assert!(said.contains("contains no certificate"), "{said}");
     multiply(&connect(server.address, &authority.file(), "").expect("a connection"), 2, 1);
 }
 

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, eventually, served};
+use common::{TestServer, config, eventually, served};
 use kumi_call::Traffic;
 use kumi_call::server::Config;
 use kumi_call::transaction::{MovedBytes, RunOptions, Transaction, TransactionError, TxArg};
@@ -15,7 +15,7 @@ use kumi_idl::Order;
 
 /// Servers, their addresses and counters.
 struct Servers {
-    served: Vec<Served>,
+    served: Vec<TestServer>,
     addresses: Vec<String>,
     traffic: Vec<Arc<Traffic>>,
 }

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Gate, Served, eventually, interfaces, library, served, served_by};
+use common::{Gate, TestServer, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
@@ -24,14 +24,18 @@ const N: usize = 1000;
 const BYTES: u64 = 8 * N as u64;
 
 /// A server that registers with all routines; when it has.
-fn joined(meta: &Meta, config: server::Config, count: usize) -> Served {
+fn joined(meta: &Meta, config: server::Config, count: usize) -> TestServer {
     let server = served(config);
     meta.until_servers(count);
     server
 }
 
 /// A server that registers with some of the routines, once that is done.
-fn offering(meta: &Meta, config: server::Config, which: impl Fn(&mut Interface) -> bool) -> Served {
+fn offering(
+    meta: &Meta,
+    config: server::Config,
+    which: impl Fn(&mut Interface) -> bool,
+) -> TestServer {
     let before = meta.state().servers.len();
     let mut registry = Registry::default();
     for mut interface in interfaces() {
@@ -339,21 +343,21 @@ fn what_is_wrong_is_told_before_anything_runs() {
 }
 
 /// A metaserver with users, and servers that take nobody else's calls.
-struct House {
+struct MetaWithUsers {
     meta: Meta,
     folder: tempfile::TempDir,
     token: String,
 }
 
-impl House {
-    fn new() -> House {
+impl MetaWithUsers {
+    fn new() -> MetaWithUsers {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("users.toml");
         let new = NewToken { user: "srv".to_owned(), server: true, ..NewToken::default() };
         let token = add(&file, &new).expect("a token");
         let mut config = config("round-robin");
         config.users = Some(Arc::new(Users::open(&file).expect("users")));
-        House { meta: meta(config), folder, token }
+        MetaWithUsers { meta: meta(config), folder, token }
     }
 
     fn grid(&self, token: &str) -> Grid {
@@ -371,7 +375,7 @@ impl House {
     }
 
     /// A server with one slot.
-    fn serve(&self, name: &str, count: usize) -> (Served, Arc<Traffic>) {
+    fn serve(&self, name: &str, count: usize) -> (TestServer, Arc<Traffic>) {
         let mut config = self.meta.member(name, 1);
         config.only_sent = true;
         config.membership = Some(Membership {
@@ -388,8 +392,8 @@ impl House {
 
 #[test]
 fn servers_that_take_passes_only_give_arrays_for_vouchers() {
-    let house = House::new();
-    let servers = [house.serve("one", 1), house.serve("two", 2)];
+    let fixture = MetaWithUsers::new();
+    let servers = [fixture.serve("one", 1), fixture.serve("two", 2)];
     let mut all = vec![1.0; N];
     let mut tx = Transaction::new();
     let (x, y, all_data) = (tx.intermediate(), tx.intermediate(), tx.array(&mut all));
@@ -400,7 +404,7 @@ fn servers_that_take_passes_only_give_arrays_for_vouchers() {
     tx.call("add", sum(x, all_data));
     tx.call("add", sum(y, all_data));
     tx.call("add", sum(x, all_data));
-    let report = tx.run_on(&house.user("ada")).expect("it runs");
+    let report = tx.run_on(&fixture.user("ada")).expect("it runs");
     drop(tx);
     assert!(all.iter().all(|all| *all == 25.0), "{}", all[0]);
     let between: u64 = servers.iter().map(|it| Traffic::of(&it.1.from_servers)).sum();
@@ -413,12 +417,12 @@ fn servers_that_take_passes_only_give_arrays_for_vouchers() {
 #[test]
 fn transactions_of_two_users_share() {
     const CALLS: usize = 8;
-    let house = House::new();
-    let _server = house.serve("one", 1);
-    let (ada, bob) = (house.user("ada"), house.user("bob"));
+    let fixture = MetaWithUsers::new();
+    let _server = fixture.serve("one", 1);
+    let (ada, bob) = (fixture.user("ada"), fixture.user("bob"));
     // Nothing begins before all wait.
-    let busy = house.user("eve").call_async("nap", vec![60_000.into()], None).expect("it begins");
-    eventually("a call that runs", || house.state().running == 1);
+    let busy = fixture.user("eve").call_async("nap", vec![60_000.into()], None).expect("it begins");
+    eventually("a call that runs", || fixture.state().running == 1);
     let run = |grid: &Grid| {
         let mut rows = vec![0.0; CALLS * N];
         let mut tx = Transaction::new();
@@ -433,9 +437,9 @@ fn transactions_of_two_users_share() {
     };
     std::thread::scope(|scope| {
         let both = [scope.spawn(|| run(&ada)), scope.spawn(|| run(&bob))];
-        eventually("calls that wait", || house.state().waiting == 2 * CALLS);
+        eventually("calls that wait", || fixture.state().waiting == 2 * CALLS);
         drop(busy);
         both.into_iter().for_each(|one| one.join().expect("it runs"));
     });
-    assert_eq!(house.state().counters.done, 2 * CALLS as u64);
+    assert_eq!(fixture.state().counters.done, 2 * CALLS as u64);
 }

@@ -366,7 +366,7 @@ fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
 fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
-        Type::File => "a file (`Files`)".to_owned(),
+        Type::File => "a file (a `FileArgument`)".to_owned(),
         Type::Callback(_) => "a function (a `Callback`)".to_owned(),
         Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
         Type::Number(element) => {
@@ -402,13 +402,13 @@ impl CheckedCall {
         if argument.mode.is_sent() {
             let gaps = Gaps::new(&parts, argument.sent);
             let gaps = gaps.ok_or_else(|| {
-                format!("has {} bytes to be sent, fewer than the parts at servers", argument.sent)
+                format!("has {} bytes, fewer than the parts at servers", argument.sent)
             })?;
             if !parts.is_empty() {
                 self.held.from.push((number, parts));
             }
             let lent = match source {
-                None if gaps.bytes() > 0 => return Err("is at servers in part only".to_owned()),
+                None if gaps.bytes() > 0 => return Err("is only partly at servers".to_owned()),
                 None => None,
                 Some((shape, lent)) => travels(argument, &shape, lent, &mut self._packed)?,
             };

@@ -73,7 +73,7 @@ impl Completion {
         let mut state = locked(&self.state);
         state.asked = Some(asked);
         drop(state);
-        self.ring();
+        self.wake();
     }
 
     /// Asks to leave this attempt for another. Returns false if a function was called in it, unless the call
@@ -93,11 +93,11 @@ impl Completion {
         state.asked = None;
         state.result = Some(result);
         drop(state);
-        self.ring();
+        self.wake();
     }
 
-    fn ring(&self) {
-        self.wake_events.ring();
+    fn wake(&self) {
+        self.wake_events.wake();
         self.news.notify_all();
     }
 

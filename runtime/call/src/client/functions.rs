@@ -63,7 +63,7 @@ impl CallbackArgs<'_> {
     /// The function has no such argument.
     pub fn scalar(&self, name: &str) -> Result<Scalar, String> {
         let scalar = self.called.given.scalars[self.index(name)?];
-        scalar.ok_or_else(|| format!("`{name}` is no scalar that is sent"))
+        scalar.ok_or_else(|| format!("`{name}` is not a scalar argument"))
     }
 
     /// An integer argument.
@@ -71,7 +71,7 @@ impl CallbackArgs<'_> {
     /// # Errors
     /// The function has no such argument.
     pub fn integer(&self, name: &str) -> Result<i64, String> {
-        self.scalar(name)?.integer().ok_or_else(|| format!("`{name}` is no integer"))
+        self.scalar(name)?.integer().ok_or_else(|| format!("`{name}` is not an integer"))
     }
 
     /// A real argument.
@@ -79,7 +79,7 @@ impl CallbackArgs<'_> {
     /// # Errors
     /// The function has no such argument.
     pub fn real(&self, name: &str) -> Result<f64, String> {
-        self.scalar(name)?.real().ok_or_else(|| format!("`{name}` is no real number"))
+        self.scalar(name)?.real().ok_or_else(|| format!("`{name}` is not a real number"))
     }
 
     /// A text argument.
@@ -88,14 +88,14 @@ impl CallbackArgs<'_> {
     /// The function has no such argument.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         let text = self.called.given.texts[self.index(name)?].as_deref();
-        text.ok_or_else(|| format!("`{name}` is no text that is sent"))
+        text.ok_or_else(|| format!("`{name}` is not a text argument"))
     }
 
     fn array_index<T: Number>(&self, name: &str) -> Result<usize, String> {
         let index = self.index(name)?;
         match self.called.plan.arguments[index].form {
             ArgumentForm::Array(element, _) if element == T::ELEMENT => Ok(index),
-            _ => Err(format!("`{name}` is no array of {}", T::ELEMENT)),
+            _ => Err(format!("`{name}` is not an array of {}", T::ELEMENT)),
         }
     }
 
@@ -105,7 +105,7 @@ impl CallbackArgs<'_> {
     /// The function has no array of this name and type.
     pub fn array<T: Number>(&self, name: &str) -> Result<&[T], String> {
         let index = self.array_index::<T>(name)?;
-        numbers_of(self.bytes(index)).ok_or_else(|| format!("`{name}` is no array"))
+        numbers_of(self.bytes(index)).ok_or_else(|| format!("`{name}` is not an array"))
     }
 
     /// A writable array.
@@ -114,7 +114,7 @@ impl CallbackArgs<'_> {
     /// The function has no array of this name and type.
     pub fn array_mut<T: Number>(&mut self, name: &str) -> Result<&mut [T], String> {
         let index = self.array_index::<T>(name)?;
-        numbers_of_mut(self.bytes_mut(index)).ok_or_else(|| format!("`{name}` is no array"))
+        numbers_of_mut(self.bytes_mut(index)).ok_or_else(|| format!("`{name}` is not an array"))
     }
 
     /// The bytes of an array, by parameter index.
@@ -148,10 +148,10 @@ impl CallbackArgs<'_> {
         let index = self.index(name)?;
         let param = &self.declared().params[index];
         let element = param.scalar().filter(|_| param.mode.is_returned());
-        let element = element.ok_or_else(|| format!("`{name}` is no scalar that comes back"))?;
+        let element = element.ok_or_else(|| format!("`{name}` is not a scalar result"))?;
         let fits = scalar.fit(element);
-        let scalar =
-            fits.ok_or_else(|| format!("`{name}` is a {element}, which cannot be {scalar}"))?;
+        let scalar = fits
+            .ok_or_else(|| format!("`{name}` is of type {element}, which cannot hold {scalar}"))?;
         self.values[index] = Some(values::to_wire(scalar));
         Ok(())
     }
@@ -164,7 +164,7 @@ impl CallbackArgs<'_> {
         let index = self.index(name)?;
         let param = &self.declared().params[index];
         if param.ty != Type::String || !param.mode.is_returned() {
-            return Err(format!("`{name}` is no text that comes back"));
+            return Err(format!("`{name}` is not a text result"));
         }
         self.values[index] = Some(Value::Text(text.to_owned()));
         Ok(())

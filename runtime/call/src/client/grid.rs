@@ -254,7 +254,9 @@ impl Inner {
                     self.catch_up(&client);
                     return Ok(client);
                 }
-                Ok(_) => last = CallError::Address(format!("{address} (a server, no metaserver)")),
+                Ok(_) => {
+                    last = CallError::Address(format!("{address} (a server, not a metaserver)"))
+                }
                 Err(error) => last = error,
             }
         }

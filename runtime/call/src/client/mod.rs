@@ -293,8 +293,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = CallRoute { time, ..CallRoute::default() };
-        self.send(known, checked, functions, way, interrupted).map_err(|(error, _)| error)
+        let route = CallRoute { time, ..CallRoute::default() };
+        self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
     /// Sends a call with checked arguments. If that fails, the arguments are given back.
@@ -304,10 +304,10 @@ impl Client {
         known: &Arc<KnownRoutine>,
         checked: CheckedCall,
         functions: Vec<(u16, Callback<'a>)>,
-        way: CallRoute<'_>,
+        route: CallRoute<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
-        let CallRoute { time, placed, object } = way;
+        let CallRoute { time, placed, object } = route;
         if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
@@ -419,7 +419,7 @@ impl Call<'_> {
                 let _lost = self.ticket.link.cancel(self.ticket.stream);
                 Err(CallError::File(why))
             }
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => {
                 if failure.code == kumi_rpc::Code::InterfaceChanged {
                     self.client.forget(routine);

@@ -17,8 +17,8 @@ impl Client {
         placed: &Placement,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
-        let begun = self.send(known, checked, functions, way, &|| false);
+        let route = CallRoute { time, placed: Some(placed), ..CallRoute::default() };
+        let begun = self.send(known, checked, functions, route, &|| false);
         begun.map_err(|(error, _)| error)
     }
 }

@@ -18,7 +18,7 @@ pub const ASK: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
 fn something_else() -> CallError {
-    CallError::Server("the server answered something else".to_owned())
+    CallError::Server("the server sent an unexpected answer".to_owned())
 }
 
 impl Client {

@@ -77,7 +77,7 @@ impl Client {
         let mut ticket: AnswerHandle<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Done(..)) => Ok(()),
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }
@@ -103,7 +103,7 @@ impl Client {
         let mut ticket = Link::vouch(&*self.link, name, lifetime_ms, deadline)?;
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Voucher(voucher)) => Ok(voucher),
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }

@@ -36,7 +36,7 @@ pub struct Control {
 
 impl Control {
     /// For a call that runs in its own thread; the waiting thread runs its callbacks.
-    pub fn apart(completion: Arc<Completion>) -> Control {
+    pub fn with_completion(completion: Arc<Completion>) -> Control {
         Control { completion: Some(completion), ..Control::default() }
     }
 
@@ -161,7 +161,7 @@ impl RoutedCall<'_> {
 
     /// The error of a call that its client did not cancel. A call that was stopped all the same is a server's
     /// fault.
-    fn unasked(&self, error: CallError) -> CallError {
+    fn uncancelled_error(&self, error: CallError) -> CallError {
         match error {
             CallError::Cancelled(_) if self.left().is_err() => self.too_late(),
             CallError::Cancelled(_) => {
@@ -380,8 +380,8 @@ impl RoutedCall<'_> {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            let way = CallRoute { time: left, placed: Some(placed), ..CallRoute::default() };
-            let begun = client.send(&self.known, checked, Vec::new(), way, interrupted);
+            let route = CallRoute { time: left, placed: Some(placed), ..CallRoute::default() };
+            let begun = client.send(&self.known, checked, Vec::new(), route, interrupted);
             // Before the memory is given back. A thread that cancels now finds no stream and waits for the
             // lock; after that nothing is written to the memory.
             if let Ok(call) = &begun {
@@ -432,7 +432,7 @@ impl RoutedCall<'_> {
                     }
                     match call.end(answer) {
                         Ok(outcome) => return Attempt::Over(Ok(outcome)),
-                        Err(error) => break self.unasked(error),
+                        Err(error) => break self.uncancelled_error(error),
                     }
                 }
                 Err(CallError::TimedOut(_)) => {}
@@ -488,8 +488,9 @@ impl RoutedCall<'_> {
     /// routine may run twice.
     fn may_leave(&self, control: &Control) -> bool {
         let twice = self.placing.idempotent;
-        let apart = control.completion.as_ref().is_none_or(|completion| completion.leave(twice));
-        apart && (twice || !self.called)
+        let with_completion =
+            control.completion.as_ref().is_none_or(|completion| completion.leave(twice));
+        with_completion && (twice || !self.called)
     }
 
     /// Whether the metaserver has moved or ended the running call. If the metaserver is gone, the client

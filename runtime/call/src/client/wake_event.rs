@@ -16,8 +16,8 @@ use super::link::{Link, Reader};
 /// Wakes a thread that waits for several calls. Any thread may set it, also before the wait begins.
 #[derive(Debug)]
 pub struct WakeEvent {
-    rung: UnixStream,
-    ringing: UnixStream,
+    receiver: UnixStream,
+    sender: UnixStream,
 }
 
 /// Wake events that are set together.
@@ -44,8 +44,8 @@ impl WakeEvents {
     }
 
     /// Sets all of them.
-    pub fn ring(&self) {
-        self.lock().iter().for_each(|wake_event| wake_event.ring());
+    pub fn wake(&self) {
+        self.lock().iter().for_each(|wake_event| wake_event.wake());
     }
 
     /// Adds one.
@@ -128,16 +128,16 @@ impl WakeEvent {
     /// # Errors
     /// The process has too many files open.
     pub fn new() -> io::Result<Arc<WakeEvent>> {
-        let (rung, ringing) = UnixStream::pair()?;
-        rung.set_nonblocking(true)?;
-        ringing.set_nonblocking(true)?;
-        Ok(Arc::new(WakeEvent { rung, ringing }))
+        let (receiver, sender) = UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        Ok(Arc::new(WakeEvent { receiver, sender }))
     }
 
     /// Wakes the waiting thread.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // A full socket means that the event is set already.
-        let _rings = (&self.ringing).write(&[1]);
+        let _full = (&self.sender).write(&[1]);
     }
 
     /// Waits until a call may have news, the event is set, a signal arrives, or `time` is over. A call has
@@ -174,7 +174,7 @@ impl WakeEvent {
                 Reader::NotNeeded => return Ok(false),
             }
         }
-        let all = [self.rung.as_fd()].into_iter().chain(sockets);
+        let all = [self.receiver.as_fd()].into_iter().chain(sockets);
         let mut polled: Vec<PollFd<'_>> =
             all.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         // Rounded up, or the thread would wake too early again and again.
@@ -191,7 +191,7 @@ impl WakeEvent {
     /// Whether the event is set; clears it.
     fn drain(&self) -> bool {
         let (mut rang, mut heard) = (false, [0; 64]);
-        while let Ok(count) = (&self.rung).read(&mut heard) {
+        while let Ok(count) = (&self.receiver).read(&mut heard) {
             rang |= count > 0;
             if count < heard.len() {
                 break;

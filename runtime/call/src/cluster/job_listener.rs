@@ -53,7 +53,7 @@ pub fn open(jobs: &Jobs) -> Result<TcpListener, String> {
                 });
                 thread.join()
             });
-            entered.map_err(|_| "the node's network cannot be entered".to_owned())?
+            entered.map_err(|_| "the node's network namespace cannot be entered".to_owned())?
         }
     };
     listener.map_err(|error| {

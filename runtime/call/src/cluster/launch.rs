@@ -106,19 +106,19 @@ impl LaunchedJob {
     /// Waits for rank 0, or for the end of the job.
     fn wait(&self, listener: &TcpListener, key: &Key) -> Result<RankConnection, String> {
         let (known, come) = sync_channel(1);
-        let mut strangers = VecDeque::new();
+        let mut candidates = VecDeque::new();
         loop {
             // No connection waits, or it is gone already.
             if let Ok((stream, _)) = listener.accept()
-                && let Ok(stranger) = PendingConnection::greet(stream, *key, known.clone())
+                && let Ok(candidate) = PendingConnection::greet(stream, *key, known.clone())
             {
-                strangers.retain(PendingConnection::is_there);
-                if strangers.len() >= STRANGERS
-                    && let Some(oldest) = strangers.pop_front()
+                candidates.retain(PendingConnection::is_there);
+                if candidates.len() >= STRANGERS
+                    && let Some(oldest) = candidates.pop_front()
                 {
                     oldest.evict();
                 }
-                strangers.push_back(stranger);
+                candidates.push_back(candidate);
             }
             if let Ok(link) = come.recv_timeout(LOOK) {
                 return Ok(link);
@@ -137,8 +137,8 @@ impl LaunchedJob {
     fn said(&self) -> String {
         let state = lock(&self.state);
         match &state.ended {
-            None => "its rank 0 has gone".to_owned(),
-            Some(_) if state.said.is_empty() => "it has ended without a word".to_owned(),
+            None => "its rank 0 is gone".to_owned(),
+            Some(_) if state.said.is_empty() => "it has ended without a message".to_owned(),
             Some(_) => state.said.clone(),
         }
     }
@@ -218,7 +218,7 @@ impl PendingConnection {
         known: SyncSender<RankConnection>,
     ) -> io::Result<PendingConnection> {
         let done = Arc::new(AtomicBool::new(false));
-        let stranger = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
+        let candidate = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
         std::thread::spawn(move || {
             let accepted = RankConnection::accept(stream, &key);
             done.store(true, Ordering::SeqCst);
@@ -227,7 +227,7 @@ impl PendingConnection {
                 let _second = known.try_send(link);
             }
         });
-        Ok(stranger)
+        Ok(candidate)
     }
 
     fn is_there(&self) -> bool {

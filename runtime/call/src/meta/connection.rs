@@ -231,7 +231,7 @@ impl Connection {
     fn member(&mut self, event: MetaserverEvent) {
         let register = matches!(event, MetaserverEvent::Register(_));
         if register == (self.server.is_some() || self.coming.is_some()) {
-            return self.refuse("a server registers once, and before all else");
+            return self.refuse("a server must register once, before anything else");
         }
         match (event, self.server) {
             (MetaserverEvent::Register(register), _) => {
@@ -256,7 +256,7 @@ impl Connection {
             (MetaserverEvent::Leave, Some(id)) => self.dispatcher.borrow_mut().withdraw(id),
             (MetaserverEvent::Pong, Some(id)) => self.dispatcher.borrow_mut().heard(id),
             (MetaserverEvent::Holds(tickets), None) => self.holds(&tickets),
-            _ => self.refuse("a server says what is not its turn"),
+            _ => self.refuse("a server sent a message out of turn"),
         }
     }
 
@@ -270,7 +270,7 @@ impl Connection {
                 coming.left = left;
                 self.complete();
             }
-            _ => self.refuse("a description that is none, or more of them than were announced"),
+            _ => self.refuse("a malformed description, or more descriptions than announced"),
         }
     }
 

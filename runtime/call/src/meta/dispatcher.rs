@@ -334,9 +334,9 @@ impl Dispatcher {
     }
 
     /// Queues a request until servers are there.
-    pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, wish: StartupRequest) {
+    pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, request: StartupRequest) {
         let user = UserId(self.users.number(&peer.user()));
-        if let Err(why) = self.startup_queue.add(peer, stream, user, wish) {
+        if let Err(why) = self.startup_queue.add(peer, stream, user, request) {
             self.counters.rejected += 1;
             let failure = Failure::new(Code::Busy, 0, why);
             peer.tell(|rpc| rpc.fail(stream, &failure));
@@ -345,8 +345,8 @@ impl Dispatcher {
 
     /// Repeats the queued requests for routines that nobody offered.
     pub fn replay_queued_requests(&mut self) {
-        for QueuedRequest { peer, stream, wish, .. } in self.startup_queue.take() {
-            match wish {
+        for QueuedRequest { peer, stream, request, .. } in self.startup_queue.take() {
+            match request {
                 StartupRequest::Place(placing) => self.place(&peer, stream, placing),
                 StartupRequest::Describe(name) => self.describe(&peer, stream, name),
             }
@@ -499,8 +499,8 @@ impl Dispatcher {
 
     /// A client cancels the call of a stream.
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
-        if let Some(QueuedRequest { wish, .. }) = self.startup_queue.remove(peer, stream) {
-            let text = match wish {
+        if let Some(QueuedRequest { request, .. }) = self.startup_queue.remove(peer, stream) {
+            let text = match request {
                 StartupRequest::Place(placing) => {
                     format!("the call of `{}` was cancelled", placing.routine)
                 }

@@ -9,11 +9,11 @@ use super::persistence::identity;
 impl Dispatcher {
     /// The locations for the broker, without servers that are not registered. A wrong report only changes
     /// which server this call goes to.
-    pub fn held(&self, lying: &[InputLocation]) -> Vec<HeldInput> {
+    pub fn held(&self, locations: &[InputLocation]) -> Vec<HeldInput> {
         let known = |one: &InputLocation| {
             let server = self.identities.get(&identity(&one.server, &one.address))?;
             Some(HeldInput { server: *server, bytes: one.bytes })
         };
-        lying.iter().filter_map(known).collect()
+        locations.iter().filter_map(known).collect()
     }
 }

@@ -81,7 +81,7 @@ pub struct Config {
     /// Certificate and key. `None`: connections are not encrypted. Unix sockets never are.
     pub tls: Option<Tls>,
     /// With users or TLS: most connections that have not identified themselves. One more evicts the oldest.
-    pub strangers: usize,
+    pub unidentified: usize,
 }
 
 impl Default for Config {
@@ -103,7 +103,7 @@ impl Default for Config {
             http: None,
             users: None,
             tls: None,
-            strangers: 256,
+            unidentified: 256,
         }
     }
 }
@@ -229,12 +229,12 @@ async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
 }
 
 async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
-    let (strangers, tls) = {
+    let (unidentified, tls) = {
         let config = &dispatcher.borrow().config;
         let watched = config.users.is_some() || config.tls.is_some();
-        (watched.then_some(config.strangers), config.tls.clone())
+        (watched.then_some(config.unidentified), config.tls.clone())
     };
-    let handshake_limit = strangers.map(|most| HandshakeLimit::new(most, Arc::default()));
+    let handshake_limit = unidentified.map(|most| HandshakeLimit::new(most, Arc::default()));
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
@@ -296,7 +296,7 @@ fn take(
         };
         match socket {
             Ok(socket) => connection::run(dispatcher, socket, from, handshake_permit).await,
-            Err(error) => tracing::debug!(%error, "a connection came to nothing"),
+            Err(error) => tracing::debug!(%error, "a connection failed"),
         }
     });
 }

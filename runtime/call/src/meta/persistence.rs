@@ -143,7 +143,7 @@ impl Dispatcher {
                         self.tell(Event::Learned(id, routine, size, seconds));
                     }
                 }
-                Err(error) => tracing::error!(%error, "what calls took cannot be read"),
+                Err(error) => tracing::error!(%error, "the stored call times cannot be read"),
             }
         }
         let of_server = |open: &OpenCall| {

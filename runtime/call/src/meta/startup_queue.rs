@@ -22,7 +22,7 @@ pub enum StartupRequest {
 pub struct QueuedRequest {
     pub peer: Rc<Peer>,
     pub stream: u32,
-    pub wish: StartupRequest,
+    pub request: StartupRequest,
     user: UserId,
 }
 
@@ -52,7 +52,7 @@ impl StartupQueue {
         peer: &Rc<Peer>,
         stream: u32,
         user: UserId,
-        wish: StartupRequest,
+        request: StartupRequest,
     ) -> Result<(), &'static str> {
         let own = self.of_user.get(&user).copied().unwrap_or(0);
         if self.waiters.len() >= self.most {
@@ -62,7 +62,7 @@ impl StartupQueue {
             return Err("too many calls of this user wait for servers");
         }
         self.of_user.insert(user, own + 1);
-        self.waiters.push(QueuedRequest { peer: Rc::clone(peer), stream, wish, user });
+        self.waiters.push(QueuedRequest { peer: Rc::clone(peer), stream, request, user });
         Ok(())
     }
 

@@ -61,7 +61,7 @@ pub fn serve(
                 rest = (rest * 2).min(REST.1);
             }
         }
-        tracing::warn!(address = etcd.advertise, "this metaserver leads no more");
+        tracing::warn!(address = etcd.advertise, "this metaserver no longer leads");
         candidate.leadership().follow("");
     }
 }

@@ -209,7 +209,8 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
             Expr::Param(index) => {
                 let index = *index as usize;
                 let param = interface.params.get(index);
-                let param = param.ok_or_else(|| unsupported("an argument that is no parameter"))?;
+                let param =
+                    param.ok_or_else(|| unsupported("an argument that is not a parameter"))?;
                 if fortran && matches!(param.ty, Type::String | Type::File) {
                     lengths.push(Source::Length(index));
                 }
@@ -244,7 +245,7 @@ fn result(interface: &Interface) -> Result<(Option<ReturnPlace>, Native), &'stat
     let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
     let index = index as usize;
     let element = interface.params.get(index).and_then(Param::scalar);
-    let element = element.ok_or("a returned value that is no scalar")?;
+    let element = element.ok_or("a returned value that is not a scalar")?;
     Ok((Some((index, element.size() as usize)), number(element)))
 }
 

@@ -82,35 +82,35 @@ impl CallbackTracker {
     /// Why the call cannot go on.
     pub fn take(
         &mut self,
-        wish: UncheckedCallback,
+        request: UncheckedCallback,
         descriptor: Option<OwnedFd>,
         arenas: &mut Arenas,
         most: u64,
     ) -> Result<(Function, CallbackHead, Places, Rc<Exchange>), Failure> {
-        let parameter = wish.parameter;
+        let parameter = request.parameter;
         let wrong = |why: &str| failed(parameter, format!("the routine's process {why}"));
         if std::mem::replace(&mut self.open, true) {
             return Err(wrong("called a function while another runs"));
         }
         let known = self.functions.iter().find(|function| function.parameter == parameter);
         let function = known.ok_or_else(|| wrong("called what is no function"))?.clone();
-        let length = usize::try_from(wish.bytes).map_err(|_| wrong("wants too much memory"))?;
+        let length = usize::try_from(request.bytes).map_err(|_| wrong("wants too much memory"))?;
         if let Some(file) = descriptor {
             self.exchange = None;
             // Memory is made in pages, so at most one page more than needed is accepted.
-            if wish.bytes > most.saturating_add(4096) {
-                return Err(wrong("sends more to a function than a call may have"));
+            if request.bytes > most.saturating_add(4096) {
+                return Err(wrong("sends more to a function than a call allows"));
             }
-            let reserved = arenas.reserve(wish.bytes).ok_or_else(|| {
+            let reserved = arenas.reserve(request.bytes).ok_or_else(|| {
                 let text = "the server has no memory left for what the routine sends to a function";
                 failed(parameter, text)
             })?;
             let arena =
-                Arena::of(file, length).map_err(|_| wrong("gave memory of a wrong kind"))?;
+                Arena::of(file, length).map_err(|_| wrong("passed memory of the wrong kind"))?;
             self.exchange = Some(Rc::new(Exchange { arena, _counted: reserved }));
         }
         let exchange = self.exchange.clone().ok_or_else(|| wrong("gave no memory"))?;
-        let head = usize::try_from(wish.head).ok();
+        let head = usize::try_from(request.head).ok();
         let head = head.filter(|head| *head <= MOST_ANSWER.min(exchange.arena.length()));
         let head = head.ok_or_else(|| wrong("sends values that are too long"))?;
         let values = CallbackReturn::values_of(&exchange.arena.read(0, head))
@@ -119,7 +119,7 @@ impl CallbackTracker {
         let given = GivenValues::from_wire(&function.declared, &values).map_err(misfit)?;
         let places = Places::new(&function.declared, &given, head, most).map_err(misfit)?;
         if places.bytes() > exchange.arena.length() {
-            return Err(wrong("gave too little memory"));
+            return Err(wrong("passed too little memory"));
         }
         Ok((function, CallbackHead { parameter, values }, places, exchange))
     }

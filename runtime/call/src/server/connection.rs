@@ -110,7 +110,7 @@ struct Connection {
     coming: Option<Instant>,
     /// Input is waiting until the client has read more answers.
     stalled: bool,
-    told: UnboundedSender<FinishedCall>,
+    finished: UnboundedSender<FinishedCall>,
     callback_requests: UnboundedSender<CallbackRequest>,
     /// The client's objects, and the receiver of their events.
     objects: Objects,
@@ -143,7 +143,7 @@ pub async fn run(
     origin: (Option<LocalPeer>, bool),
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
-    let (told, mut ends) = unbounded_channel();
+    let (finished, mut ends) = unbounded_channel();
     let (callback_requests, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
     let (news, mut told_of_objects) = unbounded_channel();
@@ -168,7 +168,7 @@ pub async fn run(
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
-        told,
+        finished,
         callback_requests,
         objects: Objects::new(),
         news,
@@ -178,13 +178,13 @@ pub async fn run(
         ticket: None,
         closing: false,
     };
-    let heard = ConnectionInputs {
+    let inputs = ConnectionInputs {
         ends: &mut ends,
         asked: &mut asked,
         arrivals: &mut arrivals,
         news: &mut told_of_objects,
     };
-    let result = connection.serve(&socket, heard).await;
+    let result = connection.serve(&socket, inputs).await;
     let survivors = connection.leave();
     if survivors > 0 {
         tokio::task::spawn_local(held_results::outlive(Rc::clone(shared), ends, survivors));
@@ -199,9 +199,9 @@ impl Connection {
     async fn serve(
         &mut self,
         socket: &AsyncFd<OwnedFd>,
-        heard: ConnectionInputs<'_>,
+        inputs: ConnectionInputs<'_>,
     ) -> io::Result<()> {
-        let ConnectionInputs { ends, asked, arrivals, news } = heard;
+        let ConnectionInputs { ends, asked, arrivals, news } = inputs;
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);

@@ -117,7 +117,7 @@ const ENOUGH: u64 = 100_000_000;
 fn remove(path: &Path) -> io::Result<()> {
     match FolderRemoval::of(path)?.go(ENOUGH)? {
         true => Ok(()),
-        false => Err(io::Error::other("there is ever more in it")),
+        false => Err(io::Error::other("new entries keep appearing in it")),
     }
 }
 

@@ -86,7 +86,7 @@ impl GatherPlan {
                 let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
                 let is_none = part.server.is_empty() || !voucher::is_voucher(&part.voucher);
                 if is_none && !part.voucher.is_empty() {
-                    return Err(wrong("has a voucher that is none, or is held here"));
+                    return Err(wrong("has an invalid voucher, or is held here"));
                 }
                 if part.server.is_empty() {
                     let kept = shared.find(part.name, holder, i64::from(*parameter))?;
@@ -189,7 +189,8 @@ impl Shared {
         let bare = server.strip_prefix("tls://").unwrap_or(server);
         if bare.starts_with("unix:") && !(self.local && bare == server) {
             return Err(
-                "an array is held at a Unix socket, of which only servers on one know".to_owned()
+                "an array is held at a Unix socket, which only servers on that machine reach"
+                    .to_owned(),
             );
         }
         Ok(())

@@ -50,8 +50,8 @@ pub struct HandshakeLimit {
     most: usize,
     waiting: RefCell<VecDeque<Rc<Notify>>>,
     counters: Arc<RefusalCounters>,
-    told: Cell<Option<Instant>>,
-    untold: Cell<u64>,
+    last_logged: Cell<Option<Instant>>,
+    unlogged: Cell<u64>,
 }
 
 /// Permit of an unidentified connection. Dropped when the connection is identified or gone.
@@ -64,8 +64,9 @@ pub struct HandshakePermit {
 impl HandshakeLimit {
     /// A limit of this many unidentified connections.
     pub fn new(most: usize, counters: Arc<RefusalCounters>) -> Rc<HandshakeLimit> {
-        let (waiting, told, untold) = (RefCell::default(), Cell::default(), Cell::default());
-        Rc::new(HandshakeLimit { most: most.max(1), waiting, counters, told, untold })
+        let (waiting, last_logged, unlogged) =
+            (RefCell::default(), Cell::default(), Cell::default());
+        Rc::new(HandshakeLimit { most: most.max(1), waiting, counters, last_logged, unlogged })
     }
 
     /// Admits a connection. If there are too many, the oldest is evicted: an honest client identifies itself
@@ -87,14 +88,14 @@ impl HandshakeLimit {
     pub fn refused(&self, socket: &OwnedFd, why: &dyn fmt::Display) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        if self.told.get().is_some_and(|told| now < told + PAUSE) {
-            self.untold.set(self.untold.get() + 1);
+        if self.last_logged.get().is_some_and(|last_logged| now < last_logged + PAUSE) {
+            self.unlogged.set(self.unlogged.get() + 1);
             return;
         }
         let from = getpeername::<SockaddrStorage>(socket.as_raw_fd())
             .map_or_else(|_| String::new(), |address| address.to_string());
-        let more = self.untold.replace(0);
-        self.told.set(Some(now));
+        let more = self.unlogged.replace(0);
+        self.last_logged.set(Some(now));
         tracing::warn!(from, more, "a client was refused: {why}");
     }
 

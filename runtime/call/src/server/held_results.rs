@@ -52,10 +52,10 @@ const PART: usize = 4;
 fn full(full: ReserveError, bytes: u64) -> Failure {
     let text = match full {
         ReserveError::Bytes(most) => format!(
-            "the server has no room to hold {bytes} bytes more (of {most}); let other arrays go, or try again later"
+            "the server has no room to hold {bytes} more bytes (of {most}); release other arrays, or try again later"
         ),
         ReserveError::Names => {
-            "the server holds as many arrays as it may; let others go".to_owned()
+            "the server holds as many arrays as it may; release others".to_owned()
         }
         ReserveError::Taken => {
             "an array of this name is held already; take another name".to_owned()
@@ -73,12 +73,12 @@ pub fn missing(missing: LookupError, parameter: i64) -> Failure {
         LookupError::Unknown => Failure::new(
             Code::NotHeld,
             parameter,
-            "no array of this name is held: its time is over, or it was let go",
+            "no array of this name is held: it has expired, or was released",
         ),
         LookupError::NotYet => Failure::new(
             Code::NotYet,
             parameter,
-            "the call that makes the array is under way; ask again when it has ended",
+            "the call that makes the array is still running; ask again when it has ended",
         ),
     }
 }
@@ -116,7 +116,7 @@ impl RetainedResults {
         for (parameter, _) in keeps {
             let array = layout.array(*parameter).filter(|argument| argument.mode.is_returned());
             let array = array.ok_or_else(|| {
-                let text = format!("argument {parameter} is no array that comes back");
+                let text = format!("argument {parameter} is not an array that comes back");
                 values::bad(i64::from(*parameter), text)
             })?;
             bytes = bytes.saturating_add(array.returned);

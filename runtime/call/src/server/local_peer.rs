@@ -45,7 +45,7 @@ pub(super) fn listen(config: &Config, listener: &Listener) -> Option<(Secret, Un
     };
     open()
         .inspect_err(|error: &io::Error| {
-            tracing::warn!(%error, "clients on this machine are not given memory: there is no socket for them");
+            tracing::warn!(%error, "clients on this machine get no shared memory: the local socket cannot be opened");
         })
         .ok()
 }

@@ -126,7 +126,7 @@ impl MetaserverSession<'_> {
         loop {
             self.write(&mut socket).await?;
             if !stays {
-                self.shared.leave.told.notify_one();
+                self.shared.leave.reported.notify_one();
             }
             let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
             tokio::select! {
@@ -137,7 +137,7 @@ impl MetaserverSession<'_> {
                     self.heard = Instant::now();
                     self.look(&mut input)?;
                 }
-                told = news.recv() => if let Some((ticket, fate)) = told {
+                reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
                 },
                 _ = leaving.wait_for(|leaving| *leaving), if stays => {
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn news_for_nobody_are_not_kept() {
-        let (told, mut news) = tokio::sync::mpsc::unbounded_channel();
+        let (reported, mut news) = tokio::sync::mpsc::unbounded_channel();
         for index in 0..1000 {
-            told.send(index).expect("somebody listens");
+            reported.send(index).expect("somebody listens");
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let rest = rest(&mut news, Duration::from_millis(1));

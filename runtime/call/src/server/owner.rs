@@ -42,12 +42,12 @@ pub(crate) fn refused(refusal: &Refusal) -> Failure {
 /// Whether a voucher is valid now.
 fn is_good(shared: &Shared, voucher: &Voucher) -> Result<(), Failure> {
     if shared.vouchers.is_over(voucher, Instant::now()) {
-        let text = "the voucher has expired; the client is to ask for another";
+        let text = "the voucher has expired; the client must ask for another";
         return Err(Failure::new(Code::Expired, 0, text));
     }
     let users = shared.config.users.as_ref();
     if users.is_some_and(|users| !shared.vouchers.has_user(voucher, users)) {
-        let text = format!("`{}`, for whom the array is held, is no user any more", voucher.user);
+        let text = format!("`{}`, for whom the array is held, is no longer a user", voucher.user);
         return Err(Failure::new(Code::NotPermitted, 0, text));
     }
     Ok(())
@@ -74,7 +74,8 @@ impl Caller {
     }
 
     fn sent(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
-        let unknown = "this pass is not of the metaserver at which the server is registered";
+        let unknown =
+            "this pass does not come from the metaserver at which the server is registered";
         let pass = shared.passes.read(shown);
         let pass = pass.ok_or_else(|| Failure::new(Code::NoTicket, 0, unknown))?;
         let mut caller = Caller { sent: true, ..Caller::default() };
@@ -82,7 +83,7 @@ impl Caller {
             None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),
             Some(users) => caller.is(users.named(&pass.user).ok_or_else(|| {
                 let text =
-                    format!("the metaserver's user `{}` is no user of this server", pass.user);
+                    format!("the metaserver's user `{}` is not a user of this server", pass.user);
                 Failure::new(Code::NotPermitted, 0, text)
             })?),
         }
@@ -137,7 +138,7 @@ impl Caller {
         match shown {
             None if !self.sent => Ok(None),
             None => {
-                let text = "a call of a client that a metaserver has sent needs a ticket";
+                let text = "a client that a metaserver has sent needs a ticket for each call";
                 Err(Failure::new(Code::NotPermitted, 0, text))
             }
             Some((ticket, pass)) => {
@@ -159,7 +160,8 @@ impl Caller {
     /// Refuses questions that belong to the metaserver.
     pub fn may_ask(&self) -> Result<(), Failure> {
         if self.sent {
-            let text = "a client that a metaserver has sent asks that for descriptions";
+            let text =
+                "a client that a metaserver has sent must ask the metaserver for descriptions";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
         Ok(())
@@ -177,7 +179,7 @@ impl Caller {
     pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
         if self.is_bearer() {
             shared.handshake_limit.overstepped();
-            let text = "who shows a voucher may fetch the array that it is for, and nothing else";
+            let text = "a voucher only permits to fetch its array";
             return Err(Failure::new(Code::NotPermitted, 0, text));
         }
         if let (Some(users), Some(user)) = (&shared.config.users, &self.user) {

@@ -204,7 +204,7 @@ impl Drop for Process {
 pub async fn gone(pid: Pid) {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let Ok(mut signals) = signal(SignalKind::child()) else {
-        tracing::warn!("the ends of processes are not signalled: that of the socket must do");
+        tracing::warn!("SIGCHLD cannot be received; the end of a process is noticed by its socket");
         return std::future::pending().await;
     };
     while matches!(waitid(Id::Pid(pid), flags), Ok(WaitStatus::StillAlive)) {

@@ -47,7 +47,7 @@ pub enum RegistryError {
         source: Box<JsonError>,
     },
     /// A text is not a valid description.
-    #[error("{} is no interface description:\n{what}", path.display())]
+    #[error("{} is not an interface description:\n{what}", path.display())]
     Text {
         /// The file.
         path: PathBuf,

@@ -52,7 +52,7 @@ pub type SlotReply = (Reply, Option<OwnedFd>);
 pub struct SlotChannel {
     socket: AsyncFd<OwnedFd>,
     mailbox: Mailbox,
-    worth: RefCell<SpinPolicy>,
+    spin_policy: RefCell<SpinPolicy>,
     /// When it got its last order to run.
     begun: Cell<Instant>,
     /// Whether the last order went through the mailbox.
@@ -71,7 +71,7 @@ impl SlotChannel {
         Ok(Rc::new(SlotChannel {
             socket: native::watch(socket)?,
             mailbox: Mailbox::new()?,
-            worth: RefCell::new(SpinPolicy::new(SOON)),
+            spin_policy: RefCell::new(SpinPolicy::new(SOON)),
             begun: Cell::new(Instant::now()),
             given: Cell::default(),
             until: Cell::default(),
@@ -91,7 +91,7 @@ impl SlotChannel {
     pub fn send(&self, order: &Order, arena: Option<&Arena>) -> io::Result<()> {
         let descriptor = arena.map(Arena::file);
         send_with_descriptor(self.socket.get_ref().as_fd(), &order.encode(), descriptor)?;
-        self.mailbox.rouse();
+        self.mailbox.wake_for_socket();
         Ok(())
     }
 
@@ -101,19 +101,19 @@ impl SlotChannel {
     /// # Errors
     /// The process is gone, or does not read.
     pub fn run(&self, order: &Order, room: bool) -> io::Result<bool> {
-        let looks = room && self.worth.borrow().looks();
-        self.mailbox.let_look(room);
-        if looks {
-            self.mailbox.await_reply();
+        let should_poll = room && self.spin_policy.borrow().should_poll();
+        self.mailbox.allow_polling(room);
+        if should_poll {
+            self.mailbox.announce_reply_polling();
         }
         let now = Instant::now();
         self.begun.set(now);
-        self.until.set(looks.then(|| now + SOON));
+        self.until.set(should_poll.then(|| now + SOON));
         self.given.set(self.mailbox.give(&order.encode()));
         if !self.given.get() {
             self.send(order, None)?;
         }
-        Ok(looks)
+        Ok(should_poll)
     }
 
     /// Waits for a reply and the descriptor with it. `None`: the process has ended. Other tasks run
@@ -122,14 +122,14 @@ impl SlotChannel {
         while let Some(until) = self.until.get() {
             for _ in 0..LOOKS {
                 if let Some(reply) = self.mailbox.reply() {
-                    return Some((self.heard(reply), None));
+                    return Some((self.note_reply(reply), None));
                 }
                 std::hint::spin_loop();
             }
             if Instant::now() >= until {
                 self.until.set(None);
                 if let Some(reply) = self.mailbox.leave() {
-                    return Some((self.heard(reply), None));
+                    return Some((self.note_reply(reply), None));
                 }
             } else {
                 // Others may have the processor, above all the process that is to reply.
@@ -143,7 +143,7 @@ impl SlotChannel {
                 Ok(Ok(said)) => {
                     // The process sends nothing more before its next order. The socket reports its end again.
                     ready.clear_ready();
-                    return said.map(|(reply, descriptor)| (self.heard(reply), descriptor));
+                    return said.map(|(reply, descriptor)| (self.note_reply(reply), descriptor));
                 }
                 Ok(Err(_)) => return None,
                 Err(_would_block) => {}
@@ -175,9 +175,9 @@ impl SlotChannel {
         Ok(Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor)))
     }
 
-    fn heard(&self, reply: Reply) -> Reply {
+    fn note_reply(&self, reply: Reply) -> Reply {
         self.until.set(None);
-        self.worth.borrow_mut().waited(self.begun.get().elapsed());
+        self.spin_policy.borrow_mut().waited(self.begun.get().elapsed());
         reply
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         says(socket, &Reply::Done(0));
         // However slow this machine is.
         slot_channel.reply().await.expect("a reply");
-        slot_channel.worth.borrow_mut().waited(SOON);
+        slot_channel.spin_policy.borrow_mut().waited(SOON);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         block(async {
             let (slot_channel, socket, mailbox) = ends();
             quick(&slot_channel, &socket).await;
-            mailbox.await_order();
+            mailbox.announce_order_polling();
             assert!(slot_channel.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
             drop(socket);
             assert!(slot_channel.reply().await.is_none() && slot_channel.is_untaken());
@@ -235,7 +235,7 @@ mod tests {
         block(async {
             let (slot_channel, socket, mailbox) = ends();
             quick(&slot_channel, &socket).await;
-            mailbox.await_order();
+            mailbox.announce_order_polling();
             assert!(slot_channel.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
             assert_eq!(
                 Order::decode(&mailbox.order().expect("it")),
@@ -252,9 +252,9 @@ mod tests {
         block(async {
             let (slot_channel, socket, mailbox) = ends();
             quick(&slot_channel, &socket).await;
-            mailbox.await_order();
+            mailbox.announce_order_polling();
             assert!(!slot_channel.run(&Order::Run(0, 1, vec![]), false).expect("it is there"));
-            assert!(!mailbox.may_look() && !mailbox.answer(1));
+            assert!(!mailbox.may_poll() && !mailbox.answer(1));
         });
         let (mut room, now) = (PollingBudget::new(2), Instant::now());
         assert!(room.is_left(1, now) && !room.is_left(2, now) && !room.is_left(1, now + SINCE));
@@ -279,7 +279,7 @@ mod tests {
             let (slot_channel, socket, mailbox) = ends();
             quick(&slot_channel, &socket).await;
             mailbox.arena().write(0, &[0xff; 4096]);
-            slot_channel.worth.borrow_mut().waited(SOON * 2);
+            slot_channel.spin_policy.borrow_mut().waited(SOON * 2);
             assert!(!slot_channel.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
             let mut order = vec![0; MOST];
             let (length, _) = receive_with_descriptor(socket.as_fd(), &mut order, false)

@@ -58,7 +58,7 @@ pub struct ReadyCall {
     /// The results that the server is to hold.
     pub retained: Option<Box<RetainedResults>>,
     /// Where to report its end.
-    pub told: UnboundedSender<FinishedCall>,
+    pub finished: UnboundedSender<FinishedCall>,
     /// Where to send callback requests.
     pub callback_requests: UnboundedSender<CallbackRequest>,
     /// The ticket of its attempt, if a metaserver sent it.
@@ -214,9 +214,9 @@ fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
             Err(_) => AttemptState::Unknown,
         });
     }
-    let told = job.told.clone();
+    let finished = job.finished.clone();
     // A connection that has ended needs no answer.
-    let _gone = told.send(FinishedCall { job, outcome });
+    let _gone = finished.send(FinishedCall { job, outcome });
 }
 
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
@@ -226,7 +226,7 @@ fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
         Code::Cancelled => format!("the call of `{name}` was cancelled"),
         Code::NoTicket => {
             format!(
-                "the metaserver has taken back the place of the call of `{name}`, which had not begun"
+                "the metaserver has withdrawn the place of the call of `{name}`, which had not begun"
             )
         }
         Code::Crashed if detail < 0 => {

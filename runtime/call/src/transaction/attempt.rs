@@ -101,7 +101,7 @@ fn not_from(address: &str, error: CallError) -> CallError {
     match error {
         error @ CallError::NotHeld { .. } => error,
         error => CallError::NoSource(format!(
-            "an array could not be had from the server at {address}: {error}"
+            "an array could not be fetched from the server at {address}: {error}"
         )),
     }
 }

@@ -76,7 +76,7 @@ pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);
     /// An attempt has succeeded.
-    fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>);
+    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
     /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
     /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
@@ -121,7 +121,7 @@ pub fn begin(
             Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
-            let (grid, meta) = grid.apart().map_err(no_metaserver)?;
+            let (grid, meta) = grid.separate_connection().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
             let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
             Ok(PreparedRun { chooser, servers: Vec::new(), plans })

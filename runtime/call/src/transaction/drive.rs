@@ -44,9 +44,9 @@ pub struct RunningCall {
     /// All its arguments come directly from the client.
     pub alone: bool,
     /// Results that stay at the server: index and name.
-    pub keeps: Vec<(usize, HeldArrayName)>,
+    pub kept: Vec<(usize, HeldArrayName)>,
     /// Results that return to the client.
-    pub brings: Vec<usize>,
+    pub returned: Vec<usize>,
     /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
     pub moved: MovedBytes,
@@ -66,7 +66,7 @@ pub struct Driver<'t> {
     /// Calls whose arguments the client relays, and why.
     pub relayed: BTreeMap<Node, String>,
     /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
-    pub apart: BTreeMap<(ServerId, ServerId), String>,
+    pub unreachable: BTreeMap<(ServerId, ServerId), String>,
     pub names: HeldNames,
     chooser: Box<dyn ServerChooser>,
     /// Nodes of the calls.
@@ -120,7 +120,7 @@ pub fn run(
         servers,
         overwritten: Vec::new(),
         relayed: BTreeMap::new(),
-        apart: BTreeMap::new(),
+        unreachable: BTreeMap::new(),
         names: HeldNames::new()?,
         chooser,
         nodes: HashMap::new(),
@@ -371,10 +371,10 @@ impl Driver<'_> {
 
     /// The results of a call are in place.
     fn delivered(&mut self, running: &RunningCall) {
-        for &(output, name) in &running.keeps {
+        for &(output, name) in &running.kept {
             self.outputs[output].held = Some((running.server, name));
         }
-        for &output in &running.brings {
+        for &output in &running.returned {
             self.outputs[output].here = Some(Vec::new());
             let access = self.outputs[output].access;
             if access.buffer == CLIENT {
@@ -494,7 +494,7 @@ impl Driver<'_> {
         from.dedup();
         let all_there = found.iter().all(|(.., what)| *what == SourceStatus::There);
         if let ([holder], true) = (from.as_slice(), all_there) {
-            self.apart.insert((reader, *holder), why.to_owned());
+            self.unreachable.insert((reader, *holder), why.to_owned());
         }
     }
 

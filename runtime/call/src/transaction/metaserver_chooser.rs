@@ -106,16 +106,16 @@ impl MetaserverChooser {
     }
 
     /// The locations of inputs that servers hold.
-    fn lying(&self, held: &[HeldInput]) -> Vec<InputLocation> {
+    fn locations(&self, held: &[HeldInput]) -> Vec<InputLocation> {
         let known = |held: &HeldInput| {
             let (server, address) = self.names.get(held.server.0 as usize)?.clone();
             let there = self.servers.get(&address) == Some(&held.server);
             there.then_some(InputLocation { server, address, bytes: held.bytes })
         };
-        let mut lying: Vec<InputLocation> = held.iter().filter_map(known).collect();
+        let mut locations: Vec<InputLocation> = held.iter().filter_map(known).collect();
         // If there are too many, only the most important are reported.
-        lying.sort_by_key(|lying| std::cmp::Reverse(lying.bytes));
-        lying
+        locations.sort_by_key(|locations| std::cmp::Reverse(locations.bytes));
+        locations
     }
 
     /// Requests waiting calls, as far as the limit allows.
@@ -410,8 +410,8 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// The report on a call that has run.
-fn measured(placed: &Placement, went: &CompletedCall<'_>) -> AttemptReport {
-    let CompletedCall { outcome, bytes } = went;
+fn measured(placed: &Placement, completed: &CompletedCall<'_>) -> AttemptReport {
+    let CompletedCall { outcome, bytes } = completed;
     let moved = |bytes: Option<u64>, time: Duration| {
         bytes.map_or_else(Transfer::default, |bytes| Transfer {
             bytes,
@@ -432,10 +432,10 @@ impl ServerChooser for MetaserverChooser {
         let plan = &ready.prepared.plan;
         let bytes = (plan.sent, ready.back);
         let operations = plan.operations.unwrap_or(f64::NAN);
-        let lying = self.lying(&ready.held);
+        let locations = self.locations(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
         let call = Call {
-            placing: PlacementRequest { input_locations: lying, ..placing },
+            placing: PlacementRequest { input_locations: locations, ..placing },
             state: State::Waits,
             asked: None,
             known: false,
@@ -449,10 +449,10 @@ impl ServerChooser for MetaserverChooser {
         self.pump();
     }
 
-    fn ended(&mut self, id: CallId, _: u32, went: &CompletedCall<'_>) {
+    fn ended(&mut self, id: CallId, _: u32, completed: &CompletedCall<'_>) {
         let placed = self.calls.get(&id).and_then(|call| call.placed.clone());
         let Some(placed) = placed else { return };
-        self.close(id, measured(&placed, went));
+        self.close(id, measured(&placed, completed));
         self.pump();
     }
 

@@ -186,7 +186,7 @@ fn arrays(
         _ => return Ok(Vec::new()),
     };
     if argument.mode != Mode::InOut {
-        return Err("does not go both ways: give it one array".to_owned());
+        return Err("is not both sent and returned: pass one array".to_owned());
     }
     let sent = Argument { mode: Mode::In, ..argument.clone() };
     let back = Argument { mode: Mode::Out, ..argument.clone() };

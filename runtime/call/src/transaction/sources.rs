@@ -30,7 +30,7 @@ pub enum InputStatus {
 
 impl Driver<'_> {
     /// The source of some bytes of an array for a call.
-    pub fn way(&self, one: &ArgumentUse, bytes: &Access, from: Option<Node>) -> ByteSource {
+    pub fn source_of(&self, one: &ArgumentUse, bytes: &Access, from: Option<Node>) -> ByteSource {
         let Some(from) = from else {
             let range = (bytes.start, bytes.end);
             let gone = self.overwritten.iter().any(|it| overlap(*it, range));
@@ -62,7 +62,7 @@ impl Driver<'_> {
             let Access { buffer, start, end } = self.outputs[*output].access;
             buffer == CLIENT && overlap((start, end), range)
         };
-        self.running.values().any(|running| running.brings.iter().any(written))
+        self.running.values().any(|running| running.returned.iter().any(written))
     }
 
     /// Checks the inputs of a call.
@@ -70,7 +70,7 @@ impl Driver<'_> {
         let mut again: Vec<Node> = Vec::new();
         for one in &self.calls[node.0 as usize].uses {
             for (bytes, from) in &one.inputs {
-                match self.way(one, bytes, *from) {
+                match self.source_of(one, bytes, *from) {
                     ByteSource::Here | ByteSource::Held(..) => {}
                     ByteSource::Overwritten => return InputStatus::Overwritten,
                     ByteSource::Lost(maker) => match self.may_run_again(maker) {
@@ -102,7 +102,7 @@ impl Driver<'_> {
         }
         let inputs = call.uses.iter().flat_map(|one| one.inputs.iter().map(move |it| (one, it)));
         for (one, (bytes, from)) in inputs {
-            if matches!(self.way(one, bytes, *from), ByteSource::Overwritten) {
+            if matches!(self.source_of(one, bytes, *from), ByteSource::Overwritten) {
                 return Err(format!("{lost}, and what it read was overwritten since"));
             }
         }

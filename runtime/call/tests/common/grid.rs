@@ -118,7 +118,7 @@ impl Drop for Meta {
 }
 
 /// A server whose `nap` and `gate` may be run twice.
-pub fn repeating(meta: &Meta, name: &str) -> crate::common::Served {
+pub fn repeating(meta: &Meta, name: &str) -> crate::common::TestServer {
     let mut registry = Registry::default();
     for mut interface in crate::common::interfaces() {
         interface.idempotent = matches!(interface.name.as_str(), "nap" | "gate");

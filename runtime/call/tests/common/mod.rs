@@ -213,7 +213,7 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// A server that ends with this.
-pub struct Served {
+pub struct TestServer {
     /// Of a Unix socket it says nothing.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -229,12 +229,12 @@ pub fn config() -> Config {
 }
 
 /// Starts a server with all routines.
-pub fn served(config: Config) -> Served {
+pub fn served(config: Config) -> TestServer {
     served_by(config, registry())
 }
 
 /// Starts a server with all routines there.
-pub fn served_at(config: Config, listener: Listener) -> Served {
+pub fn served_at(config: Config, listener: Listener) -> TestServer {
     served_on(config, registry(), listener)
 }
 
@@ -248,7 +248,7 @@ fn registry() -> Registry {
 }
 
 /// Starts a server with the routines that a text describes, which a library has.
-pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
+pub fn served_text(config: Config, text: &str, library: PathBuf) -> TestServer {
     let parsed = kumi_idl::parse(text.as_bytes());
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
@@ -260,11 +260,11 @@ pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
 }
 
 /// Starts a server with these routines.
-pub fn served_by(config: Config, registry: Registry) -> Served {
+pub fn served_by(config: Config, registry: Registry) -> TestServer {
     served_on(config, registry, Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port"))
 }
 
-fn served_on(config: Config, registry: Registry, listener: Listener) -> Served {
+fn served_on(config: Config, registry: Registry, listener: Listener) -> TestServer {
     let address = listener.address().expect("its address");
     let address = address.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
     let (stop, stopped) = oneshot::channel::<()>();
@@ -275,10 +275,10 @@ fn served_on(config: Config, registry: Registry, listener: Listener) -> Served {
         // Its routines are not `Send`: it is made where it runs.
         serve(config, registry, listener, stopped).expect("it serves");
     });
-    Served { address, stop: Some(stop), thread: Some(thread), kept: None }
+    TestServer { address, stop: Some(stop), thread: Some(thread), kept: None }
 }
 
-impl Served {
+impl TestServer {
     pub fn client(&self) -> Client {
         Client::connect(&self.address.to_string(), &Options::default()).expect("a connection")
     }
@@ -297,7 +297,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.stop();

@@ -74,7 +74,7 @@ impl PlacementHandle {
 
 impl Grid {
     /// A separate connection to the metaserver, and the grid that can renew it.
-    pub(crate) fn apart(&self) -> Result<(Grid, Client), CallError> {
+    pub(crate) fn separate_connection(&self) -> Result<(Grid, Client), CallError> {
         let own = Grid::connect(&self.inner.addresses.join(","), &self.inner.options)?;
         let grid = own.with_priority(self.priority);
         let client = grid.inner.metaserver(None)?;

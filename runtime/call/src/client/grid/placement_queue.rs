@@ -81,7 +81,7 @@ impl Inner {
         mut routed_call: RoutedCall<'static>,
     ) -> Result<GridCall, CallError> {
         let completion = Arc::new(Completion::new(std::mem::take(&mut routed_call.functions)));
-        let control = Control::apart(Arc::clone(&completion));
+        let control = Control::with_completion(Arc::clone(&completion));
         let shared = Arc::new(Shared { control, completion, number: routed_call.placing.key.1 });
         let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
@@ -332,7 +332,7 @@ impl GridCall {
             match self.shared.completion.next(left.min(SLICE)) {
                 Next::Over(result) => return result.map(Some),
                 Next::Told => {
-                    let text = "the end of this call was told already".to_owned();
+                    let text = "the end of this call was reported already".to_owned();
                     return Err(CallError::Server(text));
                 }
                 Next::Called(asked) => self.shared.completion.serve(asked),

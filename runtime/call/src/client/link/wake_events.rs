@@ -48,6 +48,6 @@ impl Link {
         if state.waiting > 0 {
             self.turn.notify_all();
         }
-        state.wake_events.ring();
+        state.wake_events.wake();
     }
 }

@@ -67,7 +67,7 @@ pub enum EtcdError {
         why: String,
     },
     /// The text is not an address of etcd.
-    #[error("{0} is no address of etcd: give http://HOST:PORT or https://HOST:PORT")]
+    #[error("{0} is not an address of etcd: use http://HOST:PORT or https://HOST:PORT")]
     Address(String),
     /// etcd refuses a request.
     #[error("etcd refuses: {text} (code {code}){}", advice(*code))]
@@ -78,15 +78,13 @@ pub enum EtcdError {
         text: String,
     },
     /// This version does not understand etcd's answer.
-    #[error("etcd answers something else than {0}; is that etcd, of version 3.4 or newer?")]
+    #[error("etcd sent something other than {0}; is it etcd 3.4 or newer?")]
     Answer(String),
     /// This version does not understand the value of this key.
-    #[error(
-        "the value of `{0}` in etcd is not what it should be; is the prefix used by something else?"
-    )]
+    #[error("the value of `{0}` in etcd is invalid; does something else use the prefix?")]
     Content(String),
     /// Another metaserver leads.
-    #[error("this metaserver leads no more")]
+    #[error("this metaserver no longer leads")]
     Deposed,
     /// The files cannot be used for TLS.
     #[error("{0}")]

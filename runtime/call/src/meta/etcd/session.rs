@@ -91,7 +91,9 @@ impl Session {
             let kept =
                 timeout_at(self.given_up().into(), api::keep_alive(&mut gateway, self.lease));
             let Ok(kept) = kept.await else {
-                tracing::error!("etcd was not reached for two leases: whoever reaches it leads");
+                tracing::error!(
+                    "etcd was out of reach for two leases; another metaserver may lead"
+                );
                 return;
             };
             drop(gateway);
@@ -102,7 +104,7 @@ impl Session {
                 }
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the lease is not made longer");
+                    tracing::warn!(%error, "the lease was not renewed");
                     pause = AGAIN;
                 }
             }

@@ -390,7 +390,7 @@ impl Writer {
                 Err(EtcdError::Deposed) => return Err(EtcdError::Deposed),
                 Err(error) => {
                     if self.leadership.figures.trouble().is_none() {
-                        tracing::error!(%error, "the state cannot be written; calls wait for that");
+                        tracing::error!(%error, "the state cannot be written; calls wait for it");
                     }
                     self.leadership.figures.stuck(error.to_string());
                     sleep(pause).await;

@@ -31,7 +31,7 @@ pub enum StoreError {
     File(#[from] io::Error),
     /// Another version of Kumi made the file.
     #[error(
-        "it was made by another version (layout {0}, this is {expected}); remove it, or use that version",
+        "it was made by another version of Kumi (layout {0}, expected {expected}); remove it, or use that version",
         expected = sqlite::SCHEMA
     )]
     Version(i64),

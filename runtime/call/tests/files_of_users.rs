@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Served, config, eventually, library_of, served_text};
+use common::{TestServer, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{CallError, Client, FileArgument, Options};
@@ -22,8 +22,8 @@ Define reaches(mode_in string path, mode_in int how, mode_in filename with, mode
 "#;
 
 /// Folders and files, which go behind the server.
-struct House {
-    server: Served,
+struct FileServer {
+    server: TestServer,
     /// Where files of calls are.
     scratch: PathBuf,
     /// What is the test's.
@@ -36,9 +36,13 @@ fn open(folder: &Path) {
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).expect("it is ours");
 }
 
-impl House {
+impl FileServer {
     /// Users whose routines run as these users of the system.
-    fn new(base: &Path, users: &[(&str, Option<&str>)], change: impl FnOnce(&mut Config)) -> House {
+    fn new(
+        base: &Path,
+        users: &[(&str, Option<&str>)],
+        change: impl FnOnce(&mut Config),
+    ) -> FileServer {
         let folder = tempfile::tempdir_in(base).expect("a folder");
         let scratch = folder.path().join("scratch");
         std::fs::create_dir(&scratch).expect("made");
@@ -67,7 +71,7 @@ impl House {
         change(&mut config);
         let server = served_text(config, TEXT, library);
         let files = tempfile::tempdir().expect("a folder");
-        House { server, scratch, files, tokens, _folder: folder }
+        FileServer { server, scratch, files, tokens, _folder: folder }
     }
 
     fn client(&self, user: usize) -> Client {
@@ -151,24 +155,25 @@ fn files_of_another_user() {
     if !is_root() {
         return;
     }
-    let house = House::new(here(), &[("ada", Some("nobody")), ("bob", Some("daemon"))], |_| {});
-    let (ada, bob) = (house.client(0), house.client(1));
-    house.files_go_there_and_back(&ada);
-    house.files_go_there_and_back(&bob);
+    let fixture =
+        FileServer::new(here(), &[("ada", Some("nobody")), ("bob", Some("daemon"))], |_| {});
+    let (ada, bob) = (fixture.client(0), fixture.client(1));
+    fixture.files_go_there_and_back(&ada);
+    fixture.files_go_there_and_back(&bob);
     // Root's, on the disk where the files of calls are; others may read it, so that a second name of it can be had.
-    let secret = house.scratch.parent().expect("a folder").join("secret");
+    let secret = fixture.scratch.parent().expect("a folder").join("secret");
     std::fs::write(&secret, "root's").expect("written");
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o666)).expect("its mode");
-    house.mischief_is_told(&ada, &secret);
+    fixture.mischief_is_told(&ada, &secret);
     assert_eq!(std::fs::read(&secret).expect("it is there"), b"root's");
     // While a call runs its folder is its user's, and nobody else's.
     let args = || {
-        let (from, to) = (house.file("from", "text"), house.path("rested"));
+        let (from, to) = (fixture.file("from", "text"), fixture.path("rested"));
         vec![600_000.into(), FileArgument::from(from).into(), FileArgument::to(to).into()]
     };
     let mut call = ada.call_async("rests", args(), None).expect("it is sent");
-    eventually("the folder", || house.calls().len() == 1);
-    let folder = house.calls().remove(0);
+    eventually("the folder", || fixture.calls().len() == 1);
+    let folder = fixture.calls().remove(0);
     let nobody = nix::unistd::User::from_name("nobody").expect("users").expect("nobody");
     let about = |path: &Path| {
         let about = std::fs::metadata(path).expect("it is there");
@@ -177,11 +182,11 @@ fn files_of_another_user() {
     eventually("its end", || about(&folder) == (nobody.uid.as_raw(), 0o700));
     assert_eq!(about(&folder.join("file-1")), (nobody.uid.as_raw(), 0o600));
     assert_eq!(about(folder.parent().expect("the owner's")), (0, 0o711));
-    assert!(house.reaches(&ada, &folder.join("file-1"), 4));
-    assert!(!house.reaches(&bob, &folder.join("file-1"), 4));
+    assert!(fixture.reaches(&ada, &folder.join("file-1"), 4));
+    assert!(!fixture.reaches(&bob, &folder.join("file-1"), 4));
     call.cancel().expect("it is sent");
     assert!(matches!(call.wait(&|| false), Err(CallError::Cancelled(_))));
-    eventually("the end of the folder", || house.calls().is_empty());
+    eventually("the end of the folder", || fixture.calls().is_empty());
 }
 
 #[test]
@@ -189,13 +194,13 @@ fn a_folder_that_the_user_cannot_enter_is_told() {
     if !is_root() {
         return;
     }
-    let house = House::new(here(), &[("ada", Some("nobody"))], |_| {});
-    std::fs::set_permissions(&house.scratch, PermissionsExt::from_mode(0o700)).expect("ours");
+    let fixture = FileServer::new(here(), &[("ada", Some("nobody"))], |_| {});
+    std::fs::set_permissions(&fixture.scratch, PermissionsExt::from_mode(0o700)).expect("ours");
     let args = vec![
-        FileArgument::from(house.file("from", "x")).into(),
-        FileArgument::to(house.path("to")).into(),
+        FileArgument::from(fixture.file("from", "x")).into(),
+        FileArgument::to(fixture.path("to")).into(),
     ];
-    match house.client(0).call("capitals", args) {
+    match fixture.client(0).call("capitals", args) {
         Err(error @ CallError::NotRunnable(_)) => {
             let text = error.to_string();
             assert!(
@@ -205,7 +210,7 @@ fn a_folder_that_the_user_cannot_enter_is_told() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(!house.path("to").exists());
+    assert!(!fixture.path("to").exists());
 }
 
 #[test]
@@ -213,11 +218,11 @@ fn files_in_a_sandbox() {
     // Beside what is the sandbox's own, and in it.
     for base in [here(), Path::new("/tmp")] {
         let users = [("ada", None), ("bob", None)];
-        let house = House::new(base, &users, |config| config.sandbox = true);
-        let (ada, bob) = (house.client(0), house.client(1));
+        let fixture = FileServer::new(base, &users, |config| config.sandbox = true);
+        let (ada, bob) = (fixture.client(0), fixture.client(1));
         let args = vec![
-            FileArgument::from(house.file("from", "x")).into(),
-            FileArgument::to(house.path("to")).into(),
+            FileArgument::from(fixture.file("from", "x")).into(),
+            FileArgument::to(fixture.path("to")).into(),
         ];
         match ada.call("capitals", args) {
             Ok(_) => {}
@@ -227,22 +232,22 @@ fn files_in_a_sandbox() {
             }
             Err(other) => panic!("{other}"),
         }
-        house.files_go_there_and_back(&ada);
-        house.files_go_there_and_back(&bob);
-        house.mischief_is_told(&ada, &house.file("secret", "ours"));
+        fixture.files_go_there_and_back(&ada);
+        fixture.files_go_there_and_back(&bob);
+        fixture.mischief_is_told(&ada, &fixture.file("secret", "ours"));
         // Of files nothing but those of the owner can be written, and those of others are not to be seen.
-        assert!(!house.reaches(&ada, &house.scratch, 2));
-        let (from, to) = (house.file("from", "text"), house.path("rested"));
+        assert!(!fixture.reaches(&ada, &fixture.scratch, 2));
+        let (from, to) = (fixture.file("from", "text"), fixture.path("rested"));
         let args =
             vec![600_000.into(), FileArgument::from(from).into(), FileArgument::to(to).into()];
         let mut call = ada.call_async("rests", args, None).expect("it is sent");
-        eventually("the folder", || house.calls().len() == 1);
-        let folder = house.calls().remove(0);
-        assert!(house.reaches(&ada, &folder.join("file-1"), 4));
-        assert!(!house.reaches(&bob, &folder, 0), "{}", folder.display());
-        assert!(!house.reaches(&bob, folder.parent().expect("the owner's"), 0));
+        eventually("the folder", || fixture.calls().len() == 1);
+        let folder = fixture.calls().remove(0);
+        assert!(fixture.reaches(&ada, &folder.join("file-1"), 4));
+        assert!(!fixture.reaches(&bob, &folder, 0), "{}", folder.display());
+        assert!(!fixture.reaches(&bob, folder.parent().expect("the owner's"), 0));
         let server = folder.ancestors().nth(2).expect("the server's");
-        assert!(house.reaches(&bob, server, 0) && !house.reaches(&bob, server, 2));
+        assert!(fixture.reaches(&bob, server, 0) && !fixture.reaches(&bob, server, 2));
         call.cancel().expect("it is sent");
         assert!(matches!(call.wait(&|| false), Err(CallError::Cancelled(_))));
     }

@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Served, config, served};
+use common::{TestServer, config, served};
 use kumi_call::{CallError, Client};
 use kumi_idl::Scalar;
 
@@ -20,7 +20,7 @@ fn sums(client: &Client, of: u16, calls: u16) {
     }
 }
 
-fn together(server: &Served, clients: u16, calls: u16) {
+fn together(server: &TestServer, clients: u16, calls: u16) {
     std::thread::scope(|scope| {
         for of in 0..clients {
             scope.spawn(move || sums(&server.client(), of, calls));

@@ -1,14 +1,14 @@
 //! Clients of a server by hand: what they send of a call, and what they take from a server that means them no good.
 #![forbid(unsafe_code)]
 
-#[path = "common/hand.rs"]
-mod hand;
+#[path = "common/scripted_server.rs"]
+mod scripted_server;
 
 use std::path::Path;
 
-use hand::{CALL, CANCEL, Hand};
 use kumi_call::{Arg, CallError, Client, FileArgument, Options, Remote};
 use kumi_idl::Interface;
+use scripted_server::{CALL, CANCEL, ScriptedServer};
 
 fn interface(text: &str) -> Interface {
     let parsed = kumi_idl::parse(text.as_bytes());
@@ -18,12 +18,14 @@ fn interface(text: &str) -> Interface {
 /// What comes of a file of which a server says this length; in the folder there is nothing but `to`, which has "before".
 fn coming(options: &Options, length: u64, folder: &Path) -> CallError {
     let copy = interface("Define copy(mode_out filename to) Calls copy(to);");
-    let (address, server) = Hand::attends(&copy, 1 << 20, move |hand| {
-        let Some((stream, CALL, _)) = hand.next() else { panic!("no call") };
-        hand.announce_files(stream, &[(0, length)]);
+    let (address, server) = ScriptedServer::attends(&copy, 1 << 20, move |scripted_server| {
+        let Some((stream, CALL, _)) = scripted_server.next() else { panic!("no call") };
+        scripted_server.announce_files(stream, &[(0, length)]);
         // A beginning, which is nowhere to be seen.
-        hand.say(stream, 4, 0, &[7; 1000]);
-        let Some((cancelled, CANCEL, _)) = hand.next() else { panic!("it is not cancelled") };
+        scripted_server.say(stream, 4, 0, &[7; 1000]);
+        let Some((cancelled, CANCEL, _)) = scripted_server.next() else {
+            panic!("it is not cancelled")
+        };
         assert_eq!(cancelled, stream);
     });
     let to = folder.join("to");
@@ -55,8 +57,8 @@ fn a_file_that_is_too_long_does_not_come_back() {
 
 /// What a client sends of calls, until it goes: the kinds of frames that are no question for the description.
 fn sent(interface: &Interface, bytes: u64, calls: impl FnOnce(&str)) -> Vec<u8> {
-    let (address, server) = Hand::attends(interface, bytes, |hand| {
-        let frames = std::iter::from_fn(|| hand.next());
+    let (address, server) = ScriptedServer::attends(interface, bytes, |scripted_server| {
+        let frames = std::iter::from_fn(|| scripted_server.next());
         frames.map(|(_, kind, _)| kind).collect()
     });
     calls(&address);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::Authority;
-use common::{Served, config, eventually, served};
+use common::{TestServer, config, eventually, served};
 use kumi_call::server::{Config, RefusalCounters};
 use kumi_call::transaction::{Report, RunOptions, Transaction};
 use kumi_call::users::{NewToken, Users, add, revoke};
@@ -22,7 +22,7 @@ const BYTES: u64 = 8 * N as u64;
 
 /// Servers, their addresses and counters.
 struct Servers {
-    served: Vec<Served>,
+    served: Vec<TestServer>,
     addresses: Vec<String>,
     traffic: Vec<Arc<Traffic>>,
 }
@@ -117,13 +117,13 @@ fn servers_do_not_fetch_from_whom_they_do_not_trust() {
 }
 
 /// Users of a server, in a file.
-struct House {
+struct UserFile {
     folder: tempfile::TempDir,
 }
 
-impl House {
-    fn new() -> House {
-        House { folder: tempfile::tempdir().expect("a folder") }
+impl UserFile {
+    fn new() -> UserFile {
+        UserFile { folder: tempfile::tempdir().expect("a folder") }
     }
 
     fn file(&self) -> PathBuf {
@@ -142,14 +142,14 @@ impl House {
 
 #[test]
 fn servers_that_want_tokens_give_arrays_for_vouchers() {
-    let house = House::new();
-    let token = house.token("ada");
-    let all = two(None, |config| config.users = house.users());
+    let fixture = UserFile::new();
+    let token = fixture.token("ada");
+    let all = two(None, |config| config.users = fixture.users());
     let report = all.run(&token, None);
     all.went_straight(&report);
     // One that reaches only some servers still says so.
     let all = two(None, |config| {
-        (config.users, config.peers) = (house.users(), Some(Vec::new()));
+        (config.users, config.peers) = (fixture.users(), Some(Vec::new()));
     });
     let report = all.run(&token, None);
     all.was_helped(&report, "from which this server does not fetch");
@@ -157,31 +157,31 @@ fn servers_that_want_tokens_give_arrays_for_vouchers() {
 
 #[test]
 fn servers_that_want_tokens_and_tls_give_arrays_for_vouchers() {
-    let (house, authority) = (House::new(), Authority::new());
-    let (token, file) = (house.token("ada"), authority.file());
-    let all = two(Some((&authority, &file)), |config| config.users = house.users());
+    let (fixture, authority) = (UserFile::new(), Authority::new());
+    let (token, file) = (fixture.token("ada"), authority.file());
+    let all = two(Some((&authority, &file)), |config| config.users = fixture.users());
     let report = all.run(&token, Some(&file));
     all.went_straight(&report);
 }
 
 /// A server that wants tokens, and counts what comes to nothing.
 struct Guarded {
-    server: Served,
+    server: TestServer,
     counters: Arc<RefusalCounters>,
     ada: Client,
-    house: House,
+    fixture: UserFile,
 }
 
 impl Guarded {
     fn new() -> Guarded {
-        let house = House::new();
-        let token = house.token("ada");
+        let fixture = UserFile::new();
+        let token = fixture.token("ada");
         let mut config = config();
-        config.users = house.users();
+        config.users = fixture.users();
         let counters = Arc::clone(&config.counters);
         let server = served(config);
         let ada = as_who(&server, &token).expect("a connection");
-        Guarded { server, counters, ada, house }
+        Guarded { server, counters, ada, fixture }
     }
 
     /// Has an array of two threes held for ada.
@@ -202,7 +202,7 @@ impl Guarded {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn as_who(server: &Served, token: &str) -> Result<Client, CallError> {
+fn as_who(server: &TestServer, token: &str) -> Result<Client, CallError> {
     let options = Options { token: token.to_owned(), ..Options::default() };
     Client::connect(&server.address.to_string(), &options)
 }
@@ -250,11 +250,11 @@ fn a_voucher_is_good_for_its_array_and_its_time_alone() {
     assert_eq!(guarded.sum(&at, name, &voucher).expect("it is still good"), [4.0; 2]);
 
     // Who is no user any more gives none, and those that were given are good no longer.
-    guarded.house.token("bob");
-    revoke(&guarded.house.file(), "ada", None).expect("it is revoked");
+    guarded.fixture.token("bob");
+    revoke(&guarded.fixture.file(), "ada", None).expect("it is revoked");
     eventually("the file to be read", || guarded.sum(&at, name, &voucher).is_err());
     let error = guarded.sum(&at, name, &voucher).expect_err("she is gone");
-    assert!(error.to_string().contains("no user any more"), "{error}");
+    assert!(error.to_string().contains("is no longer a user"), "{error}");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn who_shows_a_voucher_may_do_nothing_else() {
     bearer.fetch(name, 0, &mut got).expect("it is there");
     guarded.ada.fetch(name, 0, &mut got).expect("it is there");
     // Of what is another's, or not there, there are no vouchers.
-    let bob = as_who(&guarded.server, &guarded.house.token("bob"));
+    let bob = as_who(&guarded.server, &guarded.fixture.token("bob"));
     let bob = bob.expect("a connection");
     for (who, name) in [(&bob, name), (&guarded.ada, names.fresh())] {
         let error = who.vouch(name, MINUTE, None).expect_err("there is none");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Served, compiled, config, served_by};
+use common::{TestServer, compiled, config, served_by};
 use kumi_call::server::Registry;
 use kumi_call::{Arg, CallError, Client};
 use kumi_idl::Scalar;
@@ -73,7 +73,7 @@ Define add(mode_in int n, mode_out int64 sum) Calls "Fortran" FCount(n + 0, 1 - 
 "#;
 
 /// A server of the routines.
-fn served() -> Served {
+fn served() -> TestServer {
     let folder = tempfile::tempdir().expect("a folder");
     let library = compiled(folder.path(), "passed", SOURCE);
     let mut registry = Registry::default();

@@ -44,20 +44,20 @@ fn memory_that_a_process_cannot_map_is_its_calls_failure() {
 }
 
 /// A client by hand.
-struct Stranger {
+struct RawClient {
     socket: TcpStream,
     rpc: kumi_rpc::Client,
     input: Vec<u8>,
 }
 
-impl Stranger {
-    fn new(address: std::net::SocketAddr) -> Stranger {
+impl RawClient {
+    fn new(address: std::net::SocketAddr) -> RawClient {
         let mut socket = TcpStream::connect(address).expect("a connection");
         let hello = ClientHello::default().encode();
         socket.write_all(&hello).expect("it is sent");
         let limit = Some(Duration::from_secs(60));
         socket.set_read_timeout(limit).expect("a limit");
-        let mut stranger = Stranger { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
+        let mut stranger = RawClient { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
         assert!(matches!(stranger.event(), ClientEvent::Hello(_)));
         stranger
     }
@@ -88,7 +88,7 @@ impl Stranger {
 fn a_client_that_does_not_read_is_not_read_either() {
     const ASKED: usize = 60_000;
     let server = served(config());
-    let mut stranger = Stranger::new(server.address);
+    let mut stranger = RawClient::new(server.address);
     let mut bytes = Vec::new();
     let streams: Vec<u32> =
         (0..ASKED).map(|_| stranger.rpc.interface("dmmul", &mut bytes).expect("a name")).collect();
@@ -124,7 +124,7 @@ fn arguments_that_do_not_come_hold_memory_for_the_calls_time_only() {
         values: vec![(0, Value::I64(200))],
         ..CallHead::default()
     };
-    let mut stranger = Stranger::new(server.address);
+    let mut stranger = RawClient::new(server.address);
     let mut bytes = Vec::new();
     let stream = stranger.rpc.call(&head, &[], &mut bytes).expect("short");
     stranger.socket.write_all(&bytes).expect("it is sent");

@@ -17,7 +17,7 @@ const DESCRIPTION: u8 = 8;
 pub const RESULT: u8 = 10;
 
 /// One connection of it.
-pub struct Hand {
+pub struct ScriptedServer {
     socket: TcpStream,
     /// Most bytes of a call, as it says.
     bytes: u64,
@@ -27,12 +27,12 @@ pub struct Hand {
 /// What came in a frame: stream, kind, body.
 pub type Frame = (u32, u8, Vec<u8>);
 
-impl Hand {
+impl ScriptedServer {
     /// Listens for one client, which is attended in a thread: its address.
     pub fn attends<T: Send + 'static>(
         interface: &Interface,
         bytes: u64,
-        attend: impl FnOnce(&mut Hand) -> T + Send + 'static,
+        attend: impl FnOnce(&mut ScriptedServer) -> T + Send + 'static,
     ) -> (String, JoinHandle<T>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address").to_string();
@@ -40,9 +40,9 @@ impl Hand {
         let thread = std::thread::spawn(move || {
             let (socket, _) = listener.accept().expect("a client");
             socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-            let mut hand = Hand { socket, bytes, json };
-            hand.greet();
-            attend(&mut hand)
+            let mut scripted_server = ScriptedServer { socket, bytes, json };
+            scripted_server.greet();
+            attend(&mut scripted_server)
         });
         (address, thread)
     }
