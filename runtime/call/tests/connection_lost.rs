@@ -1,4 +1,4 @@
-//! A client sees that its connection is lost before it calls.
+//! A client notices a lost connection before it calls.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -16,7 +16,7 @@ fn a_lost_connection_is_seen_without_a_call() {
     assert!(!client.is_lost());
     drop(call);
     assert!(!client.is_lost());
-    // The server's end has closed its connections when this returns.
+    // The server has closed its connections when this returns.
     server.stop();
     assert!(client.is_lost());
     assert!(matches!(client.call("noop", vec![]), Err(CallError::Lost(_))));

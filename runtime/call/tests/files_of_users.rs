@@ -1,4 +1,4 @@
-//! Files as arguments of routines that run as another user of the system, or in a sandbox.
+//! File arguments of routines that run as another system user, or in a sandbox.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -21,12 +21,12 @@ Define rests(mode_in int ms, mode_in filename from, mode_out filename to) Calls 
 Define reaches(mode_in string path, mode_in int how, mode_in filename with, mode_out int yes) Calls "C" yes = reaches(path, how, with);
 "#;
 
-/// Folders and files, which go behind the server.
+/// A server and its folders; the folders outlive the server.
 struct FileServer {
     server: TestServer,
-    /// Where files of calls are.
+    /// The folder of the calls' files.
     scratch: PathBuf,
-    /// What is the test's.
+    /// The test's own files.
     files: tempfile::TempDir,
     tokens: Vec<String>,
     _folder: tempfile::TempDir,
@@ -37,7 +37,7 @@ fn open(folder: &Path) {
 }
 
 impl FileServer {
-    /// Users whose routines run as these users of the system.
+    /// Users whose routines run as these system users.
     fn new(
         base: &Path,
         users: &[(&str, Option<&str>)],
@@ -90,7 +90,7 @@ impl FileServer {
         self.path(name)
     }
 
-    /// The folders of calls that are there.
+    /// The folders of calls that exist.
     fn calls(&self) -> Vec<PathBuf> {
         let folders = |path: &Path| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(path).expect("a folder");
@@ -101,7 +101,7 @@ impl FileServer {
         owners.flat_map(|owner| folders(&owner)).collect()
     }
 
-    /// All that files can be for.
+    /// All uses of a file argument.
     fn files_go_there_and_back(&self, client: &Client) {
         for text in ["", "some text", &"long ".repeat(50_000)] {
             let (from, to) = (self.file("from", text), self.path("to"));
@@ -117,7 +117,7 @@ impl FileServer {
         eventually("the end of the folders", || self.calls().is_empty());
     }
 
-    /// What a routine leaves that is no file of its own does not come back.
+    /// A result that is not a regular file of its own does not come back.
     fn mischief_is_told(&self, client: &Client, secret: &Path) {
         let text = secret.to_str().expect("a name");
         for what in [0, 1, 2, 3, 6, 7] {
@@ -160,13 +160,13 @@ fn files_of_another_user() {
     let (ada, bob) = (fixture.client(0), fixture.client(1));
     fixture.files_go_there_and_back(&ada);
     fixture.files_go_there_and_back(&bob);
-    // Root's, on the disk where the files of calls are; others may read it, so that a second name of it can be had.
+    // A file of root on the same disk, readable by others, so that a hard link to it is possible.
     let secret = fixture.scratch.parent().expect("a folder").join("secret");
     std::fs::write(&secret, "root's").expect("written");
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o666)).expect("its mode");
     fixture.mischief_is_told(&ada, &secret);
     assert_eq!(std::fs::read(&secret).expect("it is there"), b"root's");
-    // While a call runs its folder is its user's, and nobody else's.
+    // While a call runs, its folder belongs to its user, and nobody else can enter.
     let args = || {
         let (from, to) = (fixture.file("from", "text"), fixture.path("rested"));
         vec![600_000.into(), FileArgument::from(from).into(), FileArgument::to(to).into()]
@@ -215,7 +215,7 @@ fn a_folder_that_the_user_cannot_enter_is_told() {
 
 #[test]
 fn files_in_a_sandbox() {
-    // Beside what is the sandbox's own, and in it.
+    // Beside the sandbox's own folders, and inside them.
     for base in [here(), Path::new("/tmp")] {
         let users = [("ada", None), ("bob", None)];
         let fixture = FileServer::new(base, &users, |config| config.sandbox = true);
@@ -235,7 +235,7 @@ fn files_in_a_sandbox() {
         fixture.files_go_there_and_back(&ada);
         fixture.files_go_there_and_back(&bob);
         fixture.mischief_is_told(&ada, &fixture.file("secret", "ours"));
-        // Of files nothing but those of the owner can be written, and those of others are not to be seen.
+        // Only files of the owner are writable, and those of others are invisible.
         assert!(!fixture.reaches(&ada, &fixture.scratch, 2));
         let (from, to) = (fixture.file("from", "text"), fixture.path("rested"));
         let args =

@@ -1,4 +1,4 @@
-//! Arrays that stay at servers which tell users apart.
+//! Held arrays on servers with users.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -51,11 +51,11 @@ fn arrays_are_those_of_the_user_who_made_them() {
     let error = sum(&his, name, "").expect_err("it is not his");
     assert!(matches!(error, CallError::NotHeld { yet: false, .. }), "{error:?}");
     his.let_go(&[name]).expect("it is sent");
-    // What is answered comes after what was let go.
+    // The answer comes after the release.
     his.call("noop", vec![]).expect("it runs");
     assert_eq!(sum(&client(&server, &ada), name, "").expect("it is hers"), [4.0; 2]);
 
-    // Not even when her connection is lost does he take its place.
+    // He does not take her place even when her connection is lost.
     let other = client(&server, &ada);
     hers.disconnect();
     for _ in 0..20 {
@@ -67,7 +67,7 @@ fn arrays_are_those_of_the_user_who_made_them() {
     other.let_go(&[name]).expect("it is sent");
     assert!(matches!(other.fetch(name, 0, &mut got), Err(CallError::NotHeld { .. })));
 
-    // Other servers have no token: they get nothing, and say so.
+    // Other servers have no token: they get nothing, and report it.
     fill(&other, name).expect("it runs");
     let plain = served(common::config());
     let address = server.address.to_string();

@@ -1,4 +1,4 @@
-//! What both ends say beside calls: that the server ends, that the client is there, that something cannot be asked.
+//! Keep-alive, shutdown, and requests that cannot be sent.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -21,11 +21,11 @@ fn a_server_that_ends_says_so() {
     let mut idle = TcpStream::connect(server.address).expect("a connection");
     let hello = ClientHello::default();
     idle.write_all(&hello.encode()).expect("it is sent");
-    // Its hello is read before the server ends, so that it is a client by then.
+    // The server reads the hello before it ends, so that this is a client by then.
     let mut said = vec![0; 16];
     idle.read_exact(&mut said).expect("a hello");
     let mut call = client.call_async("nap", vec![Arg::from(600_000)], None).expect("it is sent");
-    // The server has seen the call when it has done one behind it.
+    // The server has seen the call once it has handled a later one.
     client.call("noop", vec![]).expect("it runs");
     server.stop();
     match call.wait(&|| false) {
@@ -73,7 +73,7 @@ fn a_client_that_waits_answers_pings() {
             assert_eq!(&pong[HEADER..], ping);
         }
         socket.write_all(b"\x03\0\0\0\x01\0\0\0\x09\0\0\0\x01\0f").expect("it is sent");
-        // Until the client goes.
+        // Until the client leaves.
         let _end = socket.read(&mut [0; 1]);
     });
     let client = Client::connect(&address, &Options::default()).expect("a connection");

@@ -1,4 +1,4 @@
-//! Memory that is held and handed on: clients that do not read or do not send, arguments of others.
+//! Limits on memory: clients that do not read or do not send, and memory reused between clients.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -43,7 +43,7 @@ fn memory_that_a_process_cannot_map_is_its_calls_failure() {
     keep(&client, 16).expect("it runs");
 }
 
-/// A client by hand.
+/// A raw client.
 struct RawClient {
     socket: TcpStream,
     rpc: kumi_rpc::Client,
@@ -62,7 +62,7 @@ impl RawClient {
         stranger
     }
 
-    /// The next thing that the server says.
+    /// The next event from the server.
     fn event(&mut self) -> ClientEvent {
         loop {
             match self.rpc.step(&self.input).expect("the protocol") {
@@ -93,7 +93,7 @@ fn a_client_that_does_not_read_is_not_read_either() {
     let streams: Vec<u32> =
         (0..ASKED).map(|_| stranger.rpc.interface("dmmul", &mut bytes).expect("a name")).collect();
     let mut socket = stranger.socket.try_clone().expect("a descriptor");
-    // All together are more than may wait; what is too much waits at the client.
+    // Together they exceed the limit, so the rest waits at the client.
     let writes = std::thread::spawn(move || socket.write_all(&bytes).expect("it is sent"));
     server.client().call("noop", vec![]).expect("others are served meanwhile");
     let mut length = 0;
@@ -135,12 +135,12 @@ fn arguments_that_do_not_come_hold_memory_for_the_calls_time_only() {
         }
         other => panic!("{other:?}"),
     }
-    // Its memory is another's.
+    // Its memory was another client's.
     let (a, mut c) = (vec![0.0; 200 * 200], vec![0.0; 200 * 200]);
     loop {
         let args = vec![200.into(), (&a).into(), (&a).into(), (&mut c).into()];
         match client.call("dmmul", args) {
-            // On a busy machine this takes longer than the call may.
+            // On a busy machine this takes longer than the call's limit.
             Err(CallError::TimedOut(_)) => {}
             ended => break ended.map(|_| ()).expect("it runs"),
         }

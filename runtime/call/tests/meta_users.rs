@@ -1,4 +1,4 @@
-//! A metaserver that several users share: who may call, who may offer routines, and what servers learn of it.
+//! A metaserver with users: their access to calls and registration, and the information that servers get.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -109,7 +109,7 @@ fn only_users_call_and_only_servers_offer() {
     assert!(matches!(fixture.grid(&past), Err(CallError::Expired(_))));
     let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
     ada.call("noop", vec![]).expect("it runs");
-    // A server calls nothing, and who calls is no server.
+    // A server may not call, and a caller may not register.
     let server = fixture.grid(&fixture.server_token).expect("a connection");
     assert_eq!(server.names("").expect("names"), [""; 0]);
     assert!(matches!(server.call("noop", vec![]), Err(CallError::NotPermitted(_))));
@@ -209,7 +209,7 @@ fn who_is_revoked_waits_no_longer() {
     open.open();
     runs.wait(&|| false).expect("what runs goes on");
     his.wait(&|| false).expect("others do");
-    // So with servers.
+    // The same for servers.
     revoke(&fixture.file, "srv", None).expect("revoked");
     fixture.until("no server", || {
         let state = bob.status().expect("the state");
@@ -217,7 +217,7 @@ fn who_is_revoked_waits_no_longer() {
     });
 }
 
-/// A server that only the metaserver's users reach, and that is told no token.
+/// A server that only the metaserver's users reach, and that sees no token.
 #[test]
 fn servers_are_shown_passes_and_no_tokens() {
     let fixture = MetaWithUsers::new();
@@ -231,7 +231,7 @@ fn servers_are_shown_passes_and_no_tokens() {
     (0..3).for_each(|_| drop(grid.call("noop", vec![]).expect("it runs")));
     drop(server);
 
-    // What a server is shown: it listens, and says nothing.
+    // Captures what a client shows to a server: it listens and stays silent.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut liar = fixture.member("liar", 1);
     if let Some(membership) = &mut liar.membership {
@@ -248,7 +248,7 @@ fn servers_are_shown_passes_and_no_tokens() {
     assert!(!shown.contains(&ada));
     drop((call, stream));
 
-    // Elsewhere it is worth nothing, nor a second time.
+    // The pass is worthless elsewhere, and at a second use.
     let pass = &shown[shown.find("pass_").expect("a pass")..];
     let end = pass[5..].find(|c: char| !c.is_ascii_hexdigit()).map_or(pass.len(), |at| at + 5);
     let options = Options { token: pass[..end].to_owned(), ..Options::default() };
@@ -310,10 +310,10 @@ fn metaserver_and_servers_speak_tls() {
     assert!(c.iter().all(|x| *x == 900.0));
     let state = grid.status().expect("the state");
     assert!(state.servers[0].address.starts_with("tls://"), "{state:?}");
-    // Many streams at once, more than the socket takes in one piece.
+    // Many streams at once, more than fit into the socket.
     let mut calls: Vec<GridCall> = (0..200).map(|_| nap(&grid, 0)).collect();
     calls.iter_mut().for_each(|call| drop(call.wait(&|| false).expect("it runs")));
-    // Who does not speak TLS is told so.
+    // A client without TLS is told so.
     match fixture.grid(&options.token) {
         Err(error @ CallError::Tls { .. }) => {
             assert!(error.to_string().contains("tls://HOST:PORT"), "{error}");
@@ -340,7 +340,7 @@ fn shares_are_by_weight_and_priorities_bounded() {
     fixture.until("a call that runs", || fixture.state().running == 1);
     let noop = |grid: Grid| grid.call_async("noop", vec![], None).expect("it begins");
     let mut his: Vec<GridCall> = (0..11).map(|_| nap(&bob, 0)).collect();
-    // His priority is what the file says: it is not before his others.
+    // The file sets his priority: he does not overtake his other calls.
     his.push(noop(bob.with_priority(9)));
     let mut hers: Vec<GridCall> = (0..35).map(|_| nap(&ada, 0)).collect();
     hers.push(noop(ada.with_priority(9)));
@@ -352,7 +352,7 @@ fn shares_are_by_weight_and_priorities_bounded() {
     let json = get(http, "/status.json");
     let (_, body) = json.split_once("\r\n\r\n").expect("a body");
     let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
-    // One slot: they ended as they were started. The first is the one that was cancelled.
+    // One slot: they ended in the order of their start. The first is the cancelled one.
     let turns: Vec<(&str, &str)> = state
         .recent
         .iter()

@@ -1,4 +1,4 @@
-//! Clients of a server by hand: what they send of a call, and what they take from a server that means them no good.
+//! Clients of a scripted server: the frames that they send, and their defence against a hostile server.
 #![forbid(unsafe_code)]
 
 #[path = "common/scripted_server.rs"]
@@ -15,13 +15,14 @@ fn interface(text: &str) -> Interface {
     parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics)).interfaces.remove(0)
 }
 
-/// What comes of a file of which a server says this length; in the folder there is nothing but `to`, which has "before".
+/// Result of receiving a file of this announced length. The folder contains only `to`, with the content
+/// "before".
 fn coming(options: &Options, length: u64, folder: &Path) -> CallError {
     let copy = interface("Define copy(mode_out filename to) Calls copy(to);");
     let (address, server) = ScriptedServer::attends(&copy, 1 << 20, move |scripted_server| {
         let Some((stream, CALL, _)) = scripted_server.next() else { panic!("no call") };
         scripted_server.announce_files(stream, &[(0, length)]);
-        // A beginning, which is nowhere to be seen.
+        // A first part, which must stay invisible.
         scripted_server.say(stream, 4, 0, &[7; 1000]);
         let Some((cancelled, CANCEL, _)) = scripted_server.next() else {
             panic!("it is not cancelled")
@@ -55,7 +56,7 @@ fn a_file_that_is_too_long_does_not_come_back() {
     assert!(said(&few, 4097).contains("more than the 4096"));
 }
 
-/// What a client sends of calls, until it goes: the kinds of frames that are no question for the description.
+/// The kinds of frames that a client sends until it leaves, besides requests for descriptions.
 fn sent(interface: &Interface, bytes: u64, calls: impl FnOnce(&str)) -> Vec<u8> {
     let (address, server) = ScriptedServer::attends(interface, bytes, |scripted_server| {
         let frames = std::iter::from_fn(|| scripted_server.next());
@@ -87,7 +88,7 @@ fn a_server_is_told_no_priority() {
     assert!(frames.is_empty(), "{frames:?}");
 }
 
-/// Wrong numbers, types, shapes and sizes of arguments: nothing but the question for the description goes to the server.
+/// Arguments of wrong number, type, shape and size: the client only asks for the description.
 #[test]
 fn of_calls_with_wrong_arguments_nothing_is_sent() {
     let text = r#"Define scale(mode_in int n, mode_in double a, mode_in double x[n], mode_out double y[n],
@@ -125,7 +126,7 @@ fn of_calls_with_wrong_arguments_nothing_is_sent() {
         let missing = Arg::from(FileArgument::from(&missing));
         let error = client.call("scale", args.into_iter().chain([missing]).collect());
         assert!(matches!(error, Err(CallError::File(_))), "{error:?}");
-        // More than the server takes, by its hello.
+        // More than the server's hello permits.
         let (x, mut y) = (vec![0.0; 1 << 17], vec![0.0; 1 << 17]);
         let args: Vec<Arg<'_>> =
             vec![(1 << 17).into(), 2.0.into(), (&x).into(), (&mut y).into(), "name".into(), from()];

@@ -1,4 +1,4 @@
-//! Arrays that go straight from server to server though those want to know who asks, and who answers.
+//! Arrays that go directly between servers that require tokens, passes or TLS.
 #![forbid(unsafe_code)]
 
 #[path = "common/authority.rs"]
@@ -27,7 +27,7 @@ struct Servers {
     traffic: Vec<Arc<Traffic>>,
 }
 
-/// Two servers; over TLS if they have an authority, for which they trust the file.
+/// Two servers; with an authority they use TLS and trust its file.
 fn two(tls: Option<(&Authority, &Path)>, change: impl Fn(&mut Config)) -> Servers {
     let mut all = Servers { served: vec![], addresses: vec![], traffic: vec![] };
     for _ in 0..2 {
@@ -51,7 +51,7 @@ impl Servers {
         self.traffic.iter().map(|it| Traffic::of(counter(it))).sum()
     }
 
-    /// Runs a transaction whose calls are at the servers in turn: what the first makes the last reads at the other.
+    /// Runs a transaction with calls at alternating servers: the second reads what the first makes.
     fn run(&self, token: &str, ca: Option<&Path>) -> Report {
         let connect =
             Options { token: token.to_owned(), ca: ca.map(Path::to_owned), ..Options::default() };
@@ -71,7 +71,7 @@ impl Servers {
         report
     }
 
-    /// All that went from call to call stayed at a server or went straight to the other.
+    /// All intermediate arrays stayed at a server or went directly to the other.
     fn went_straight(&self, report: &Report) {
         let tried: Vec<u32> = report.steps.iter().map(|step| step.attempts).collect();
         assert_eq!(tried, [1; 4], "{report:?}");
@@ -84,7 +84,7 @@ impl Servers {
         assert_eq!(self.total(|it| &it.from_clients), BYTES);
     }
 
-    /// It went through the client, and the report says why.
+    /// It was relayed by the client, and the report says why.
     fn was_helped(&self, report: &Report, why: &str) {
         assert_eq!(self.total(|it| &it.from_servers), 0);
         assert!(self.total(|it| &it.fetched) >= BYTES);
@@ -109,14 +109,14 @@ fn servers_do_not_fetch_from_whom_they_do_not_trust() {
     let all = two(Some((&authority, &wrong)), |_| {});
     let report = all.run("", Some(&authority.file()));
     all.was_helped(&report, "not trusted here; give that authority's with --peer-ca");
-    // Nor if it is not known whom they trust.
+    // Nor without known authorities.
     let gone = wrong.with_file_name("nothing.pem");
     let all = two(Some((&authority, &gone)), |_| {});
     let report = all.run("", Some(&authority.file()));
     all.was_helped(&report, "nothing.pem cannot be read");
 }
 
-/// Users of a server, in a file.
+/// The user file of a server.
 struct UserFile {
     folder: tempfile::TempDir,
 }
@@ -147,7 +147,7 @@ fn servers_that_want_tokens_give_arrays_for_vouchers() {
     let all = two(None, |config| config.users = fixture.users());
     let report = all.run(&token, None);
     all.went_straight(&report);
-    // One that reaches only some servers still says so.
+    // A server that reaches only some servers says so too.
     let all = two(None, |config| {
         (config.users, config.peers) = (fixture.users(), Some(Vec::new()));
     });
@@ -164,7 +164,7 @@ fn servers_that_want_tokens_and_tls_give_arrays_for_vouchers() {
     all.went_straight(&report);
 }
 
-/// A server that wants tokens, and counts what comes to nothing.
+/// A server that requires tokens, and counts refusals.
 struct Guarded {
     server: TestServer,
     counters: Arc<RefusalCounters>,
@@ -184,13 +184,13 @@ impl Guarded {
         Guarded { server, counters, ada, fixture }
     }
 
-    /// Has an array of two threes held for ada.
+    /// Makes it hold an array of two threes for ada.
     fn hold(&self, name: HeldArrayName) {
         let y = Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)));
         self.ada.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).expect("it runs");
     }
 
-    /// What becomes of a sum at another server that fetches it with this.
+    /// Result of a sum at another server that fetches the array with this voucher.
     fn sum(&self, at: &Client, name: HeldArrayName, voucher: &str) -> Result<[f64; 2], CallError> {
         let mut array = RemoteArray::held(name, 16, &self.server.address.to_string());
         array.parts[0].voucher = voucher.to_owned();
@@ -221,7 +221,7 @@ fn a_voucher_is_good_for_its_array_and_its_time_alone() {
     assert_eq!(guarded.sum(&at, name, &voucher).expect("it runs"), [4.0; 2]);
     assert_eq!(guarded.counters.refused(), 0);
 
-    // None, another array's, one that is over, one that is forged, another server's: each costs a counter.
+    // No voucher, another array's, an expired, a forged, another server's: each is counted.
     let mut forged = voucher.clone();
     let last = forged.pop().expect("a digit");
     forged.push(if last == '0' { '1' } else { '0' });
@@ -241,7 +241,7 @@ fn a_voucher_is_good_for_its_array_and_its_time_alone() {
         assert!(error.to_string().contains(why), "{why}: {error}");
         assert_eq!(guarded.counters.refused(), count, "{why}");
     }
-    // A server shows others nothing that is no voucher, and itself none.
+    // A server sends others only vouchers, and itself none.
     for text in ["a token of somebody", "voucher_", "voucher_0g"] {
         let error = guarded.sum(&at, name, text).expect_err("it is none");
         let is_none = text == "voucher_";
@@ -249,7 +249,7 @@ fn a_voucher_is_good_for_its_array_and_its_time_alone() {
     }
     assert_eq!(guarded.sum(&at, name, &voucher).expect("it is still good"), [4.0; 2]);
 
-    // Who is no user any more gives none, and those that were given are good no longer.
+    // A removed user gives no vouchers, and earlier ones become invalid.
     guarded.fixture.token("bob");
     revoke(&guarded.fixture.file(), "ada", None).expect("it is revoked");
     eventually("the file to be read", || guarded.sum(&at, name, &voucher).is_err());
@@ -281,11 +281,11 @@ fn who_shows_a_voucher_may_do_nothing_else() {
         assert!(matches!(error, CallError::NotPermitted(_)), "{error:?}");
     }
     assert_eq!(guarded.counters.refused(), refused.len() as u64);
-    // What it wants to be dropped stays; what is answered comes after that.
+    // A request to drop the array has no effect; later answers show that.
     bearer.let_go(&[name]).expect("it is sent");
     bearer.fetch(name, 0, &mut got).expect("it is there");
     guarded.ada.fetch(name, 0, &mut got).expect("it is there");
-    // Of what is another's, or not there, there are no vouchers.
+    // There are no vouchers for arrays of others, or for unknown ones.
     let bob = as_who(&guarded.server, &guarded.fixture.token("bob"));
     let bob = bob.expect("a connection");
     for (who, name) in [(&bob, name), (&guarded.ada, names.fresh())] {

@@ -1,4 +1,4 @@
-//! Arrays that go through the memory of calls: clients on the server's machine.
+//! Arrays in shared memory: clients on the server's machine.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -35,7 +35,7 @@ fn add(client: &Client, x: f64) {
     assert!((0..MANY).zip(&y).all(|(index, y)| *y == f64::from(index) + x));
 }
 
-/// How many memories of calls this process maps, servers and clients together.
+/// Number of mapped call memories in this process, of servers and clients together.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
     maps.lines().filter(|line| line.contains("memfd:kumi-call")).count()
@@ -49,7 +49,7 @@ fn arrays_go_through_memory_that_is_used_again() {
     add(&client, 0.5);
     assert_eq!(Traffic::of(&traffic.in_memory), 3 * BYTES);
     add(&client, 1.5);
-    // Other tests of this process may begin and end meanwhile; a memory for each call would be many more.
+    // Other tests in this process may map some meanwhile; one memory per call would be many more.
     let before = mapped();
     (0..200).for_each(|count| add(&client, f64::from(count)));
     assert!(mapped() < before + 200, "{before} and now {}", mapped());
@@ -115,7 +115,7 @@ fn whose_routines_run_as_another_user_gets_no_memory() {
     add(&client, 1.0);
     let before = Traffic::of(&traffic.in_memory);
     assert_eq!(before, 3 * BYTES);
-    // From now on they do, and who is connected is granted nothing more.
+    // From now on the server may run as another user, and a connected client gets no more memory.
     let text = std::fs::read_to_string(&file).expect("the file");
     let changed = text.replace("name = \"ada\"", "name = \"ada\"\nrun_as = \"nobody\"");
     std::fs::write(&file, changed).expect("written");
@@ -164,7 +164,7 @@ fn sections_and_orders_are_as_ever() {
     assert!((0..many).zip(&x).all(|(index, x)| *x == if index % 2 == 0 { -index } else { index }));
     let section = 4 * u64::from(many.unsigned_abs()).div_ceil(2);
     assert_eq!(Traffic::of(&traffic.in_memory), 2 * section, "every second travels");
-    // By rows though the routine wants columns.
+    // Row-major, though the routine wants columns.
     let (n, m) = (1000, 50);
     let a: Vec<f64> = (0..n * m).map(f64::from).collect();
     let a = Array::shaped(&a, &[n as u64, m as u64], Order::Row);
@@ -258,7 +258,7 @@ fn linger(client: &Client, ms: i32, time: Option<Duration>) -> Result<Vec<f64>, 
 #[test]
 fn a_call_that_crashes_or_is_stopped_leaves_the_connection_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Room for eight calls at a time: memory that does not come back would soon be missing.
+    // Room for eight calls at a time: memory that leaks would soon be missing.
     let server = ends(folder.path(), |config| config.bytes = 8 << 20);
     let client = server.client();
     let x = vec![1.0; MANY as usize];
@@ -269,7 +269,7 @@ fn a_call_that_crashes_or_is_stopped_leaves_the_connection_in_order() {
         let late = linger(&client, 60_000, Some(Duration::from_millis(50)));
         assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
         assert!(linger(&client, 0, None).expect("it runs").iter().all(|y| *y == 3.0));
-        // Given up while it runs.
+        // Cancelled while it runs.
         let to: &'static mut Vec<f64> = Box::leak(Box::new(vec![0.0; MANY as usize]));
         let from: &'static Vec<f64> = Box::leak(Box::new(vec![0.0; MANY as usize]));
         let args = vec![MANY.into(), from.into(), to.into(), 60_000.into()];

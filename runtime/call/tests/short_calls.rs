@@ -1,4 +1,4 @@
-//! Short calls, for which a server and its slots look at a page that they share.
+//! Short calls, for which server and slots poll a shared mailbox.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::{TestServer, config, served};
 use kumi_call::{CallError, Client};
 use kumi_idl::Scalar;
 
-/// Calls of one client, each with values of its own.
+/// Calls of one client, each with its own values.
 fn sums(client: &Client, of: u16, calls: u16) {
     for call in 0..calls {
         let x = [f32::from(of), f32::from(call), 0.5];
@@ -71,7 +71,7 @@ fn a_slot_that_is_killed_between_short_calls_costs_one_at_most() {
     };
     let mut killed = 0;
     for _ in 0..40 {
-        // The second of the two is given to a slot that looks.
+        // The second of the two goes to a polling slot.
         let (Some(_), Some(found)) = (pid(), pid()) else { continue };
         let kill = Command::new("kill").args(["-9", &found.to_string()]).status();
         killed += usize::from(kill.expect("a command").success());

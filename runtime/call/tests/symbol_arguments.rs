@@ -1,4 +1,4 @@
-//! What symbols get: expressions, texts, complex numbers; what they return.
+//! Arguments and results of symbols: expressions, texts, complex numbers.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -65,14 +65,14 @@ Define fcount(mode_in int n, mode_out int sum) Calls "Fortran" fcount(n * n - 1,
 Define fdot(mode_in int n, mode_in dcomplex x[n], mode_out dcomplex sum) Calls "Fortran" sum = fdot(n, x);
 "#;
 
-/// Of a library whose Fortran has integers of 64 bits, and names of its own.
+/// A library whose Fortran has 64-bit integers and names of its own.
 const WIDE: &str = r#"
 FortranFormat "%s64";
 Define far(mode_in int64 n, mode_out int64 sum) Calls "Fortran" FCount(n * n, 2, sum);
 Define add(mode_in int n, mode_out int64 sum) Calls "Fortran" FCount(n + 0, 1 - n, sum);
 "#;
 
-/// A server of the routines.
+/// A server of these routines.
 fn served() -> TestServer {
     let folder = tempfile::tempdir().expect("a folder");
     let library = compiled(folder.path(), "passed", SOURCE);
@@ -88,7 +88,7 @@ fn served() -> TestServer {
     served
 }
 
-/// What comes back in the last parameter.
+/// The value returned in the last parameter.
 fn result(client: &Client, routine: &str, args: Vec<Arg<'_>>) -> Scalar {
     let outcome = client.call(routine, args).expect("it runs");
     let (last, _) = outcome.values.last().expect("a value").clone();
@@ -119,7 +119,7 @@ fn expressions_and_texts_are_passed() {
     let mut x = [0.0; 9];
     client.call("fill", vec![3.into(), Arg::Default, x.as_mut_slice().into()]).expect("it runs");
     assert_eq!(x, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]);
-    // A text in an expression is the code of its first letter in capitals.
+    // A text in an expression is the code of its first letter, in upper case.
     let picked = |scale: f64| result(&client, "pick", vec!["abc".into(), scale.into()]);
     assert_eq!(picked(0.5), Scalar::I64(-1), "the text is another one");
     let north = |scale: f64| result(&client, "pick", vec!["north".into(), scale.into()]);

@@ -1,4 +1,4 @@
-//! Who may call: tokens, what they permit and how long, and users that are kept apart.
+//! Users: tokens, their rights and validity, and isolation between users.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -25,7 +25,7 @@ struct ServerWithUsers {
 impl ServerWithUsers {
     fn new(change: impl FnOnce(&mut Config)) -> ServerWithUsers {
         let folder = tempfile::tempdir().expect("a folder");
-        // Other users of the system open the library too.
+        // Other system users open the library too.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("its mode");
         let routines = folder.path().join("libroutines.so");
@@ -41,7 +41,7 @@ impl ServerWithUsers {
         for interface in interfaces() {
             registry.add(interface, &libraries).expect("a routine");
         }
-        // What lies in its memory comes back, since it writes nothing.
+        // The content of its memory comes back, since it writes nothing.
         let n = Expr::Param(0);
         let size = param("n", Mode::In, Element::I32, &[]);
         let array = param("x", Mode::Out, Element::I32, &[n]);
@@ -54,7 +54,7 @@ impl ServerWithUsers {
         stain.target.arguments.clear();
         stain.target.result = Some(2);
         registry.add(stain, &libraries).expect("a routine");
-        // Of the C library, which the routines' library brings along.
+        // A symbol of the C library, which the routines' library loads.
         for symbol in ["getuid", "getgid"] {
             let mut system = routine(symbol, vec![param("id", Mode::Out, Element::I32, &[])]);
             system.target.arguments.clear();
@@ -136,7 +136,7 @@ fn a_user_knows_only_what_the_user_may_call() {
         other => panic!("{other:?}"),
     }
     client.call("noop", vec![]).expect("it runs");
-    // What is known already is asked for again when it is called.
+    // A known description is checked again at each call.
     fixture.token("ada", Some("x*"));
     assert!(matches!(client.call("noop", vec![]), Err(CallError::NotPermitted(_))));
     fixture.token("ada", Some("*"));
@@ -173,7 +173,7 @@ fn two_users_share_no_process_and_no_memory() {
     let (hers, his) = (fixture.client(&ada), fixture.client(&bob));
     let (first, other) = (pid(&hers), pid(&his));
     assert_ne!(first, other);
-    // A process is kept for the user it has served, on whichever connection.
+    // A process serves only one user, on any connection.
     assert_eq!(pid(&hers), first);
     assert_eq!(pid(&his), other);
     assert_eq!(pid(&fixture.client(&ada)), first);
@@ -266,7 +266,7 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
     assert_eq!(link(&outside, network).expect("it runs"), own(network));
     match link(&inside, network) {
         Ok(other) => assert!(other.starts_with("net:[") && other != own(network), "{other}"),
-        // Here it is not permitted, and says so.
+        // Where this is not permitted, it reports that.
         Err(CallError::NotRunnable(text)) => {
             assert!(text.contains("there can be no sandbox"), "{text}");
             return;
@@ -280,12 +280,12 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
     let here = env!("CARGO_TARGET_TMPDIR");
     assert!(writable(&outside, here) && !writable(&inside, here));
     assert!(writable(&inside, "/tmp"));
-    // Root is nobody there: its files and processes are not the routine's.
+    // Root is powerless there: its files and processes are out of reach.
     let outcome = inside.client().call("getuid", vec![]).expect("it runs");
     assert_ne!(outcome.scalar(0), Some(Scalar::I64(0)));
 }
 
-/// Bytes of calls' memory that a process maps.
+/// Bytes of call memory that a process maps.
 fn mapped(pid: i64) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
     let arenas = maps.lines().filter(|line| line.contains("memfd:kumi-call"));
@@ -334,7 +334,7 @@ fn strangers_wait_in_bounds() {
         assert_eq!(closed.read(&mut [0; 1]).expect("its end"), 0);
     }
     assert_eq!(fixture.counters.displaced(), 2);
-    // Who says who it is goes past them, and does not count among them.
+    // Identified clients pass, and do not count.
     let token = fixture.token("ada", None);
     let clients: Vec<Client> = (0..8).map(|_| fixture.client(&token)).collect();
     clients.iter().for_each(|client| assert!(client.call("noop", vec![]).is_ok()));

@@ -1,4 +1,4 @@
-//! A server in this process, with a library that is compiled for it.
+//! A server in this process, with a library compiled for it.
 #![forbid(unsafe_code)]
 #![allow(dead_code)] // Each test uses a part of it.
 
@@ -15,12 +15,12 @@ use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
 
-/// Compiles the routines, once.
+/// Compiles the routines once.
 pub fn library() -> PathBuf {
     library_of("routines.c")
 }
 
-/// Compiles a file of this folder, once.
+/// Compiles a file of this folder once.
 pub fn library_of(source: &str) -> PathBuf {
     static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let make = || {
@@ -152,7 +152,7 @@ pub fn interfaces() -> Vec<Interface> {
     all
 }
 
-/// Routines for arrays that stay at servers.
+/// Routines for held arrays.
 fn of_arrays() -> [Interface; 3] {
     use Element::{F64, I32};
     use Mode::{In, InOut, Out};
@@ -173,26 +173,26 @@ fn of_arrays() -> [Interface; 3] {
     [fill, flood, add]
 }
 
-/// What calls of `gate` run until it is opened.
+/// A gate: calls of `gate` run until it is opened.
 pub struct Gate(tempfile::TempDir);
 
 impl Gate {
-    /// A closed one.
+    /// A closed gate.
     pub fn new() -> Gate {
         Gate(tempfile::tempdir().expect("a folder"))
     }
 
-    /// What is there when it is open.
+    /// The file that exists when it is open.
     pub fn path(&self) -> String {
         self.0.path().join("open").to_str().expect("a path that is text").to_owned()
     }
 
-    /// What `gate` is called with.
+    /// The arguments for `gate`.
     pub fn args(&self) -> Vec<Arg<'static>> {
         vec![Arg::Text(self.path().into())]
     }
 
-    /// How many calls have begun.
+    /// Number of calls that have begun.
     pub fn begun(&self) -> usize {
         std::fs::read(self.0.path().join("open.begun")).map_or(0, |bytes| bytes.len())
     }
@@ -203,7 +203,7 @@ impl Gate {
     }
 }
 
-/// Waits for what must come, however slow the machine is.
+/// Waits for an event, however slow the machine is.
 pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is() {
@@ -212,13 +212,13 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// A server that ends with this.
+/// A server, ended when this is dropped.
 pub struct TestServer {
-    /// Of a Unix socket it says nothing.
+    /// Meaningless for a Unix socket.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// What it needs, and goes after it.
+    /// A folder that it needs, removed after it.
     kept: Option<tempfile::TempDir>,
 }
 
@@ -233,7 +233,7 @@ pub fn served(config: Config) -> TestServer {
     served_by(config, registry())
 }
 
-/// Starts a server with all routines there.
+/// Starts a server with all routines on this listener.
 pub fn served_at(config: Config, listener: Listener) -> TestServer {
     served_on(config, registry(), listener)
 }
@@ -247,7 +247,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// Starts a server with the routines that a text describes, which a library has.
+/// Starts a server with the routines of a text, from this library.
 pub fn served_text(config: Config, text: &str, library: PathBuf) -> TestServer {
     let parsed = kumi_idl::parse(text.as_bytes());
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
@@ -272,7 +272,7 @@ fn served_on(config: Config, registry: Registry, listener: Listener) -> TestServ
         let stopped = async move {
             let _gone = stopped.await;
         };
-        // Its routines are not `Send`: it is made where it runs.
+        // Its routines are not `Send`, so they are made in its thread.
         serve(config, registry, listener, stopped).expect("it serves");
     });
     TestServer { address, stop: Some(stop), thread: Some(thread), kept: None }
@@ -283,7 +283,7 @@ impl TestServer {
         Client::connect(&self.address.to_string(), &Options::default()).expect("a connection")
     }
 
-    /// Keeps a folder for as long as the server is there.
+    /// Keeps a folder until the server has ended.
     pub fn keep(&mut self, folder: tempfile::TempDir) {
         self.kept = Some(folder);
     }

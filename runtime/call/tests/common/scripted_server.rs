@@ -1,4 +1,4 @@
-//! A server by hand: it greets, describes one routine, and does with a call what a test wants.
+//! A scripted server: it greets, describes one routine, and answers calls as a test wants.
 #![allow(dead_code)] // Each test uses a part of it.
 
 use std::io::{Read, Write};
@@ -16,19 +16,19 @@ pub const CANCEL: u8 = 5;
 const DESCRIPTION: u8 = 8;
 pub const RESULT: u8 = 10;
 
-/// One connection of it.
+/// Its connection to one client.
 pub struct ScriptedServer {
     socket: TcpStream,
-    /// Most bytes of a call, as it says.
+    /// The limit of a call's bytes in its hello.
     bytes: u64,
     json: String,
 }
 
-/// What came in a frame: stream, kind, body.
+/// A received frame: stream, kind, body.
 pub type Frame = (u32, u8, Vec<u8>);
 
 impl ScriptedServer {
-    /// Listens for one client, which is attended in a thread: its address.
+    /// Accepts one client and serves it in a thread. Returns the address.
     pub fn attends<T: Send + 'static>(
         interface: &Interface,
         bytes: u64,
@@ -66,7 +66,7 @@ impl ScriptedServer {
         self.socket.write_all(&hello.encode()).expect("it is sent");
     }
 
-    /// The next frame that is no question for the description, which is answered. `None`: the client has gone.
+    /// The next frame; requests for the description are answered on the way. `None`: the client has left.
     pub fn next(&mut self) -> Option<Frame> {
         loop {
             let mut header = [0; HEADER];
