@@ -2,9 +2,9 @@
 ! Fortran 2008.
 !
 ! A program says `use kumi` and is linked with -lkumi_fortran -lkumi (`pkg-config --cflags --libs
-! kumi-fortran`).  The procedures have the names of kumi.h, the arguments its order and meaning; kumi.h
-! says in full what each does, which errors it has and what other ranks see.  Here stands what is
-! different.
+! kumi-fortran`).  The procedures have the names of kumi.h, the arguments its order and meaning.  kumi.h
+! describes each procedure, its errors and its effects on other ranks in full; this comment describes the
+! differences.
 !
 ! DATA
 !   `data`, `send` and `recv` are scalars or arrays of 1 to 4 dimensions, of
@@ -20,9 +20,9 @@
 !   status%length is in bytes.
 !
 ! ERRORS
-!   Every subroutine ends with an optional argument `stat`, as `allocate` has it: if it is there it
-!   becomes KUMI_OK or a negative KUMI_ERR_ number, otherwise an error is told on standard error and ends
-!   the program with `error stop`.  kumi_error_detail() tells the particulars, kumi_error_string(stat)
+!   Every subroutine ends with an optional argument `stat`, as `allocate` has it.  If present it becomes
+!   KUMI_OK or a negative KUMI_ERR_ number.  Without it an error is reported on standard error and ends
+!   the program with `error stop`.  kumi_error_detail() gives the particulars, kumi_error_string(stat)
 !   the meaning.  Output arguments other than `stat` are not defined after an error.  kumi_rank(),
 !   kumi_size() and the other functions of numbers return a negative number instead.
 !
@@ -31,7 +31,7 @@
 !   kumi_rank()  kumi_size()  kumi_node()   integer
 !   kumi_job()                              integer(c_int64_t)
 !   kumi_time()                             real(c_double), seconds
-!   kumi_cluster_nodes()                    integer; what the cluster's daemons disclose
+!   kumi_cluster_nodes()                    integer; information from the cluster's daemons
 !   kumi_node_load(node)  kumi_node_memory(node)  kumi_node_network(node)  kumi_node_age(node)
 !                                           real(c_double); negative where nothing is known
 !   kumi_rank_runs(rank)                    integer: 1 or 0, or a negative KUMI_ERR_ number
@@ -47,8 +47,8 @@
 !       Collective.  Makes a window with room for an array of these extents (one number for each
 !       dimension; they may differ between ranks and be 0) and associates the pointer `array` with it.
 !       The array is all zero, and its elements are the window's elements in array element order.  The
-!       pointer is to be used no more once the window is freed.  Others may write to the array at any
-!       time: read what a put brought only after its notification or a barrier that followed a flush.
+!       pointer must not be used after the window is freed.  Others may write to the array at any time:
+!       read the data of a put only after its notification or a barrier that followed a flush.
 !   kumi_window_create(bytes, window [, stat])
 !       Collective.  Only makes the window; `bytes` is of either integer kind.
 !   kumi_window_array(window, extents, array [, stat])
@@ -73,13 +73,13 @@
 !   kumi_window_put_list(window, to, offsets, lengths, data [, notify] [, completion] [, stat])
 !   kumi_window_get_list(window, from, offsets, lengths, data [, stat])
 !       Any number of pieces of the window: lengths(i) elements from offsets(i) on.  `data` has the elements of all
-!       of them one behind the other, else KUMI_ERR_LENGTH.
+!       of them one after the other, else KUMI_ERR_LENGTH.
 !   kumi_window_put_lists(window, to, offsets, lengths, data, data_offsets, data_lengths [, notify] [, completion] &
 !                         [, stat])
 !   kumi_window_get_lists(window, from, offsets, lengths, data, data_offsets, data_lengths [, stat])
 !       Pieces on both sides: those of `data` are data_lengths(i) elements from element data_offsets(i) on, counted
-!       from 0 in array element order.  Their ends and those of the window's need not fall together.  Those that
-!       are filled must not overlap.  All four are vectors of one kind.
+!       from 0 in array element order.  Ends of pieces on the two sides need not coincide.  Pieces that are filled
+!       must not overlap.  All four are vectors of one kind.
 !   kumi_window_multicast(window, ranks, offset, data [, notify] [, stat])
 !       `ranks` is a vector.
 !   kumi_window_fetch_add(window, to, offset, operand [, old] [, stat])
@@ -97,8 +97,8 @@
 !   kumi_completion_wait(completion, at_least [, count] [, stat])
 !       `completion` is a type(kumi_completion), `count` integer(c_int64_t), `at_least` of either kind.
 !
-!   A FIFO or signal port is no array: its offset and capacity are bytes, in integers of one kind, and what
-!   is appended to it may be of any type.
+!   A FIFO or signal port is not an array: its offset and capacity are bytes, in integers of one kind, and its
+!   records may be of any type.
 !   kumi_fifo_create(window, offset, capacity, notify, fifo [, stat])
 !   kumi_fifo_free(fifo [, stat])                       fifo is a type(kumi_fifo)
 !   kumi_fifo_max_record(bytes [, stat])
@@ -114,10 +114,10 @@
 !           subroutine handler(source, data)
 !             integer(c_int), intent(in) :: source
 !             integer(c_int8_t), intent(in) :: data(:)
-!       Handlers of several ports run at the same time: one that has more than one port, or calls procedures
-!       that others call too, is to be `recursive`, and they as well, else their large local arrays may be one.
-!       It runs on another thread: variables that the program reads meanwhile are to be `volatile`, and
-!       `transfer` makes of the bytes what they were.
+!       - Handlers of several ports run at the same time.  A handler of more than one port, and every procedure
+!         that several handlers call, must be `recursive`: otherwise they may share their large local arrays.
+!       - A handler runs on another thread: variables that the program reads meanwhile must be `volatile`.
+!       - `transfer` converts the bytes back to their type.
 !   kumi_signal_remove(window, offset [, stat])
 !   kumi_signal_send(window, to, offset, data [, stat])
 !   kumi_signal_try_send(window, to, offset, data, done [, stat])

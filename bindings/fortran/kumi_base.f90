@@ -1,5 +1,5 @@
-! kumi_base: what the module kumi has that does not depend on the type of data, and the one place per
-! operation where the calls for all types come together.  Not for programs, which use the module kumi.
+! kumi_base: the parts of the module kumi that do not depend on the type of data, with one procedure per
+! operation that the calls for all types end in.  Not for programs, which use the module kumi.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_base
@@ -79,8 +79,8 @@ contains
   end function kumi_version
 
   ! The end of every call: `code` goes to `stat`, or ends the program if it is an error and there is no
-  ! `stat`.  `what` is the detail of what this module refused by itself.  C keeps it, for each thread its
-  ! own: signal handlers fail in threads of theirs.
+  ! `stat`.  `what` is the detail of an error that this module found by itself.  C keeps one for each
+  ! thread: signal handlers fail in their own threads.
   recursive subroutine finish(code, name, stat, what)
     integer(c_int), intent(in) :: code
     character(len=*), intent(in) :: name
@@ -187,8 +187,8 @@ contains
 
   ! ---- windows ------------------------------------------------------------------------------------
 
-  ! Elements of `unit` bytes as bytes.  What is negative or more than memory can hold becomes a number
-  ! that the library refuses, at all ranks alike.
+  ! Elements of `unit` bytes as bytes.  A number that is negative or beyond all memory becomes one that the
+  ! library refuses, at all ranks alike.
   pure function scaled(elements, unit) result(bytes)
     integer(c_int64_t), intent(in) :: elements
     integer, intent(in) :: unit
@@ -235,7 +235,8 @@ contains
     call create_with_i8(int(bytes, c_int64_t), rights, window, stat)
   end subroutine create_with_i4
 
-  ! On the `bytes` bytes at `base`.  A negative number is an array that cannot be a window: all ranks are told.
+  ! On the `bytes` bytes at `base`.  A negative number is an array that cannot be a window: all ranks get the
+  ! error.
   subroutine register_bytes(base, bytes, rights, window, stat)
     type(c_ptr), intent(in) :: base
     integer(c_size_t), intent(in) :: bytes
@@ -272,7 +273,7 @@ contains
     if (code == KUMI_OK) window = kumi_window()
   end subroutine free_window
 
-  ! What the C functions know it by.
+  ! The handle for C functions.
   function handle_of(window) result(handle)
     type(kumi_window), intent(in) :: window
     type(c_ptr) :: handle
@@ -389,7 +390,7 @@ contains
     call finish(c_broadcast(root, data, count * units, kind), 'kumi_broadcast', stat)
   end subroutine broadcast_units
 
-  ! Of complex numbers, only sums are those of their parts.
+  ! Complex numbers can only be summed: a sum is that of their parts.
   pure logical function suits(op, units)
     type(kumi_op), intent(in) :: op
     integer(c_int), intent(in) :: units

@@ -1,4 +1,4 @@
-! kumi_c: the functions of kumi.h as Fortran calls them, but the atomic operations, which kumi_atomics has.
+! kumi_c: the functions of kumi.h as Fortran calls them, except atomic operations, which are in kumi_atomics.
 ! Not for programs, which use the module kumi.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
@@ -7,7 +7,7 @@ module kumi_c
   implicit none
   public
 
-  ! kumi_status of kumi.h: what was received.
+  ! kumi_status of kumi.h: description of a received message.
   type, bind(c) :: kumi_status
     integer(c_int) :: source = -1          ! rank that sent it
     integer(c_int) :: tag = -1             ! tag it was sent with

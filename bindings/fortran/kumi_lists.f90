@@ -15,7 +15,7 @@ module kumi_lists
 contains
 
   ! Pieces of a window, and pieces of `elements` elements of `unit` bytes at `data`, as C takes them.  False,
-  ! after saying so, if there are none such.
+  ! after reporting the error, if they are impossible.
   logical function in_bytes(name, offsets, lengths, unit, data, elements, data_offsets, data_lengths, pieces, &
                             buffers, stat)
     character(len=*), intent(in) :: name

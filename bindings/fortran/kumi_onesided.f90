@@ -24,7 +24,7 @@ module kumi_onesided
     type(c_ptr) :: handle = c_null_ptr
   end type kumi_fifo
 
-  ! What runs for each signal: `data` is the record, which is gone when it returns.
+  ! Interface of a handler, called for each signal: `data` is the record, valid until it returns.
   abstract interface
     subroutine kumi_signal_handler(source, data)
       import :: c_int, c_int8_t
@@ -33,7 +33,7 @@ module kumi_onesided
     end subroutine kumi_signal_handler
   end interface
 
-  ! A signal port of this rank: where it is, and its handler.
+  ! A signal port of this rank: its offset and its handler.
   type :: port
     procedure(kumi_signal_handler), pointer, nopass :: handler => null()
     type(c_ptr) :: window = c_null_ptr
@@ -120,8 +120,8 @@ contains
     call finish(c_completion_wait_all(completion%handle), 'kumi_completion_wait_all', stat)
   end subroutine kumi_completion_wait_all
 
-  ! What follows a put, as C takes it: counter and handle, -1 and null where there is none.  False, after
-  ! saying so, if there should be a completion and is none.
+  ! Counter and completion of a put, as C takes them: -1 and null where there is none.  False, after
+  ! reporting the error, if a completion is given that does not exist.
   logical function follows(notify, completion, counter, handle, name, stat)
     integer(c_int), intent(in), optional :: notify
     type(kumi_completion), intent(in), optional :: completion
@@ -388,7 +388,7 @@ contains
 
   ! ---- signals ------------------------------------------------------------------------------------
 
-  ! What C calls, in the threads of several ports at the same time: `argument` is the port.
+  ! The handler that C calls, in the threads of several ports at the same time: `argument` is the port.
   recursive subroutine run_handler(argument, source, data, length) bind(c, name='')
     type(c_ptr), value :: argument, data
     integer(c_int), value :: source
@@ -432,7 +432,7 @@ contains
     call signal_handle_i8(window, int(offset, c_int64_t), int(capacity, c_int64_t), handler, stat)
   end subroutine signal_handle_i4
 
-  ! Takes the port at an offset of a window out of the list, or all of the window.
+  ! Removes the port at an offset of a window from the list, or all ports of the window.
   subroutine forget(window, offset)
     type(c_ptr), intent(in) :: window
     integer(c_int64_t), intent(in), optional :: offset

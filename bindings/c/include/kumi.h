@@ -30,8 +30,8 @@
  * WRONG_THREAD, every function that communicates also with FAULT (a peer has
  * ended or sent nonsense) or IO, and all with FORKED and INTERNAL.
  *
- * Other ranks see of a call only what its description says.  A rank that exits
- * with another code than 0, or that a signal kills, ends the whole job.
+ * A call affects other ranks only as its description says.  If a rank exits
+ * with a code other than 0, or a signal kills it, the whole job ends.
  *
  * Pointers.  A data pointer may be NULL only when its length or count is 0.
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
@@ -43,15 +43,15 @@
  *
  * Forks.  A child that a rank makes with fork() is no rank: all functions but
  * these four do nothing there and get KUMI_ERR_FORKED, kumi_init() and
- * kumi_finalize() too.  How the child ends concerns no rank.  Memory of windows
- * is shared with it.
+ * kumi_finalize() too.  The child's end affects no rank.  Memory of windows is
+ * shared with it.
  *
  * Collective functions.  kumi_window_create(), kumi_window_create_with(),
  * kumi_window_register(), kumi_barrier(), kumi_broadcast(), kumi_reduce(),
  * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
  * be called by all ranks, in the same order, with the same root, type,
- * operation and (where there is one count) count.  A rank that sees that
- * another's count differs gets LENGTH; others may then wait for it for ever.
+ * operation and (where there is one count) count.  A rank that finds another
+ * count gets LENGTH; others may then wait for it for ever.
  * One window may be created by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
@@ -131,8 +131,8 @@ typedef enum kumi_error {
 	KUMI_ERR_FORKED = -44              /* in a child of the rank */
 } kumi_error;
 
-/* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
- * that is not a kumi_error is said to be unknown.  Works before kumi_init().
+/* The meaning of `error` (a kumi_error), in one sentence.  Never NULL; for any
+ * other number the sentence says that it is unknown.  Works before kumi_init().
  * The string is constant: do not free it. */
 const char *kumi_error_string(int error);
 
@@ -141,35 +141,36 @@ const char *kumi_error_string(int error);
  * in this thread; do not free it. */
 const char *kumi_error_detail(void);
 
-/* For those who build on this library, and refuse calls by themselves: makes
- * the `length` bytes at `detail`, without a zero at the end, what
- * kumi_error_detail() says in the calling thread.  Works before kumi_init().
- * Returns `error`, whatever it is. */
+/* For libraries on top of this one that refuse calls themselves.  Sets the text
+ * of kumi_error_detail() in the calling thread to the `length` bytes at
+ * `detail`, which need no zero at the end.  Works before kumi_init().  Returns
+ * `error` unchanged. */
 int kumi_error_report(int error, const char *detail, size_t length);
 
 /* The library's version, "MAJOR.MINOR.PATCH".  Constant: do not free it. */
 const char *kumi_version(void);
 
 /* ------------------------------------------------------------------------
- * Start, end, and who am I
+ * Start, end, and the rank's own numbers
  * ------------------------------------------------------------------------ */
 
 /* Joins the job, using the environment that `kumi run` made.  Call it once,
- * before everything else.  Other ranks need not wait for it: what they send to
- * this rank before is kept.
+ * before everything else.  Other ranks need not wait for it: messages that they
+ * send to this rank before are kept.
  * Errors: NOT_LAUNCHED if this process was not started by `kumi run` (set
  * KUMI_SINGLETON=1 to run as a job of one rank without a cluster), ATTACH,
  * ALREADY_INITIALISED. */
 int kumi_init(void);
 
 /* Leaves the job: frees the remaining windows and waits, for a bounded time,
- * until what this rank sent has been received.  Not collective: a rank that
- * must not leave before the others calls kumi_barrier() first.  Pointers from
+ * until everything that this rank sent has been received.  Not collective: a
+ * rank that must not leave before the others calls kumi_barrier() first.
+ * Pointers from
  * kumi_window_base() are invalid afterwards.  Other ranks must not send to this
  * rank or use its windows any more.
- * Errors: FAULT if something was not received, HANDLER or DAMAGED if no call has
- * told it yet of a signal port (see kumi_signal_handle()): the rank has left all
- * the same; NOT_INITIALISED, WRONG_THREAD. */
+ * Errors: FAULT if something was not received; HANDLER or DAMAGED for an error of
+ * a signal port that no call has reported yet (see kumi_signal_handle()).  The
+ * rank has left all the same.  NOT_INITIALISED, WRONG_THREAD. */
 int kumi_finalize(void);
 
 /* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */
@@ -192,27 +193,30 @@ uint64_t kumi_job(void);
 double kumi_time(void);
 
 /* ------------------------------------------------------------------------
- * What the cluster's daemons disclose: read without a system call
+ * Information from the cluster's daemons, read without a system call
  * ------------------------------------------------------------------------ */
 
 /* The number of nodes of the cluster, 0 where nothing is disclosed (a rank
  * without a daemon, a kernel before 5.1), or a negative kumi_error. */
 int kumi_cluster_nodes(void);
 
-/* Of node 0 .. kumi_cluster_nodes()-1, as it was kumi_node_age() seconds ago:
- * ranks of all jobs that compute or could, per processor (above 1: some wait
- * for one); share of its memory in use, 0 to 1; bytes a second that its network
- * interfaces send and receive; seconds since it was so.  What other nodes are
- * like travels along the control tree: it is some seconds old in a large
- * cluster.  Negative if there is no such node, nothing was heard of it yet, or
- * before kumi_init(). */
+/* State of node 0 .. kumi_cluster_nodes()-1, as it was kumi_node_age() seconds
+ * ago:
+ *   load     ranks of all jobs that compute or could, per processor; above 1,
+ *            some wait for one
+ *   memory   share of its memory in use, 0 to 1
+ *   network  bytes a second that its network interfaces send and receive
+ *   age      seconds since then; reports travel along the control tree and are
+ *            some seconds old in a large cluster
+ * Negative if there is no such node, it has not reported yet, or before
+ * kumi_init(). */
 double kumi_node_load(int node);
 double kumi_node_memory(int node);
 double kumi_node_network(int node);
 double kumi_node_age(int node);
 
-/* Whether rank `rank` of this job has a processor now: 1 if it has, as far as
- * is known here, or nothing is disclosed; 0 if it is stopped or has left.
+/* Whether rank `rank` of this job has a processor now, as far as this node
+ * knows: 1 if it has, or nothing is disclosed; 0 if it is stopped or has left.
  * Ranks of one job are stopped and continued together.
  * Errors: RANK. */
 int kumi_rank_runs(int rank);
@@ -221,7 +225,7 @@ int kumi_rank_runs(int rank);
  * Messages: reliable, in order between each pair of ranks
  * ------------------------------------------------------------------------ */
 
-/* What was received. */
+/* Description of a received message. */
 typedef struct kumi_status {
 	int source;    /* rank that sent it */
 	int tag;       /* tag it was sent with */
@@ -240,7 +244,7 @@ int kumi_message_send(int to, int tag, const void *data, size_t length);
 /* Waits for a message from rank `from` (or KUMI_ANY_SOURCE) with `tag` (or
  * KUMI_ANY_TAG) and copies it to `buffer` of `capacity` bytes.  Messages of
  * one rank with one tag are received in the order they were sent.  `status`
- * (or NULL) tells what came.
+ * (or NULL) describes the message.
  * Errors: TRUNCATED if the message is longer than `capacity`: it is consumed,
  * the buffer's content is undefined and status->length is the length needed;
  * RANK, TAG, NULL, LENGTH, IO, HANDLER, DAMAGED. */
@@ -260,16 +264,16 @@ int kumi_message_sendrecv(int to, int send_tag, const void *data,
  * Errors: RANK, TAG, NULL, IO, HANDLER, DAMAGED. */
 int kumi_message_probe(int from, int tag, int *found, kumi_status *status);
 
-/* Lets the library work once, without waiting: receives and sends what is due.
- * Never needed for correctness; a rank that computes for long is served by a
- * thread.
+/* Lets the library work once, without waiting: it receives and sends everything
+ * that is due.  Never needed for correctness: a thread serves a rank that
+ * computes for long.
  * Errors: FAULT, IO, HANDLER, DAMAGED. */
 int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
- * Two ranks may flush to each other before either receives, whatever is under
- * way; three or more in a circle only if each has room for what it is sent
+ * Two ranks may flush to each other before either receives.  Three or more may
+ * flush in a circle only if each has room for its unreceived messages
  * (KUMI_UNEXPECTED_BYTES).
  * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO, HANDLER, DAMAGED. */
 int kumi_flush(int to);
@@ -285,18 +289,19 @@ int kumi_flush(int to);
  * Reach.  This rank's piece, and those that kumi_window_create() made on this
  * node, are mapped: the caller does every operation there itself.  All other
  * pieces (those on other nodes, and memory that other ranks of this node have
- * registered) are reached by frames: the rank's library does it, or refuses.
+ * registered) are reached by frames: the owner's library executes the operation,
+ * or refuses it.
  *
  * Rights.  Ranks of a node have the memory of kumi_window_create() and
  * kumi_window_create_with() mapped to read and to write; their library keeps to
  * bounds and rights, which protects against mistakes, not against a program
- * that goes around the library.  Registered memory nobody else has mapped: its
- * owner's library checks what comes, from the same node as from others.
+ * that goes around the library.  No other rank maps registered memory: its
+ * owner's library checks every operation, also of ranks on the same node.
  *
  * Order.  When a message is received or a notification seen, all earlier puts
- * of its sender to this rank are in place.  Nothing is promised about the order
- * of what different ranks do.  Eight aligned bytes change at once; more may be
- * seen half done. */
+ * of its sender to this rank are in place.  The order of different ranks' puts
+ * is not promised.  Eight aligned bytes change at once; a larger put may be seen
+ * half done. */
 typedef struct kumi_window kumi_window;
 
 /* Collective.  Makes a window whose piece on this rank has `bytes` bytes, all
@@ -336,9 +341,8 @@ int kumi_window_free(kumi_window *window);
 
 /* The start of this rank's piece, aligned for every kumi_type, or NULL if
  * `window` is not a window.  Valid until the window is freed.  Others may
- * write to it at any time: read what a put brought only after its
- * notification (kumi_window_wait_notify()) or a barrier that followed a
- * flush. */
+ * write to it at any time: read the data of a put only after its notification
+ * (kumi_window_wait_notify()) or a barrier that followed a flush. */
 void *kumi_window_base(kumi_window *window);
 
 /* Copies `length` bytes from `data` to `offset` in rank `to`'s piece.  Returns
@@ -358,8 +362,7 @@ int kumi_window_put_notify(kumi_window *window, int to, size_t offset,
                            const void *data, size_t length, unsigned notify);
 
 /* Copies `length` bytes at `offset` of rank `from`'s piece to `buffer`, and
- * waits for them.  It has them as they are after all earlier puts of this rank
- * to that one.
+ * waits for them.  All earlier puts of this rank to that one are in them.
  * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, IO. */
 int kumi_window_get(kumi_window *window, int from, size_t offset,
                     size_t length, void *buffer);
@@ -371,14 +374,14 @@ int kumi_window_get(kumi_window *window, int from, size_t offset,
 int kumi_window_fetch_add(kumi_window *window, int to, size_t offset,
                           uint64_t operand, uint64_t *old);
 
-/* *count becomes what this rank's counter `notify` shows, without waiting: the
- * number of kumi_window_put_notify() calls applied since the window was made.
+/* Stores the value of this rank's counter `notify` in *count, without waiting:
+ * the number of notified puts applied since the window was made.
  * Errors: WINDOW, NOTIFY, NULL. */
 int kumi_window_notified(kumi_window *window, unsigned notify,
                          uint64_t *count);
 
 /* Waits until this rank's counter `notify` is at least `at_least`; *count (or
- * NULL) is what it shows then.  The counter is never reset: the n-th wait of a
+ * NULL) is its value then.  The counter is never reset: the n-th wait of a
  * program with one put per step waits for n.
  * Errors: WINDOW, NOTIFY, IO, HANDLER, DAMAGED. */
 int kumi_window_wait_notify(kumi_window *window, unsigned notify,
@@ -388,7 +391,7 @@ int kumi_window_wait_notify(kumi_window *window, unsigned notify,
  * Collective operations over all ranks
  * ------------------------------------------------------------------------ */
 
-/* Element types.  0 is none, so that an unset variable is noticed. */
+/* Element types.  0 is not a type, so that an unset variable is noticed. */
 typedef enum kumi_type {
 	KUMI_U8 = 1,
 	KUMI_I8 = 2,
@@ -428,9 +431,9 @@ int kumi_broadcast(int root, void *data, size_t count, kumi_type type);
 /* recv[i] on rank `root` becomes the reduction by `op` of send[i] of all
  * ranks, 0 <= i < count.  On other ranks `recv` is ignored and may be NULL.
  * `send` and `recv` may be the same array.  The root returns when all ranks
- * have called it, others may return earlier.  In which order the elements are
- * combined is not said: floating-point sums may differ in their last bits
- * between numbers of ranks.
+ * have called it, others may return earlier.  The order in which elements are
+ * combined is not promised: the last bits of floating-point sums may depend on
+ * the number of ranks.
  * Errors: RANK, NULL, ALIGNMENT, LENGTH (also if another rank's count differs),
  * TYPE, OPERATION, MEMORY, IO. */
 int kumi_reduce(int root, const void *send, void *recv, size_t count,
@@ -460,8 +463,8 @@ int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
                   kumi_type type);
 
 /* Like kumi_alltoall() with blocks of different lengths: send_counts[r]
- * elements go to rank r, recv_counts[r] come from rank r (which must be what
- * rank r says in its send_counts for this rank).  Both count arrays have
+ * elements go to rank r, recv_counts[r] come from rank r and must equal its
+ * send_counts for this rank.  Both count arrays have
  * kumi_size() entries; the blocks lie one after the other, without gaps.  The
  * arrays must not overlap.
  * Errors: NULL, ALIGNMENT, LENGTH (also if the counts of two ranks differ),

@@ -20,10 +20,12 @@ extern "C" {
 
 /* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
  * multiple of its size) of rank `to`'s piece.  Each is one step that no other
- * of the same width on the same bytes interrupts, whichever rank does it, and
- * waits; *old (or NULL) is the value before.  They add (modulo 2^64 or 2^32;
- * also kumi_window_fetch_add(), above), and, or, exclusive-or, store `value`,
- * or store it if what is there equals `expected` (it did if *old does).
+ * of the same width on the same bytes interrupts, on any rank.  The call waits
+ * for it; *old (or NULL) is the value before.  The operations are:
+ *   add           modulo 2^64 or 2^32 (see also kumi_window_fetch_add())
+ *   and, or, xor  bit by bit
+ *   swap          store `value`
+ *   compare_swap  store `value` if the old value equals `expected`
  * Do not mix the widths on the same bytes: each operation is still one step,
  * but the order in which ranks see those of different width is not promised.
  * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT: memory is untouched. */
@@ -50,28 +52,28 @@ int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
 int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
                              uint32_t expected, uint32_t value, uint32_t *old);
 
-/* A completion counts the puts of this rank that were given it and are in
- * place at their targets.  It is an elastic memory barrier: waiting for it
- * orders what follows behind these puts, to whatever ranks, and behind no
- * others (kumi_flush() waits for all). */
+/* A completion counts those puts of this rank that were given to it and are in
+ * place at their targets.  It is an elastic memory barrier: code after a wait
+ * for it runs after these puts, whatever their targets, and need not wait for
+ * any others (kumi_flush() waits for all). */
 typedef struct kumi_completion kumi_completion;
 
 /* Makes a completion whose count is 0; free it with kumi_completion_free().
  * Errors: NULL. */
 int kumi_completion_create(kumi_completion **completion);
 
-/* Frees a completion; puts under way are not undone.  NULL does nothing.
+/* Frees a completion; puts in flight are not undone.  NULL does nothing.
  * Errors: COMPLETION if it is not a completion or was freed already. */
 int kumi_completion_free(kumi_completion *completion);
 
 /* *count becomes the number of puts that are in place, without waiting.
  * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
- * last report (which is once per target; a refused put never counts); HANDLER,
+ * last report, once per target (a refused put never counts); HANDLER,
  * DAMAGED. */
 int kumi_completion_done(kumi_completion *completion, uint64_t *count);
 
 /* Waits until at least `at_least` puts are in place since the completion was
- * made; *count (or NULL) is how many are.
+ * made; *count (or NULL) is their number.
  * Errors: those of kumi_completion_done(); LENGTH if there are fewer puts. */
 int kumi_completion_wait(kumi_completion *completion, uint64_t at_least,
                          uint64_t *count);
@@ -83,16 +85,16 @@ int kumi_completion_wait_all(kumi_completion *completion);
 /* Like kumi_window_put(); when all bytes are in place the target's counter
  * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
  * `completion` (or NULL) go up by 1.
- * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  If there is one, it
- * tells what a rank that is reached by frames refuses. */
+ * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  The completion, if
+ * there is one, reports refusals of ranks that are reached by frames. */
 int kumi_window_put_with(kumi_window *window, int to, size_t offset,
                          const void *data, size_t length, int notify,
                          kumi_completion *completion);
 
-/* Copies `count` blocks of `block` bytes each, which lie one behind the other
+/* Copies `count` blocks of `block` bytes each, which lie one after the other
  * at `data`, to rank `to`'s piece: the first to `offset`, each next one
  * `stride` bytes (at least `block`) further on.  All or none is written.  The
- * rest as kumi_window_put_with().
+ * rest is as for kumi_window_put_with().
  * Errors: those of kumi_window_put_with(); LENGTH if the blocks overlap. */
 int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
                             size_t stride, size_t block, size_t count,
@@ -100,7 +102,7 @@ int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
                             kumi_completion *completion);
 
 /* The reverse: copies `count` blocks of rank `from`'s piece to `buffer`, one
- * behind the other, and waits for them.
+ * after the other, and waits for them.
  * Errors: those of kumi_window_get(); LENGTH if the blocks overlap. */
 int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
                             size_t stride, size_t block, size_t count,
@@ -120,23 +122,24 @@ typedef struct kumi_buffer {
 } kumi_buffer;
 
 /* Copies the bytes at `data` to any number of places: `count` pieces of rank
- * `to`'s window, each filled before the next, in any order, of any lengths (as
- * many bytes as they have together are at `data`).  All or none is written; of
- * bytes that several pieces name the last piece's remain.  Returns when `data`
- * may change.  Other ranks may see some pieces before others; a piece of eight
+ * `to`'s window, of any lengths, in any order, each filled before the next.
+ * `data` has as many bytes as all pieces together.  All or none is written;
+ * where pieces overlap, the last one's bytes remain.  Returns when `data` may
+ * change.  Other ranks may see some pieces before others; a piece of eight
  * aligned bytes changes at once.  When all are in place the target's counter
  * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
  * `completion` (or NULL) go up by 1.
  * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, COMPLETION, BOUNDS for any of the
- * pieces, RIGHT if they are mapped; REFUSED (see kumi_window_put()).  If there
- * is a completion, it tells what a rank that is reached by frames refuses. */
+ * pieces, RIGHT if they are mapped; REFUSED (see kumi_window_put()).  The
+ * completion, if there is one, reports refusals of ranks that are reached by
+ * frames. */
 int kumi_window_put_list(kumi_window *window, int to, const kumi_piece *pieces,
                          size_t count, const void *data, int notify,
                          kumi_completion *completion);
 
 /* Like kumi_window_put_list(), from `buffer_count` buffers, which are taken one
- * after the other: pieces on both sides, whose ends need not fall together.  (A
- * piece of eight bytes then changes at once if they come from one buffer.)
+ * after the other.  Ends of buffers and of pieces need not coincide.  (A piece of
+ * eight bytes then changes at once if they come from one buffer.)
  * Errors: those of kumi_window_put_list(); LENGTH if the buffers together do
  * not have as many bytes as the pieces. */
 int kumi_window_put_lists(kumi_window *window, int to, const kumi_piece *pieces,
@@ -145,7 +148,7 @@ int kumi_window_put_lists(kumi_window *window, int to, const kumi_piece *pieces,
                           kumi_completion *completion);
 
 /* The reverse: copies `count` pieces of rank `from`'s window to `buffer`, one
- * behind the other, and waits for them.
+ * after the other, and waits for them.
  * Errors: WINDOW, RANK, NULL, LENGTH, BOUNDS for any of the pieces, RIGHT. */
 int kumi_window_get_list(kumi_window *window, int from,
                          const kumi_piece *pieces, size_t count, void *buffer);
@@ -158,15 +161,15 @@ int kumi_window_get_lists(kumi_window *window, int from,
                           const kumi_piece *pieces, size_t count,
                           const kumi_buffer *buffers, size_t buffer_count);
 
-/* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
- * (each is written once, however often `ranks` names it; the caller may be
- * among them), raises the counter `notify` of each that has all (unless it is
- * KUMI_NO_NOTIFY), and waits until all have it.  Members that are reached
- * by frames forward it along a tree: the caller sends it only about log2(count)
- * times.
+/* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks,
+ * and waits until all have them.  A rank that `ranks` names more than once is
+ * written once; the caller may be among them.  The counter `notify` (unless it
+ * is KUMI_NO_NOTIFY) of each rank that has all bytes goes up by 1.  Members
+ * reached by frames forward the data along a tree: the caller sends it only
+ * about log2(count) times.
  * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them), HANDLER,
- * DAMAGED: nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
- * (kumi_error_detail() names it); others may have the data. */
+ * DAMAGED: nothing is written anywhere.  RIGHT, WINDOW if a member refuses and
+ * is untouched (kumi_error_detail() names it); others may have the data. */
 int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
                           size_t offset, const void *data, size_t length,
                           int notify);
@@ -177,12 +180,13 @@ int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
 
 /* A FIFO is a queue of records in a window's memory on one rank, its owner.
  * The owner makes it and takes records out; every rank appends, addressing it
- * as (window, rank, offset).  Records of one sender stay in order, none is
- * lost or overwritten: who finds the FIFO full waits, or is told. */
+ * as (window, rank, offset).  Records of one sender stay in order, and none is
+ * lost or overwritten: a sender waits while the FIFO is full, or its call says
+ * so. */
 typedef struct kumi_fifo kumi_fifo;
 
 /* Bytes that a FIFO or signal port takes in the window beside its capacity,
- * and what its offset must be a multiple of. */
+ * and the alignment of its offset. */
 #define KUMI_FIFO_OVERHEAD 256
 #define KUMI_FIFO_ALIGNMENT 64
 
@@ -194,8 +198,8 @@ typedef struct kumi_fifo kumi_fifo;
  * window goes up by 1; FIFOs may share one, to wait for any of them.  *fifo is
  * the handle; free it with kumi_fifo_free().  Not collective: tell the others
  * (for example by a barrier) before they append.
- * Errors: WINDOW, NULL, BOUNDS, NOTIFY, FIFO if offset or capacity are not as
- * said or the memory is another FIFO's. */
+ * Errors: WINDOW, NULL, BOUNDS, NOTIFY, FIFO if offset or capacity are wrong or
+ * the memory belongs to another FIFO. */
 int kumi_fifo_create(kumi_window *window, size_t offset, size_t capacity,
                      unsigned notify, kumi_fifo **fifo);
 
@@ -212,7 +216,7 @@ int kumi_fifo_max_record(size_t *bytes);
 
 /* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
  * record to the FIFO at `offset` of rank `to`'s piece.  Waits while it is full;
- * returns when the record is in it, behind all that was put to `to` before.
+ * returns when the record is in it, after all earlier puts to `to`.
  * Errors: WINDOW, RANK, NULL, LENGTH if the record is too long for the job or
  * this FIFO, FIFO if there is none, FULL if it is this rank's own and full,
  * DAMAGED, HANDLER.  Nothing was appended then. */
@@ -239,8 +243,8 @@ int kumi_fifo_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
 int kumi_fifo_try_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
                       int *found, size_t *length, int *source);
 
-/* What runs for each signal: `argument` is what kumi_signal_handle() was given,
- * `data` the record, which is gone when the handler returns. */
+/* A handler, called for each signal: `argument` is that of kumi_signal_handle(),
+ * `data` the record, which is valid until the handler returns. */
 typedef void (*kumi_signal_handler)(void *argument, int source,
                                     const void *data, size_t length);
 
@@ -249,15 +253,15 @@ typedef void (*kumi_signal_handler)(void *argument, int source,
  * thread of the port, also while this rank computes or waits: one at a time in
  * the order of each sender, beside those of other ports.  A handler has all
  * rights of its process, but functions of this library fail in it with
- * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust),
- * the next function whose errors name HANDLER fails with it, and if the port's
- * memory was written over with DAMAGED; it has done nothing then.
+ * WRONG_THREAD; it must return, not jump or throw.  After a panic of a handler
+ * (in Rust), the next function whose errors name HANDLER does nothing and fails
+ * with it; if the port's memory was written over, it fails with DAMAGED.
  * Errors: those of kumi_fifo_create(); NULL, IO. */
 int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
                        kumi_signal_handler handler, void *argument);
 
-/* Takes a signal port away, waiting for a handler that runs; records that none
- * has had are dropped.  kumi_window_free() and kumi_finalize() do it, too.
+/* Removes a signal port after waiting for a running handler; records not handled
+ * yet are dropped.  kumi_window_free() and kumi_finalize() do it, too.
  * Errors: WINDOW, FIFO if there is no port at `offset`. */
 int kumi_signal_remove(kumi_window *window, size_t offset);
 
@@ -275,16 +279,17 @@ int kumi_signal_try_send(kumi_window *window, int to, size_t offset,
                          const void *data, size_t length, int *sent);
 
 /* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
- * record to the FIFOs that `count` ranks have at `offset` of their pieces (each
- * once, however often `ranks` names it; the caller may be among them).  It goes
- * along a tree, as kumi_window_multicast() does.  Waits until all have it: where
- * the FIFO is full until there is room, which holds up none of the others.  At
- * each it is behind all that was put or appended there before.
+ * record to the FIFOs of `count` ranks at `offset` of their pieces, and waits
+ * until all have it.  A rank that `ranks` names more than once gets it once; the
+ * caller may be among them.  The record goes along a tree, as with
+ * kumi_window_multicast().  A full FIFO delays the call, not the other members.
+ * At each member the record comes after all earlier puts and appends there.
  * Errors: WINDOW, RANK, NULL, LENGTH if it is too long for the job, FULL if the
  * caller's own is among them and full, HANDLER, DAMAGED: nothing was appended
  * anywhere.
- * WINDOW, FIFO, LENGTH, DAMAGED if one of them does not take it
- * (kumi_error_detail() names the first): all those that can have it. */
+ * WINDOW, FIFO, LENGTH, DAMAGED if a member does not take it
+ * (kumi_error_detail() names the first): all members that can take it have
+ * it. */
 int kumi_fifo_multicast(kumi_window *window, const int *ranks, size_t count,
                         size_t offset, const void *data, size_t length);
 

@@ -1,4 +1,4 @@
-//! Checks of what C passes: pointers, lengths, ranks, tags, types.
+//! Checks of arguments from C: pointers, lengths, ranks, tags, types.
 
 use std::ffi::{c_int, c_void};
 use std::slice;

@@ -92,7 +92,7 @@ codes! {
 pub struct Failure {
     /// The number that C gets.
     pub code: Code,
-    /// What `kumi_error_detail` says.
+    /// The text of `kumi_error_detail`.
     pub detail: String,
 }
 

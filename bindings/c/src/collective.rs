@@ -1,5 +1,5 @@
-//! Collective operations. Each is a small piece of [`TypedOperation`] work, so that the
-//! element type, known only at run time, is settled in one place.
+//! Collective operations. Each is a small piece of [`TypedOperation`] work, so that one place selects
+//! the element type, which is known only at run time.
 
 use std::ffi::{c_int, c_void};
 

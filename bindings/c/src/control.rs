@@ -1,4 +1,4 @@
-//! Start, end, who am I, and explanations of errors.
+//! Start, end, own rank, and explanations of errors.
 
 use std::ffi::{c_char, c_int};
 

@@ -208,7 +208,7 @@ pub unsafe extern "C" fn kumi_fifo_try_pop(
     })
 }
 
-/// What a handler of the program is called with beside the signal.
+/// The program's argument to a handler, beside the signal.
 struct HandlerArgument(*mut c_void);
 
 // SAFETY: the pointer is only handed back to the program, which said that its handler can be called

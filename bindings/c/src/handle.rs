@@ -1,4 +1,4 @@
-//! Handles: what C holds of windows, FIFOs and completions.
+//! Handle table: the windows, FIFOs and completions that C holds.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -15,7 +15,7 @@ const _: () = assert!(usize::BITS == 64, "numbers of fewer bits would be used up
 /// table. A handle from C is a number, not an address: nothing is followed that is not found here.
 pub struct HandleTable<T> {
     slots: RefCell<Slots<T>>,
-    /// What an unknown handle is reported as.
+    /// The error for an unknown handle.
     unknown: Code,
 }
 
@@ -68,8 +68,8 @@ impl<T> HandleTable<T> {
     pub fn find(&self, handle: *mut T) -> Result<&T, Failure> {
         let handle = handle.addr();
         match self.slots.borrow().all.get(place(handle)) {
-            // SAFETY: the handle is in the table, so its thing was not freed. Who frees it promises
-            // that nobody uses it any more.
+            // SAFETY: the handle is in the table, so its object was not freed. A caller that frees it
+            // promises that nobody uses it any more.
             Some((known, thing)) if *known == handle && handle != 0 => Ok(unsafe { &**thing }),
             _ => Err(self.unknown.into()),
         }
@@ -78,15 +78,15 @@ impl<T> HandleTable<T> {
     /// Frees a thing; null is none.
     ///
     /// # Safety
-    /// What [`HandleTable::find`] gave for the handle is not used any more.
+    /// Nobody uses the result of [`HandleTable::find`] for this handle any more.
     pub unsafe fn free(&self, handle: *mut T) -> Result<(), Failure> {
         if handle.is_null() {
             return Ok(());
         }
         self.find(handle)?;
         let thing = self.slots.borrow_mut().take(place(handle.addr()));
-        // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed; now it is
-        // in no table, and nobody uses it by the caller's promise.
+        // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed. It has been
+        // taken out, and the caller promises that nobody uses it.
         drop(unsafe { Box::from_raw(thing) });
         Ok(())
     }
@@ -94,9 +94,9 @@ impl<T> HandleTable<T> {
     /// Frees all that `goes` chooses.
     ///
     /// # Safety
-    /// What [`HandleTable::find`] gave for these is not used any more.
+    /// Nobody uses the results of [`HandleTable::find`] for these handles any more.
     pub unsafe fn free_those(&self, goes: impl Fn(&T) -> bool) {
-        // SAFETY: what has a handle came from `Box::into_raw` and was not freed.
+        // SAFETY: an object with a handle came from `Box::into_raw` and was not freed.
         let goes = |slot: &Slot<T>| slot.0 != 0 && goes(unsafe { &*slot.1 });
         let mut gone = Vec::new();
         {

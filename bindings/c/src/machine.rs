@@ -1,4 +1,4 @@
-//! What the node's daemon discloses.
+//! Information that the node's daemon discloses.
 
 use std::ffi::c_int;
 
@@ -64,7 +64,7 @@ fn of_node(node: c_int, figure: impl Fn(&NodeLoad) -> f64) -> f64 {
         }
         Ok(())
     };
-    // What went wrong is in the last failure's detail.
+    // The last failure's detail says what went wrong.
     let _ = with(read);
     found
 }

@@ -1,4 +1,4 @@
-//! Records for the FIFOs and signal ports of many ranks.
+//! Records sent to the FIFOs and signal ports of many ranks.
 
 use std::ffi::{c_int, c_void};
 

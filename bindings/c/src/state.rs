@@ -1,4 +1,4 @@
-//! The one context of the process and the rules for using it.
+//! The one context of the process, and the rules for using it.
 //!
 //! [`Context`] is not `Sync`, so the pointer to the state is
 //! kept in a slot of the thread that made it. Other threads find their slot
@@ -20,7 +20,7 @@ use crate::handle::HandleTable;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
-/// What lives between `kumi_init` and `kumi_finalize`.
+/// State between `kumi_init` and `kumi_finalize`.
 pub struct State {
     /// The job as this rank sees it. Leaked so that windows can borrow it for
     /// as long as the state lives; [`finalise`] takes it back.
@@ -56,8 +56,8 @@ fn current() -> Result<*mut State, Failure> {
     }
 }
 
-/// What the system calls in the child of a fork, in its only thread. The state of the rank is left as
-/// it is: freeing the copy would take away what the rank still has.
+/// Called by the system in the only thread of a fork's child. The state of the rank is left as it is:
+/// freeing the copy would take resources that the rank still uses.
 extern "C" fn forked() {
     if ACTIVE.load(Ordering::Relaxed) {
         FORKED.store(true, Ordering::Relaxed);

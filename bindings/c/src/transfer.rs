@@ -1,4 +1,4 @@
-//! Completions, puts that tell when they are in place, strided puts and gets, multicast.
+//! Completions, puts that report their arrival, strided puts and gets, multicast.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -20,7 +20,7 @@ fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<
     Ok(&state.completions.find(handle)?.completion)
 }
 
-/// What is to follow a put: a counter that is -1 or a handle that is null is none.
+/// The counter and the completion that follow a put: a counter of -1 or a null handle is none.
 pub(crate) fn after(
     state: &State,
     notify: c_int,

@@ -53,8 +53,8 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
     }
 }
 
-/// Makes a window with these rights and hands it out. With wrong arguments, or without room for a handle, it takes part all
-/// the same, with a refusal, so that the other ranks do not wait for this one.
+/// Makes a window with these rights and returns its handle. With wrong arguments, or without room for a
+/// handle, it still takes part and refuses, so that the other ranks do not wait for this one.
 ///
 /// # Safety
 /// `window` is null or points to memory for a handle.

@@ -2,13 +2,13 @@
  * kumi.hpp - Kumi for C++17: kumi.h with objects, types and exceptions.
  *
  * A program includes this header and links with -lkumi (`pkg-config --cflags
- * --libs kumi`); there is no other library.  kumi.h says in full what each
- * function does, which errors it has and what other ranks see; here stands
- * only what is different.
+ * --libs kumi`); there is no other library.  kumi.h describes each function,
+ * its errors and its effects on other ranks in full; this header describes only
+ * the differences.
  *
- * Errors.  What kumi.h returns as a number is thrown as kumi::error.  Nothing
- * is thrown by destructors: they say on standard error what went wrong.  In a
- * child that the rank makes with fork() they do nothing.
+ * Errors.  Functions throw kumi::error with the number that kumi.h returns.
+ * Destructors never throw: they report errors on standard error.  In a child
+ * that the rank makes with fork() they do nothing.
  *
  * Data.  Where a function takes data, it takes one object or a contiguous
  * range (array, std::array, std::vector, std::string, kumi::span) of a
@@ -21,9 +21,9 @@
  *
  * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
  * kumi::window, kumi::fifo and kumi::completion should end before its context,
- * a FIFO before its window, as it does when it is declared after it; one that
- * outlives it is empty from then on.  Memory of the program's own that a window is
- * on outlives the window.
+ * a FIFO before its window, as it does when it is declared after it; an object
+ * that outlives its context or window is empty from then on.  The program's own
+ * memory of a window must outlive the window.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -47,7 +47,7 @@ namespace kumi {
  * The job
  * ------------------------------------------------------------------------ */
 
-/* What a node was like some seconds ago: see kumi_node_load(). */
+/* State of a node some seconds ago: see kumi_node_load(). */
 struct node_load {
 	double load;    /* ranks that compute or could, per processor */
 	double memory;  /* share in use, 0 to 1 */
@@ -72,8 +72,8 @@ public:
 
 	/* Ends the part before the destructor would, which cannot throw: the
 	 * way to learn that something was not received.  Nothing else may be
-	 * called afterwards, unless it was called in the wrong thread or in a
-	 * child of the rank: then nothing has ended. */
+	 * called afterwards.  In a wrong thread or in a child of the rank it
+	 * fails and ends nothing. */
 	void finalize()
 	{
 		int code = kumi_finalize();
@@ -99,14 +99,14 @@ public:
 		return kumi_time();
 	}
 
-	/* What the cluster's daemons disclose: its number of nodes, 0 where
-	 * they disclose nothing, ... */
+	/* Information from the cluster's daemons: the number of nodes, 0 where
+	 * nothing is disclosed, ... */
 	int cluster_nodes() const
 	{
 		return number(kumi_cluster_nodes(), "kumi_cluster_nodes");
 	}
 
-	/* ... what is known of one of them, ... */
+	/* ... the last report about one of them, ... */
 	std::optional<node_load> load(int node) const
 	{
 		number(kumi_rank(), "kumi_node_load");
@@ -118,7 +118,7 @@ public:
 		return now;
 	}
 
-	/* ... and whether a rank has a processor, as far as is known. */
+	/* ... and whether a rank has a processor, as far as this node knows. */
 	bool runs(int rank) const
 	{
 		return number(kumi_rank_runs(rank), "kumi_rank_runs") != 0;
@@ -135,7 +135,7 @@ public:
 	}
 
 	/* Waits for a message and stores it in `into`, which may be longer;
-	 * the result says from whom, with which tag and how many bytes.
+	 * the result gives sender, tag and number of bytes.
 	 * Throws truncated if the message is longer. */
 	template <class R>
 	kumi_status recv(int from, int tag, R &&into)
@@ -177,7 +177,7 @@ public:
 		return status;
 	}
 
-	/* What recv() would find now, if anything. */
+	/* The message that recv() would find now, if there is one. */
 	std::optional<kumi_status> probe(int from, int tag)
 	{
 		kumi_status status{};
@@ -191,8 +191,8 @@ public:
 
 	void progress() { detail::check(kumi_progress(), "kumi_progress"); }
 
-	/* Waits until what was sent and put to rank `to`, or to all, is
-	 * there. */
+	/* Waits until all messages and puts to rank `to`, or to all, have
+	 * arrived. */
 	void flush(int to = KUMI_ALL)
 	{
 		detail::check(kumi_flush(to), "kumi_flush");
@@ -264,7 +264,7 @@ public:
 		using T = element<const R>;
 		using unit = detail::moved<T>;
 		auto mine = detail::view(data);
-		/* A vector of bool has no memory with one after the other. */
+		/* A vector of bool has no contiguous elements. */
 		constexpr bool flags = std::is_same_v<T, bool>;
 		static_assert(!flags || sizeof(T) == 1);
 		std::vector<std::conditional_t<flags, unsigned char, T>> all;
@@ -346,8 +346,8 @@ private:
 		detail::check(code, function);
 	}
 
-	/* Checks the blocks' lengths and turns them into those of what
-	 * moved<T> says. */
+	/* Checks the blocks' lengths and converts them to the units of
+	 * moved<T>. */
 	template <class T>
 	void blocks(std::vector<std::size_t> &counts, std::size_t whole) const
 	{
@@ -363,7 +363,7 @@ private:
 		                "they must add up to the array's size");
 	}
 
-	/* Windows see by it whether the library still knows them. */
+	/* Tells windows whether the library still knows them. */
 	std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 

@@ -1,4 +1,4 @@
-//! What can be set, and what is refused.
+//! Settings of an endpoint and their checks.
 
 use crate::Micros;
 use crate::wire::HEADER_BYTES;
@@ -7,15 +7,15 @@ use crate::wire::HEADER_BYTES;
 /// rank of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Largest UDP payload in bytes, header included; 64 to 65,507. Default 1,472: what fits an
-    /// Ethernet frame of 1,500 bytes behind IPv4 and UDP headers.
+    /// Largest UDP payload in bytes, header included; 64 to 65,507. Default 1,472: the payload of an
+    /// Ethernet frame of 1,500 bytes, without IPv4 and UDP headers.
     pub max_datagram: usize,
     /// Most packets in flight to one peer, and slots of its send ring; a power of two from 2 to
     /// 1,024. Default 128.
     pub window: usize,
-    /// Send rings (`window` × `max_datagram` bytes each) that are allocated before those of peers to which
-    /// nothing is unacked are used again for others; there are more only while more peers have
-    /// something unacked. At least 1. Default 64.
+    /// Number of send rings (`window` × `max_datagram` bytes each) before rings are reused. A peer
+    /// without unacked packets then gives its ring to another. More rings exist only while more peers
+    /// have unacked packets. At least 1. Default 64.
     pub rings: usize,
     /// Most early packets kept for all peers together. Default 2,048.
     pub reorder_packets: usize,
@@ -27,8 +27,8 @@ pub struct Config {
     /// Retransmission timeout before the first round trip is measured, in microseconds. Default
     /// 10,000 (RFC 6298 says 1 s, for the Internet).
     pub initial_rto: Micros,
-    /// Least retransmission timeout, in microseconds. Default 2,000. What expires sends a probe, no data:
-    /// one that comes too early is cheap.
+    /// Least retransmission timeout, in microseconds. Default 2,000. An expired timeout sends a small
+    /// probe, not data, so an early one is cheap.
     pub min_rto: Micros,
     /// Largest retransmission timeout, back-off included, in microseconds. Default 250,000. It
     /// bounds how long a healed network goes unnoticed.
@@ -45,9 +45,10 @@ pub struct Config {
     pub full_retry_max: Micros,
     /// Congestion window at the start, in packets; at most `window` is used. Default 32.
     pub initial_window: u32,
-    /// How long packets to one peer may queue in the network, in microseconds: the congestion window shrinks
-    /// when round trips take longer than the shortest by more than this. 0: only losses shrink it.
-    /// Default 2,000: what an empty path and threads that are woken take on a busy machine stays below.
+    /// How long packets to one peer may queue in the network, in microseconds. The congestion window
+    /// shrinks when round trips exceed the shortest by more than this. With 0 only losses shrink it.
+    /// The default of 2,000 is above the delay of an empty path and of thread wake-ups on a busy
+    /// machine.
     pub queue_target: Micros,
     /// Number of the first packet of every pair. Default 0; another one lets a test cross the
     /// wrap of the numbers.
@@ -65,12 +66,12 @@ pub struct Config {
     /// Bytes of the shortest datagram that frames are cut to, 64 to `safe_datagram`: on a path that carries
     /// less, packets of this length are fragmented. Default 64.
     pub least_datagram: usize,
-    /// What the checksums of packets cover that are not encrypted. Each rank decides for what it sends; ranks may
-    /// differ. Default [`Checksum::Headers`].
+    /// Bytes that the checksum of an unencrypted packet covers. Each rank decides for the packets it
+    /// sends; ranks may differ. Default [`Checksum::Headers`].
     pub checksum: Checksum,
-    /// Least bytes of a packet that stay where the caller has them ([`crate::Endpoint::send_lent`]); if it were fewer, they are copied. At
-    /// least 1. Default 4,096: for the packets of Ethernet frames of 1,500 bytes a kernel that gathers a run in so many pieces takes
-    /// as long as the copy.
+    /// Least bytes of a packet that stay in the caller's memory ([`crate::Endpoint::send_lent`]); fewer
+    /// are copied. At least 1. Default 4,096: with packets of 1,500 bytes the kernel needs as long to
+    /// gather a run as the copy takes.
     pub lend_least: usize,
 }
 
@@ -86,11 +87,12 @@ pub enum AckMode {
     PerMessage,
 }
 
-/// What the checksum of a packet covers that is not encrypted.
+/// Bytes that the checksum of an unencrypted packet covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Packets of at most [`crate::wire::SHORT_BYTES`] whole. Of longer ones the first [`crate::wire::COVERED_BYTES`], with header and
-    /// frame header; the rest is left to the checksum of UDP, as users of TCP leave everything to that of TCP.
+    /// All of a packet of at most [`crate::wire::SHORT_BYTES`]. Of longer ones the first
+    /// [`crate::wire::COVERED_BYTES`], which include header and frame header. The checksum of UDP
+    /// covers the rest, as that of TCP does for users of TCP.
     #[default]
     Headers,
     /// Every byte.

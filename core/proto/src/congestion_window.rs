@@ -1,5 +1,5 @@
-//! How many packets may be in flight to one peer: additive increase, multiplicative decrease by losses
-//! and by queues in the network.
+//! Congestion window of one peer: additive increase, multiplicative decrease by losses and by queues in
+//! the network.
 
 use crate::Micros;
 use crate::queueing_delay::{DelayMonitor, QueueVerdict};
@@ -60,8 +60,8 @@ impl CongestionWindow {
         self.delay.saturated()
     }
 
-    /// A round trip of the packet of transmission `acked`; `next` is the number of the next one. Queues of
-    /// more than `target` are too long; 0: whatever they are. `held`: this sender holds back.
+    /// Takes the round trip of transmission `acked`; `next` is the number of the next transmission. A
+    /// queue longer than `target` is too long; with 0 none is. `held`: this sender holds back.
     pub(crate) fn measured(
         &mut self,
         round_trip: Micros,
@@ -125,7 +125,7 @@ impl CongestionWindow {
         self.recovery = next;
     }
 
-    /// What was taken as lost had not been: the last reduction was a mistake.
+    /// Undoes the last reduction: the packets taken as lost had arrived.
     pub(crate) fn undo(&mut self) {
         self.window = self.window.max(self.before);
         self.threshold = self.threshold.max(self.before);

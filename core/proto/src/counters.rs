@@ -1,4 +1,4 @@
-//! What an endpoint counted since it was made.
+//! Counters of an endpoint and of its peers.
 
 use crate::Rank;
 use crate::wire::{DropReason, PacketKind};
@@ -93,7 +93,7 @@ counters! {
     drop_window,
 }
 
-/// What passed between this rank and one other since the endpoint was made, and what is under way.
+/// Traffic between this rank and one other since the endpoint was made, and packets in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounters {
     /// The other rank; `None`: all those together that are beyond [`crate::PEERS_LISTED`].

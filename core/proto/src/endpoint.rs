@@ -1,4 +1,5 @@
-//! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
+//! Endpoint: one rank's end of a channel. Commands and datagrams go in; packets and deliveries come
+//! out.
 
 mod path_mtu;
 mod settling;
@@ -25,7 +26,7 @@ const CONTROL_BYTES: usize = HEADER_BYTES + 128 + TRAILER_BYTES;
 /// So many peers' deadlines are quickly looked through.
 const FEW_LISTED: usize = 4;
 
-/// What became of a delivered frame.
+/// Outcome of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It is the sink's now.
@@ -198,7 +199,7 @@ impl Endpoint {
         self.shared.config.max_datagram - HEADER_BYTES - self.shared.packets.trailer()
     }
 
-    /// What was counted since the endpoint was made.
+    /// Counters since the endpoint was made.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -314,8 +315,9 @@ impl Endpoint {
         })
     }
 
-    /// Queues the frame that `write` makes: it gets [`Self::max_frame`] bytes of the send ring, writes the frame to
-    /// their beginning and says how long it is (what it says beyond that is cut). Called at most once.
+    /// Queues the frame that `write` makes. `write` gets [`Self::max_frame`] bytes of the send ring,
+    /// writes the frame at their start and returns its length, which is cut to that room. Called at
+    /// most once.
     ///
     /// # Errors
     /// [`SendError`], but for `TooLong`; `write` is then not called.
@@ -390,7 +392,7 @@ impl Endpoint {
         SendRing::new(&self.shared.config)
     }
 
-    /// Makes every ack that is held back leave at the next [`Self::poll_transmit`]: for a rank that is about to
+    /// Makes every delayed ack leave at the next [`Self::poll_transmit`]. For a rank that is about to
     /// end, or to compute for long without driving the channel.
     pub fn send_delayed_acks(&mut self) {
         for &rank in &self.listed {
@@ -401,9 +403,8 @@ impl Endpoint {
         }
     }
 
-    /// Asks `to` to ack what was sent to it without waiting for its delayed ack: one small packet, at
-    /// most one per round trip however often this is called. For callers that wait for
-    /// [`Self::flushed`].
+    /// Asks `to` for an ack now instead of its delayed ack. It costs one small packet, and at most one
+    /// per round trip, however often this is called. For callers that wait for [`Self::flushed`].
     pub fn request_ack(&mut self, to: Rank) {
         if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {
             peer.sender.request_ack();
@@ -511,8 +512,8 @@ impl Endpoint {
         (self.deadline != NEVER).then_some(self.deadline)
     }
 
-    /// The next datagrams to put on the wire, or `None` when there is nothing to send now. Whether
-    /// the wire takes them does not matter to the protocol: what is not sent is lost.
+    /// The next datagrams to put on the wire, or `None` when there is nothing to send now. If the wire
+    /// drops them, the protocol treats them as lost.
     pub fn poll_transmit(&mut self, now: Micros) -> Option<Transmit<'_>> {
         let (to, plan) = self.next_plan(now)?;
         let shared = &mut self.shared;

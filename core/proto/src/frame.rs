@@ -1,5 +1,5 @@
-//! Frames: what is put into data packets. Checked encoding and decoding; byte tables in
-//! `docs/protocol.md`.
+//! Frames, the contents of data packets: checked encoding and decoding. Byte tables are in
+//! `docs/reference/channel-protocol.md`.
 //!
 //! A frame is a header of a few bytes and data. [`Frame::write`] writes both to where they are to be, in
 //! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
@@ -18,7 +18,7 @@ pub use multicast::{
     members,
 };
 
-/// The name of a window at one rank: unguessable, chosen by that rank, see `docs/protocol.md`. How its bits are used is
+/// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.
 pub type WindowKey = u64;
 /// The name that no window has.
@@ -143,7 +143,7 @@ pub enum Frame<'d> {
         offset: u64,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// What to write.
+        /// The bytes to write.
         data: &'d [u8],
     },
     /// Ask for bytes of a window.
@@ -174,7 +174,7 @@ pub enum Frame<'d> {
         window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
-        /// What to do.
+        /// The operation.
         operation: Operation,
         /// On how many bytes.
         width: Width,
@@ -209,7 +209,7 @@ pub enum Frame<'d> {
         offset: u64,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// What to write.
+        /// The bytes to write.
         data: &'d [u8],
     },
     /// The sender's puts with tokens up to this one are in place, but for those refused before.
@@ -270,7 +270,7 @@ pub enum Frame<'d> {
     MulticastDone {
         /// The request's.
         token: u64,
-        /// Who refused it and why, the first of several: one of the `REFUSED_` constants, not 0.
+        /// The first rank that refused it, and the reason: one of the `REFUSED_` constants, not 0.
         refused: Option<(u32, u8)>,
     },
     /// Append a record to a FIFO in a window of the rank addressed.

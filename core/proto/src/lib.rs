@@ -1,8 +1,8 @@
-//! The channel protocol as a pure state machine: reliable, per-pair ordered frames over a wire that
-//! loses, doubles, reorders, delays and corrupts.
+//! The channel protocol as a pure state machine: reliable frames, in order for each pair of ranks, over
+//! a wire that loses, doubles, reorders, delays and corrupts packets.
 //!
 //! Datagrams, commands and the time go in; packets and deliveries come out. No socket, no clock, no
-//! thread. `docs/protocol.md` has the bytes and the rules.
+//! thread. `docs/reference/channel-protocol.md` has the bytes and the rules.
 //!
 //! ```
 //! use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, Sink};

@@ -1,4 +1,4 @@
-//! Counts by peer: of the first that had traffic one by one, of all others together.
+//! Table of counters by peer. The first peers with traffic have an entry each; all others share one.
 
 use crate::counters::PeerCounters;
 use crate::wire::PacketKind;
@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 /// The place of a peer that has none yet.
 pub(crate) const NOWHERE: u8 = u8::MAX;
 
-/// Peers that are counted one by one, in the order of their first packet; the others share one more
-/// place, so that memory is bounded and sums are right.
+/// Peers that are counted one by one, in the order of their first packet. All others share one more
+/// entry, so that memory is bounded and sums are right.
 pub const PEERS_LISTED: usize = 62;
 
 const _: () = assert!(PEERS_LISTED < NOWHERE as usize);
 
-/// What is counted for one place, and whether that changed since it was last looked at.
+/// Counters of one entry, and whether they have changed since they were last read.
 #[derive(Debug)]
 pub(crate) struct PeerCountEntry {
     pub(crate) counters: PeerCounters,

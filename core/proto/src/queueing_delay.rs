@@ -1,5 +1,5 @@
-//! Queues in the network, seen by what round trips take beyond the shortest: delay as the signal of
-//! congestion, in the spirit of Vegas (Brakmo and Peterson) and Swift (Kumar and others).
+//! Delay as a signal of congestion: queues in the network, measured by how much round trips exceed the
+//! shortest. In the spirit of Vegas (Brakmo and Peterson) and Swift (Kumar and others).
 
 use crate::Micros;
 
@@ -8,8 +8,9 @@ use crate::Micros;
 const BELIEVED: u8 = 2;
 /// Rounds after which the older half of what is known of the shortest round trip is forgotten.
 const FORGET: u16 = 4_096;
-/// How often senders hold back, and for how long, in targets (the period is rounded up to a power of two):
-/// queues empty then, and who found them full when it came learns the shortest round trip.
+/// How often senders hold back, and for how long, in multiples of the target; the period is rounded up
+/// to a power of two. Queues empty then, and a sender that has only ever met full queues learns the
+/// shortest round trip.
 const PERIOD: u64 = 256;
 const HOLD: u64 = 3;
 
@@ -22,7 +23,7 @@ pub(crate) fn holds(now: Micros, target: Micros) -> bool {
 /// Least reduction, of 1,000.
 const LEAST_CUT: u32 = 125;
 
-/// What a round says.
+/// Verdict of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueVerdict {
     /// Nothing queues: the window may grow by so many packets.
@@ -92,8 +93,9 @@ impl DelayMonitor {
         self.standing
     }
 
-    /// Takes a round trip of `sample` microseconds of the packet of transmission `acked`; `next` is the
-    /// number of the next one. `held`: this sender holds back. What the round says if it ends a round in which the window was full.
+    /// Takes a round trip of `sample` microseconds of transmission `acked`; `next` is the number of the
+    /// next transmission. `held`: this sender holds back. Returns a verdict at the end of a round in
+    /// which the window was full.
     pub(crate) fn sample(
         &mut self,
         sample: u32,
@@ -149,7 +151,7 @@ fn verdict(queue: u32, mean: u32, target: u32, window: u32, believed: bool) -> Q
     if queue >= target / 2 {
         return QueueVerdict::Some;
     }
-    // What adds an eighth of the target to the queue.
+    // As many packets as add an eighth of the target to the queue.
     let add = u64::from(window) * u64::from(target) / (8 * u64::from(mean.max(1)));
     QueueVerdict::Free((add as u32).clamp(1, window))
 }

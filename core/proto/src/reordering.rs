@@ -1,4 +1,4 @@
-//! How far packets of a path overtake each other, learnt from resends that turn out to have been needless.
+//! Estimate of how far packets on a path overtake each other, learnt from needless resends.
 
 use crate::Micros;
 
@@ -8,7 +8,7 @@ const LEAST: u16 = 3;
 /// recoveries of as many).
 const CLEAN: u8 = 16;
 
-/// What is expected of the path to one peer.
+/// Expected reordering on the path to one peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReorderingEstimate {
     threshold: u16,

@@ -1,4 +1,4 @@
-//! Round trips and the retransmission timeout: RFC 6298 with microseconds.
+//! Retransmission timeout of one peer, computed from its round trips (RFC 6298, in microseconds).
 
 use crate::{Config, Micros};
 

@@ -1,5 +1,5 @@
-//! Encrypted packets: the header in clear, the body encrypted, both authenticated. Byte table, and what
-//! this protects against: `docs/protocol.md`, "Encrypted packets".
+//! Packet encryption: the header in clear, the body encrypted, both authenticated. Byte table and
+//! threat model: `docs/reference/channel-protocol.md`, "Encrypted packets".
 
 use crate::wire::{
     ChannelKey, DropReason, HEADER_BYTES, Header, PART, key_tag, read_header, split, u32_at,
@@ -16,8 +16,8 @@ pub const SEALED_VERSION: u8 = 4;
 pub const TAG_BYTES: usize = 16;
 /// Bytes behind an encrypted packet's body: the tag, and the upper half of the counter.
 pub const TRAILER_BYTES: usize = TAG_BYTES + 4;
-/// A packet whose counter is more than this behind the highest taken from its sender is dropped: by then
-/// the numbers of data and acks might have come round.
+/// A packet whose counter is more than this behind the highest of its sender is dropped: by then the
+/// numbers of data and acks might have come round.
 pub const STALE: u64 = 1 << 20;
 
 /// The random key with which a job's packets are encrypted.
@@ -44,7 +44,7 @@ pub struct OpenedPacket<'b> {
 
 /// Encrypts the packets of one rank and decrypts those of its peers.
 ///
-/// It owns the counter that makes every nonce different, so it cannot be copied: two that seal with the
+/// It owns the counter that makes every nonce different, so it cannot be copied. Two codecs with the
 /// same key for the same rank would break the cipher.
 #[derive(Debug)]
 pub struct SealedCodec {
@@ -98,9 +98,9 @@ impl SealedCodec {
         trailer[TAG_BYTES..].copy_from_slice(&counter_bytes[4..]);
     }
 
-    /// Header, counter and body of a datagram, if every check passes that needs no state of the pair. The
-    /// body is decrypted into `room`, which must hold `max_datagram` bytes; what is in it after an error
-    /// means nothing.
+    /// Header, counter and body of a datagram that passes every check that needs no state of the pair.
+    /// The body is decrypted into `room`, which must hold `max_datagram` bytes. After an error the
+    /// contents of `room` mean nothing.
     ///
     /// # Errors
     /// The first check that fails.
@@ -139,9 +139,9 @@ impl SealedCodec {
 #[derive(Debug)]
 pub(crate) struct PacketCodec {
     how: Protection,
-    /// Where packets are laid end to end that do not lie so in the ring, and all that are encrypted: the ring
-    /// keeps frames in clear, to send them again under other numbers. As long as the longest run; made
-    /// when it is needed first.
+    /// Buffer in which packets are laid end to end if they do not lie so in the ring, or are encrypted.
+    /// The ring keeps frames in clear, so that they can be sent again under other numbers. As long as
+    /// the longest run; allocated at first use.
     out: Vec<u8>,
     run_bytes: usize,
 }

@@ -1,4 +1,5 @@
-//! Packets: one definition of the header, checked on arrival. Byte tables: `docs/protocol.md`.
+//! Packets: one definition of the header, checked on arrival. Byte tables are in
+//! `docs/reference/channel-protocol.md`.
 
 use crate::{Checksum, Rank};
 use alloc::boxed::Box;
@@ -30,7 +31,7 @@ pub const FRESH: u16 = 1 << 3;
 pub const RESENT: u16 = 1 << 4;
 /// A data packet came twice since the sender of this packet last acked.
 pub const TWICE: u16 = 1 << 5;
-/// Who sends to the sender of this packet is to hold back if packets queue on the way.
+/// Peers that send to the sender of this packet shall hold back if packets queue in the network.
 pub const HOLD: u16 = 1 << 6;
 /// Data that is not encrypted, longer than [`SHORT_BYTES`]: the checksum covers the first [`COVERED_BYTES`] only.
 pub const PART: u16 = 1 << 7;
@@ -43,9 +44,9 @@ pub const fn echo_of(number: u32) -> u16 {
     ECHO | ((number & 0xFF) << 8) as u16
 }
 
-/// How long the first packet of a run that the kernel joined is, by its own header: all of a run are
-/// as long, but perhaps the last. At least 1 and at most the run. Nothing is checked: a wrong length
-/// makes pieces that [`Codec::open`] refuses.
+/// Length of the first packet of a run that the kernel joined, by its own header. All packets of a run
+/// are as long, except perhaps the last. At least 1 and at most the run. It is not checked: a wrong
+/// length makes pieces that [`Codec::open`] refuses.
 #[must_use]
 pub fn first_length(run: &[u8]) -> usize {
     let length = match run.first_chunk::<HEADER_BYTES>() {
@@ -55,7 +56,8 @@ pub fn first_length(run: &[u8]) -> usize {
     length.min(run.len()).max(1)
 }
 
-/// The random key of a job's channel. Whoever does not know it cannot make a packet that is accepted.
+/// The random key of a job's channel. A sender that does not know it cannot make a packet that is
+/// accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ChannelKey(pub u64);
 
@@ -66,7 +68,7 @@ impl core::fmt::Debug for ChannelKey {
     }
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PacketKind {
@@ -144,7 +146,7 @@ pub enum DropReason {
 /// A packet's header without the fields that are the same for a whole channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is.
+    /// Kind of the packet.
     pub kind: PacketKind,
     /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`HOLD`],
     /// [`ECHO_NUMBER`].
@@ -163,11 +165,12 @@ pub struct Header {
 #[derive(Clone, Debug)]
 pub struct Codec {
     key: ChannelKey,
-    /// What XXH3 makes of its seed for inputs above 240 bytes: made once, not for every packet.
+    /// The secret that XXH3 derives from its seed for inputs above 240 bytes: derived once, not for
+    /// every packet.
     secret: Box<[u8]>,
     tag: u32,
     max_datagram: usize,
-    /// What the checksums of its own packets cover.
+    /// Bytes that the checksums of its own packets cover.
     checksum: Checksum,
 }
 
@@ -265,13 +268,14 @@ pub(crate) fn read_header(
 }
 
 impl Codec {
-    /// For a channel whose datagrams have at most `max_datagram` bytes; what it writes is checked whole.
+    /// For a channel whose datagrams have at most `max_datagram` bytes; the checksums of its own
+    /// packets cover all bytes.
     pub fn new(key: ChannelKey, max_datagram: usize) -> Self {
         let secret = XxHash3_64::with_seed(key.0).into_secret();
         Self { key, secret, tag: key_tag(key), max_datagram, checksum: Checksum::All }
     }
 
-    /// The same with another choice of what the checksums of the packets that it writes cover. Those that it opens say so
+    /// The same with another choice of bytes that its own checksums cover. Packets that it opens say so
     /// themselves.
     #[must_use]
     pub fn covering(self, checksum: Checksum) -> Self {

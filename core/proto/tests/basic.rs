@@ -161,7 +161,7 @@ fn summary(packets: &[Vec<u8>]) -> Vec<(u8, u32, u32, usize)> {
     packets.iter().map(|p| (p[7], number(p, 20), number(p, 24), p.len() - 32)).collect()
 }
 
-/// The example at the end of docs/protocol.md.
+/// The example at the end of docs/reference/channel-protocol.md.
 #[test]
 fn a_gap_is_nacked_probed_and_filled() {
     let (mut a, mut b) = pair(&Config::default());

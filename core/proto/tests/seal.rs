@@ -32,7 +32,7 @@ fn open(datagram: &[u8]) -> Result<(Header, u64, Vec<u8>), DropReason> {
     opened.map(|OpenedPacket { header, counter, body }| (header, counter, body.to_vec()))
 }
 
-/// The example at the end of docs/protocol.md, encrypted as packet 2³² + 5 of its sender.
+/// The example at the end of docs/reference/channel-protocol.md, encrypted as packet 2³² + 5 of its sender.
 #[test]
 fn vector_of_an_encrypted_packet() {
     let made = packet(&mut codec((1 << 32) + 5), &data(0), &[2, 0, 0, 0, b'h', b'i']);

@@ -23,7 +23,7 @@ fn packet(header: &Header, body: &[u8]) -> Vec<u8> {
     packet_of(&Codec::new(KEY, 1_472), header, body)
 }
 
-/// The example at the end of docs/protocol.md.
+/// The example at the end of docs/reference/channel-protocol.md.
 #[test]
 fn vector_of_a_data_packet() {
     let expected = [

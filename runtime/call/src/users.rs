@@ -2,7 +2,7 @@
 //!
 //! A token has 256 random bits, so a plain hash is safe against guessing. The file contains only hashes. Each
 //! query checks whether the file has changed, and reads it again if so. An unreadable file changes nothing.
-//! See docs/guide/calling.md, "Who may call".
+//! See docs/guide/serving.md, "Users".
 
 mod edit;
 mod file;

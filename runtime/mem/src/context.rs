@@ -1,4 +1,4 @@
-//! A rank's side of its job.
+//! The context: a rank's connection to its job.
 
 use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
@@ -44,7 +44,7 @@ pub struct Context {
     pub(crate) longest: usize,
     /// Frames to other nodes are so long that their data is sent from where it lies.
     pub(crate) lends: bool,
-    /// What went wrong in signal handlers.
+    /// Errors of signal handlers.
     pub(crate) failures: Arc<HandlerFailures>,
     /// Whom calls that wait ask whether to go on.
     pub(crate) interrupts: OnceCell<InterruptHook>,
@@ -146,7 +146,8 @@ impl Context {
         kumi_net::counters::NAMES.into_iter().zip(values).collect()
     }
 
-    /// This process is a fork of the rank: what it has are copies, and its threads are not here.
+    /// Whether this process is a fork of the rank: its data are copies, and the rank's threads are not
+    /// here.
     pub(crate) fn is_copy(&self) -> bool {
         self.process != std::process::id()
     }
@@ -162,10 +163,11 @@ impl Context {
         if rank < ranks { Ok(()) } else { Err(Error::BadRank { rank, ranks }) }
     }
 
-    /// Queues the frames that carry `data` to another rank: `frame(most, done)` makes the one that
-    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent. `tells`: earlier
-    /// refusals of puts to this rank may be told instead, before the first frame is sent and never
-    /// later, since half of a message or put is none.
+    /// Queues the frames that carry `data` to another rank. `frame(most, done)` makes the frame that
+    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent.
+    ///
+    /// `tells`: earlier refused puts to this rank may be reported instead, but only before the first
+    /// frame, since half a message or put is useless.
     pub(crate) fn send_frames<'d>(
         &self,
         to: u32,
@@ -174,7 +176,7 @@ impl Context {
         frame: impl Fn(usize, usize) -> Frame<'d>,
     ) -> Result<(), Error> {
         let lent = ScopedLoan::new(self, to, data);
-        // SAFETY: what is lent is taken back before this function ends, however it does.
+        // SAFETY: lent data is taken back before this function ends, even by an error or a panic.
         unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), frame) }
     }
 
@@ -311,13 +313,14 @@ impl Context {
         result
     }
 
-    /// Ends this rank's part in the job: waits until what it sent has been acked, at most 2 s after
-    /// the last sign of life of a peer. Dropping the context does the same but cannot report.
+    /// Ends this rank's part in the job. Waits until all it sent has been acked, at most 2 s after the
+    /// last sign of life of a peer. Dropping the context does the same but cannot report errors.
     ///
     /// # Errors
-    /// [`Error::Fault`] if something was not acked in time, or the channel broke before;
-    /// [`Error::HandlerPanicked`] if no call has said so yet (all the same it is over);
-    /// [`Error::Forked`] in a fork of the rank, where it does nothing.
+    /// - [`Error::Fault`] if something was not acked in time, or the channel broke before.
+    /// - [`Error::HandlerPanicked`] if no call has reported it yet; the part in the job has ended all
+    ///   the same.
+    /// - [`Error::Forked`] in a fork of the rank, where it does nothing.
     pub fn finalize(mut self) -> Result<(), Error> {
         self.finish()?;
         self.check_handlers()

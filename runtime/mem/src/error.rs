@@ -1,4 +1,4 @@
-//! What can go wrong, for users.
+//! Errors, as users see them.
 
 use std::io;
 
@@ -19,15 +19,15 @@ pub enum Error {
     /// This process is a fork of the rank.
     #[error("this process is a fork of a rank; only the rank itself can communicate")]
     Forked,
-    /// This machine has refused for some seconds to send packets to a rank. What is under way goes on, and
-    /// arrives if the machine lets it go later.
+    /// This machine has refused for some seconds to send packets to a rank. Packets in flight arrive if
+    /// the machine lets them go later.
     #[error(
         "rank {rank} cannot be reached: for seconds this machine has refused to send to it ({reason}); look at its firewall, routes and addresses"
     )]
     Unreachable {
         /// The rank.
         rank: u32,
-        /// What the kernel says.
+        /// The kernel's reason.
         reason: io::Error,
     },
     /// No such rank.
@@ -119,7 +119,7 @@ pub enum Error {
     OutOfMemory {
         /// Bytes wanted.
         bytes: u64,
-        /// What for.
+        /// The purpose.
         what: &'static str,
     },
     /// A rank, this one or another, could not make its part of a window, so nobody has it.
@@ -171,7 +171,7 @@ pub enum Error {
     /// A FIFO or signal port cannot be made so.
     #[error("no FIFO or signal port can be made there: {what}")]
     BadFifo {
-        /// What is wrong.
+        /// The fault in it.
         what: &'static str,
     },
     /// No such FIFO, or it is a signal port (and the other way round).
@@ -243,7 +243,7 @@ pub enum Error {
         offset: u64,
         /// How many panics there were since the last report.
         count: u64,
-        /// What the first panic said.
+        /// The message of the first panic.
         text: String,
     },
     /// The program ended a call that waited (see [`crate::Context::interruptible`]).

@@ -1,5 +1,5 @@
-//! What the fuzz targets run, and tests with inputs from a seed: frames of a hostile rank, and the memory of a
-//! FIFO that a hostile peer writes to.
+//! Entry points of the fuzz targets, and tests with inputs from a seed: frames of a hostile rank, and
+//! the memory of a FIFO that a hostile peer writes to.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
@@ -155,8 +155,9 @@ fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
     [&made.header(), made.data()].concat()
 }
 
-/// Windows of a rank alone, between bytes that nobody may write: with all rights, a FIFO and a port; with that
-/// to atomics only; with none; and one with all rights in the memory that is given.
+/// Windows of a rank alone, between bytes that nobody may write: one with all rights, a FIFO and a
+/// port; one with the right to atomics only; one without rights; and one with all rights in the given
+/// memory.
 fn rank(lent: &mut [u64]) -> (Attachment, Engine, [WindowMemory; 4]) {
     let attachment = Attachment::singleton(1 << 20).expect("memory");
     let mut engine = Engine::new(BOUND, attachment.arena_bytes(), RandomSource::Seeded(5));
@@ -180,8 +181,9 @@ fn rank(lent: &mut [u64]) -> (Attachment, Engine, [WindowMemory; 4]) {
     (attachment, engine, pieces)
 }
 
-/// Frames of a rank that keeps to no rule, for a rank with windows, a FIFO and a port: no panic, answers that are
-/// frames, bounded memory, and nothing written where nobody may write. How many were no fault.
+/// Applies frames of a rank that keeps to no rule, for a rank with windows, a FIFO and a port. Checks:
+/// no panic, answers that are frames, bounded memory, and no write where nobody may write. Returns how
+/// many frames were no fault.
 pub fn engine(input: &[u8]) -> usize {
     let mut input = InputReader(input);
     let mut lent = [GUARD; WINDOW / 8 + 2 * GUARDS];

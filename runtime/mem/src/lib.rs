@@ -1,5 +1,5 @@
-//! Memory-based communication between the ranks of a job: windows with put, get and atomics that
-//! need no help of the target's program, FIFOs and signal ports in them, tagged messages, collectives.
+//! Memory-based communication between the ranks of a job: windows, FIFOs and signal ports in them,
+//! tagged messages, collectives. Put, get and atomics on windows need no help of the target's program.
 //!
 //! ```
 //! use kumi_mem::{Context, Op};
@@ -21,11 +21,17 @@
 //! over UDP, by the protocol of `kumi-proto`; a handler thread serves what they ask while the
 //! program computes.
 //!
-//! Environment: `KUMI_HANDLER` (`other`, `rr` or `fifo` with `:low`, `:even` or `:high`: how the handler thread
-//! is scheduled beside the main thread), `KUMI_SPIN` (`adaptive`, `blind`, `infinite` or microseconds: how long a wait
-//! spins before it blocks; see docs/cluster.md), `KUMI_ACK` (`reduced` or `per-message`: how packets are acked; see
-//! docs/protocol.md), `KUMI_CHECKSUM` (`headers` or `all`: what the checksums of packets cover), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
-//! default 16 MiB; beyond, their senders wait).
+//! Environment:
+//!
+//! - `KUMI_HANDLER`: how the handler thread is scheduled beside the main thread; `other`, `rr` or
+//!   `fifo` with `:low`, `:even` or `:high`.
+//! - `KUMI_SPIN`: how long a wait spins before it blocks; `adaptive`, `blind`, `infinite` or
+//!   microseconds (see docs/guide/administering.md).
+//! - `KUMI_ACK`: how packets are acked; `reduced` or `per-message` (see
+//!   docs/reference/channel-protocol.md).
+//! - `KUMI_CHECKSUM`: which bytes the checksums of packets cover; `headers` or `all`.
+//! - `KUMI_UNEXPECTED_BYTES`: bytes of messages kept before their receive is posted, default 16 MiB.
+//!   Beyond that, their senders wait.
 
 mod collective;
 mod context;

@@ -1,4 +1,4 @@
-//! What a program may know of the machine it runs on: its node, the other nodes, its job's ranks.
+//! The machine as a program may know it: its node, the other nodes, its job's ranks.
 
 use std::os::fd::OwnedFd;
 
@@ -27,8 +27,9 @@ pub(crate) fn channel(
     Ok(channel)
 }
 
-/// What the node's daemon discloses (SSS-CORE's information disclosure mechanism, §3.2): of this node as it is,
-/// of others as it was some time ago, which is told. Reading makes no system call.
+/// Information that the node's daemon discloses (SSS-CORE's information disclosure mechanism, §3.2).
+/// This node is shown as it is now, others as they were some time ago, with the age. Reading makes no
+/// system call.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine<'c> {
     context: &'c Context,
@@ -36,7 +37,8 @@ pub struct Machine<'c> {
 }
 
 impl Context {
-    /// What this rank's daemon discloses; none without a daemon, or where the system lacks what it takes.
+    /// The information of this rank's daemon. None without a daemon, or on a system that cannot share
+    /// it.
     #[must_use]
     pub fn machine(&self) -> Option<Machine<'_>> {
         self.channel.disclosed().map(|pages| Machine { context: self, pages })
@@ -68,8 +70,8 @@ impl Machine<'_> {
         self.pages.scheduled()
     }
 
-    /// What a rank of the own job does: exactly, if it is on this node, otherwise as its node told
-    /// last. None if there is no such rank.
+    /// Activity of a rank of the own job: exact on this node, otherwise the last report of its node.
+    /// None if there is no such rank.
     #[must_use]
     pub fn rank(&self, rank: u32) -> Option<RankReport> {
         let known = self.pages.rank(rank)?;
@@ -79,7 +81,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a rank of the own job has a processor now, as far as can be known here: all nodes of a
+    /// Whether a rank of the own job has a processor now, as far as this node can tell: all nodes of a
     /// job give it their processors in the same slots. None if there is no such rank.
     #[must_use]
     pub fn runs(&self, rank: u32) -> Option<bool> {

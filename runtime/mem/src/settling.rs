@@ -10,8 +10,8 @@ impl Context {
     /// lost. Nothing new is sent meanwhile; afterwards what was lost is sent again. How long that took,
     /// or `None` if it was not so within `patience`: a peer is stopped, or the network is down.
     ///
-    /// No program needs this for its results: whatever is on the wire is in some sender's memory too. It
-    /// is for wires that lose nothing and keep no copy, and to measure what settling costs.
+    /// No program needs this for its results: whatever is on the wire is in some sender's memory too.
+    /// It serves wires that lose nothing and keep no copy, and measurements of what settling costs.
     ///
     /// # Errors
     /// [`Error::Fault`] if the channel has failed.

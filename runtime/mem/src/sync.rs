@@ -1,5 +1,5 @@
-//! What queues in window memory are built from. The crate `kumi-models` compiles the same source with another
-//! module in this one's place, whose atomics, sleeps and memory a model checker watches.
+//! Atomics and memory marks for queues in window memory. The crate `kumi-models` compiles the same
+//! source with another module in its place, whose atomics a model checker watches.
 
 use std::ptr::NonNull;
 

@@ -1,10 +1,10 @@
-//! What the fuzz targets run.
+//! Entry points of the fuzz targets.
 
 use crate::segment::{Segment, SegmentSpec};
 pub use crate::shm::ring::fuzz_target::ring;
 
-/// A segment of three local ranks that holds the input: pieces, each with its place (three bytes) and its length
-/// (one) before it. What the daemon reads of it must make sense, or at least do no harm.
+/// A segment of three local ranks that holds the input: pieces, each preceded by its place (three
+/// bytes) and its length (one). The daemon's reads of it must make sense, or at least do no harm.
 ///
 /// # Panics
 /// When it does not, or when there is no memory.

@@ -1,12 +1,12 @@
-//! Kumi's channel at run time: the segment that the ranks of a node and their daemon share, the
-//! sockets, the doorbells, and the driver that moves frames between a rank and its peers.
+//! Kumi's channel at run time: the segment that a node's ranks and daemon share, sockets, doorbells,
+//! and the driver that moves frames between a rank and its peers.
 //!
 //! This crate does not know what the bytes of a frame mean; [`kumi_proto`] makes them reliable,
 //! `kumi-mem` gives them a meaning.
 //!
-//! * [`segment`], [`launch`]: what the node's daemon needs.
-//! * [`Attachment`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
-//!   main thread while it waits or sends, otherwise the handler thread.
+//! * [`segment`], [`launch`]: for the node's daemon.
+//! * [`Attachment`], [`Channel`]: for a rank. The holder of its lock drives a channel: the main thread
+//!   while it waits or sends, otherwise the handler thread.
 //!
 //! Linux only.
 

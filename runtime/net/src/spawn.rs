@@ -1,15 +1,15 @@
-//! Starting a process in a control group from birth.
+//! Process creation inside of a control group.
 //!
-//! Moving a process into a control group makes the kernel wait for all processors to pass a quiet
-//! point, 5 to 12 milliseconds; a process that is born there (`CLONE_INTO_CGROUP`) costs nothing
-//! extra. The standard library has no way to do it.
+//! If a process is moved into a control group later, the kernel waits for all processors to pass a
+//! quiet point: 5 to 12 milliseconds. Creating it there (`CLONE_INTO_CGROUP`) costs nothing extra, and
+//! the standard library cannot do it.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-/// What to start.
+/// Specification of a process to start.
 #[derive(Debug)]
 pub struct ProcessSpec<'a> {
     /// The file.
@@ -24,7 +24,7 @@ pub struct ProcessSpec<'a> {
     pub group: BorrowedFd<'a>,
 }
 
-/// What was started: leader of a process group of its own, with an empty environment.
+/// A started process: leader of a process group of its own, with an empty environment.
 #[derive(Debug)]
 pub struct SpawnedProcess {
     /// Its number.
@@ -36,8 +36,8 @@ pub struct SpawnedProcess {
 /// Starts a process. If the program then cannot be executed it exits with 127.
 ///
 /// # Errors
-/// What the kernel says: `ENOSYS` where it is older than 5.7, `EPERM` where a filter forbids it,
-/// `EBUSY` or `EACCES` where the group does not take processes.
+/// The kernel's error: `ENOSYS` on kernels before 5.7, `EPERM` where a filter forbids it, `EBUSY` or
+/// `EACCES` where the group does not take processes.
 pub fn spawn(birth: &ProcessSpec<'_>) -> io::Result<SpawnedProcess> {
     // Everything that allocates comes before the new process, which must not.
     let mut arguments: Vec<*const libc::c_char> =
@@ -80,8 +80,8 @@ fn child(
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
 ) -> ! {
-    // SAFETY: async-signal-safe system calls on descriptors and arrays that the parent prepared;
-    // the arrays end with a null pointer and their strings live in this copy of its memory.
+    // SAFETY: async-signal-safe system calls on descriptors and arrays that the parent prepared. The
+    // arrays end with a null pointer, and their strings live in this copy of its memory.
     unsafe {
         let mut ok = libc::setpgid(0, 0) == 0;
         for (number, stream) in (0..).zip(&birth.streams) {

@@ -1,5 +1,5 @@
-//! What the protocols of shared memory are built from. The crate `kumi-models` compiles the same sources with
-//! another module in this one's place, whose atomics, sleeps and memory a model checker watches.
+//! Atomics, sleeps and memory marks for the shared-memory protocols. The crate `kumi-models` compiles
+//! the same sources with another module in its place, whose atomics a model checker watches.
 
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};

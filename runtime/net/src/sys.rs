@@ -1,4 +1,4 @@
-//! Small wrappers of system calls: sockets, doorbells, the clock.
+//! Wrappers of system calls: sockets, doorbells, the clock.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -60,8 +60,8 @@ pub(crate) fn option(
     Ok(value)
 }
 
-/// Bytes of the longest UDP payload that goes unfragmented from an address of this machine to another, as far
-/// as the kernel knows: by the route, and by what routers have said of packets that were too long.
+/// Bytes of the longest UDP payload that goes unfragmented from an address of this machine to another.
+/// The kernel knows it from the route, and from routers that reported packets as too long.
 pub(crate) fn longest_payload(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<usize> {
     use std::os::fd::AsFd;
     // Connecting sends nothing; it looks the route up.
@@ -84,7 +84,7 @@ pub(crate) fn raw_address(address: SocketAddrV4) -> libc::sockaddr_in {
 /// A non-blocking UDP socket at a free port of the address, with large buffers (beyond the system's limit where permitted).
 ///
 /// # Errors
-/// What the kernel says, for example that the address is not one of this machine.
+/// The kernel's error, for example that the address is not one of this machine.
 pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
     use std::os::fd::AsFd;
     // SAFETY: no pointers.
@@ -113,7 +113,7 @@ pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
 /// A non-blocking eventfd.
 ///
 /// # Errors
-/// What the kernel says (too many open files).
+/// The kernel's error: too many open files.
 pub fn doorbell() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     Ok(own(check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?))
@@ -122,7 +122,7 @@ pub fn doorbell() -> io::Result<OwnedFd> {
 /// Sets or clears close-on-exec.
 ///
 /// # Errors
-/// What the kernel says: the descriptor is not open.
+/// The kernel's error: the descriptor is not open.
 pub fn set_cloexec(descriptor: RawFd, on: bool) -> io::Result<()> {
     // SAFETY: no pointers.
     check(unsafe { libc::fcntl(descriptor, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }) })
@@ -178,7 +178,7 @@ pub fn memory() -> u64 {
 /// A number that nobody can guess, from the system's generator.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     // SAFETY: eight bytes are written to `bytes`.

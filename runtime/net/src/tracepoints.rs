@@ -1,8 +1,9 @@
-//! Tracepoints: places in the code that perf, bpftrace, SystemTap and gdb find by name and can stop at or count.
+//! Tracepoints: places in the code that perf, bpftrace, SystemTap and gdb find by name, to stop at or
+//! to count.
 //!
 //! Each is one instruction that does nothing (`nop`) and a note in the executable that says where it is and where
 //! its arguments are. A tool that is told to watch one replaces the instruction while it watches; otherwise nothing is
-//! tested, counted or written. All have the provider `kumi`; docs/tracing.md lists them.
+//! tested, counted or written. All have the provider `kumi`; docs/guide/tracing.md lists them.
 
 /// A frame was queued: to which rank, how many bytes.
 #[inline(always)]

@@ -1,6 +1,6 @@
 /*
- * kumi/base.hpp - what windows do whatever their elements are: notifications,
- * records for FIFOs, signals.  Programs include <kumi.hpp>.
+ * kumi/base.hpp - functions of windows of any elements: notifications, records
+ * for FIFOs, signals.  Programs include <kumi.hpp>.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -22,7 +22,7 @@ namespace kumi {
 /* Not for programs. */
 namespace detail {
 
-/* What runs for a signal whose handler is a Handler. */
+/* The C handler of a signal whose handler is a Handler. */
 template <class Handler>
 struct handler {
 	static void run(void *argument, int source, const void *data,
@@ -51,7 +51,7 @@ public:
 		return count;
 	}
 
-	/* Waits until at least so many have arrived; the result is how many. */
+	/* Waits until at least so many have arrived; returns their number. */
 	std::uint64_t wait_notify(unsigned notify, std::uint64_t at_least) const
 	{
 		std::uint64_t count = 0;
@@ -89,8 +89,8 @@ public:
 		        offset, data);
 	}
 
-	/* The same without waiting for room: those of `ranks`, in their order,
-	 * whose FIFO is full, where nothing was appended. */
+	/* The same without waiting for room: returns those of `ranks`, in their
+	 * order, whose FIFO is full.  Nothing was appended there. */
 	template <class Ranks, class R>
 	[[nodiscard]] std::vector<int>
 	try_multicast_append(const Ranks &ranks, std::size_t offset,
@@ -118,7 +118,7 @@ public:
 		ports_.emplace_back(offset, std::move(held));
 	}
 
-	/* Takes a signal port away, waiting for a handler that runs. */
+	/* Removes a signal port after waiting for a running handler. */
 	void remove_signal(std::size_t offset)
 	{
 		detail::check(kumi_signal_remove(handle_, offset),
@@ -157,8 +157,8 @@ public:
 		        offset, data);
 	}
 
-	/* The same without waiting for room: those of `ranks`, in their order,
-	 * whose port is full, where nothing was sent. */
+	/* The same without waiting for room: returns those of `ranks`, in their
+	 * order, whose port is full.  Nothing was sent there. */
 	template <class Ranks, class R>
 	[[nodiscard]] std::vector<int>
 	try_multicast_signal(const Ranks &ranks, std::size_t offset,
@@ -178,7 +178,7 @@ public:
 protected:
 	window_base() noexcept = default;
 
-	/* No window yet.  What can fail for lack of memory comes before. */
+	/* No window yet.  Everything that can run out of memory comes before. */
 	explicit window_base(const std::shared_ptr<const bool> &alive)
 	    : alive_(alive), here_(std::make_shared<const bool>(true))
 	{
@@ -207,7 +207,7 @@ protected:
 		return members;
 	}
 
-	/* kumi_finalize() frees what is left: after it nothing is. */
+	/* kumi_finalize() frees all windows that are left. */
 	bool ended() const noexcept { return alive_.expired(); }
 
 	int release() noexcept
@@ -236,9 +236,9 @@ protected:
 	/* The piece is the caller's memory. */
 	bool registered_ = false;
 	std::weak_ptr<const bool> alive_;
-	/* FIFOs see by it whether they are still there. */
+	/* Tells FIFOs whether they still exist. */
 	std::shared_ptr<const bool> here_;
-	/* The signal ports: where they are, and their handlers. */
+	/* The signal ports: offsets and handlers. */
 	std::vector<std::pair<std::size_t, std::shared_ptr<void>>> ports_;
 
 private:
@@ -280,7 +280,7 @@ private:
 		              function);
 	}
 
-	/* ... and to one that tells where there was room: where not. */
+	/* ... and to one that reports room; returns the ranks without it. */
 	template <class Call, class Ranks, class R>
 	std::vector<int> try_records(Call call, const char *function,
 	                             const Ranks &ranks, std::size_t offset,

@@ -1,7 +1,6 @@
 /*
- * kumi/completion.hpp - completions, and what puts and gets are told beside the
- * data: what follows them, and where the elements lie.  Programs include
- * <kumi.hpp>.
+ * kumi/completion.hpp - completions, and the arguments of puts and gets beside
+ * the data: notifications, blocks and pieces.  Programs include <kumi.hpp>.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -22,9 +21,9 @@ namespace kumi {
  * Completions
  * ------------------------------------------------------------------------ */
 
-/* Counts the puts of this rank that were given it and are in place.  Waiting for
- * it orders what follows behind these puts, and behind no others.  Throws error
- * KUMI_ERR_REFUSED once for each target that has refused some. */
+/* Counts those puts of this rank that were given to it and are in place.  Code
+ * after a wait for it runs after these puts, and need not wait for others.
+ * Throws error KUMI_ERR_REFUSED once for each target that has refused some. */
 class completion {
 public:
 	explicit completion(context &job) : alive_(job.alive_)
@@ -44,7 +43,7 @@ public:
 	completion &operator=(const completion &) = delete;
 
 	completion(completion &&other) noexcept { swap(other); }
-	/* What this completion was ends with `other`. */
+	/* The previous completion of this object ends with `other`. */
 	completion &operator=(completion &&other) noexcept
 	{
 		swap(other);
@@ -60,7 +59,7 @@ public:
 		return count;
 	}
 
-	/* Waits until at least so many are; the result is how many are.
+	/* Waits until at least so many are in place; returns their number.
 	 * Throws error KUMI_ERR_LENGTH if there are fewer. */
 	std::uint64_t wait(std::uint64_t at_least) const
 	{
@@ -70,7 +69,7 @@ public:
 		return count;
 	}
 
-	/* Waits for all that were given it. */
+	/* Waits for all puts that were given to it. */
 	void wait_all() const
 	{
 		detail::check(kumi_completion_wait_all(handle_),
@@ -94,8 +93,8 @@ private:
 	std::weak_ptr<const bool> alive_;
 };
 
-/* What is to follow when a put is in place: the target's counter `notify` goes
- * up by 1, and the caller's completion. */
+/* Counters that go up by 1 when a put is in place: the target's counter `notify`
+ * and the caller's completion. */
 struct after {
 	int notify = KUMI_NO_NOTIFY;
 	const completion *done = nullptr;
@@ -132,7 +131,7 @@ inline kumi_completion *handle(const after &then, const char *function)
 {
 	if (then.done == nullptr)
 		return nullptr;
-	/* Null is none to C, but there should be one. */
+	/* C takes null as no completion, but there should be one. */
 	if (then.done->handle() == nullptr)
 		throw error(KUMI_ERR_COMPLETION, function,
 		            "the completion was moved to another object, or "

@@ -1,6 +1,6 @@
 /*
- * kumi/data.hpp - what kumi.hpp says about errors and data, without the job:
- * exceptions, kumi::span, element types.  Programs include <kumi.hpp>.
+ * kumi/data.hpp - errors and data without the job: exceptions, kumi::span,
+ * element types.  Programs include <kumi.hpp>.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -25,8 +25,7 @@ namespace kumi {
  * Errors
  * ------------------------------------------------------------------------ */
 
-/* A call that failed; what() names the function and says what exactly was
- * wrong. */
+/* A failed call; what() names the function and describes the error. */
 class error : public std::runtime_error {
 public:
 	error(int code, const char *function, const std::string &detail)
@@ -52,7 +51,7 @@ public:
 	{
 	}
 
-	/* The length in bytes: what the buffer should have had. */
+	/* The length in bytes that the buffer should have had. */
 	std::size_t bytes() const noexcept { return bytes_; }
 
 private:
@@ -63,8 +62,8 @@ private:
  * Data
  * ------------------------------------------------------------------------ */
 
-/* `size` elements that lie one behind the other and belong to somebody else
- * (std::span, which C++17 does not have). */
+/* `size` contiguous elements that another object owns (std::span, which C++17
+ * does not have). */
 template <class T>
 class span {
 public:
@@ -142,8 +141,8 @@ inline void check(int code, const char *function)
 		throw error(code, function, kumi_error_detail());
 }
 
-/* For destructors, which say what went wrong instead of throwing it: whether
- * nothing did.  In a child of the rank there is nothing to free. */
+/* For destructors, which report an error instead of throwing it.  True if there
+ * was none.  In a child of the rank there is nothing to free. */
 inline bool freed(int code, const char *function) noexcept
 {
 	if (code == KUMI_OK || code == KUMI_ERR_FORKED)
@@ -211,8 +210,7 @@ std::size_t bytes(span<T> data) noexcept
 	return data.size() * sizeof(T);
 }
 
-/* How elements are named to functions that only move them: as what they are,
- * or as bytes. */
+/* Element type for functions that only move data: the type itself, or bytes. */
 template <class T>
 struct moved {
 	static constexpr kumi_type type()
@@ -225,7 +223,7 @@ struct moved {
 	static constexpr std::size_t units = is_number<T> ? 1 : sizeof(T);
 };
 
-/* Elements as bytes; more than memory can hold stay so, and are refused. */
+/* Elements as bytes; a number beyond all memory stays so, and is refused. */
 template <class T>
 constexpr std::size_t scaled(std::size_t elements) noexcept
 {

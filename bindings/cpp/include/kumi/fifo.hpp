@@ -15,7 +15,7 @@
 
 namespace kumi {
 
-/* What was taken out of a FIFO. */
+/* A record taken out of a FIFO. */
 struct record {
 	int source;        /* rank that appended it */
 	std::size_t bytes; /* its length */
@@ -47,15 +47,15 @@ public:
 	fifo &operator=(const fifo &) = delete;
 
 	fifo(fifo &&other) noexcept { swap(other); }
-	/* What this FIFO was ends with `other`. */
+	/* The previous FIFO of this object ends with `other`. */
 	fifo &operator=(fifo &&other) noexcept
 	{
 		swap(other);
 		return *this;
 	}
 
-	/* Frees it before the destructor would, which cannot throw.  After an
-	 * error it is as it was. */
+	/* Frees it before the destructor would, which cannot throw.  An error
+	 * leaves it unchanged. */
 	void free() { detail::check(release(), "kumi_fifo_free"); }
 
 	/* Bytes of the longest record in this job. */
@@ -67,7 +67,7 @@ public:
 		return bytes;
 	}
 
-	/* Where it is in the window, in bytes, for those who append. */
+	/* Its offset in the window, in bytes, for ranks that append. */
 	std::size_t offset() const noexcept { return offset_; }
 
 	/* Waits for the next record and stores it in `into`, one object or a

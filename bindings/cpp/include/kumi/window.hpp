@@ -71,11 +71,11 @@ public:
 
 	/* Collective, beside any other window(): this rank's piece is `memory`,
 	 * a range of T (std::array, std::vector, kumi::span), as it is.  It must
-	 * outlive the window and keep its size and place until then: declare it
-	 * before the window.  For atomic operations it lies at a multiple of 8,
-	 * for FIFOs of KUMI_FIFO_ALIGNMENT.  A destructor that cannot free such a
-	 * window ends the program (std::terminate): others would write to memory
-	 * that is gone. */
+	 * outlive the window and keep its size and address until then: declare it
+	 * before the window.  For atomic operations it is aligned to 8, for FIFOs
+	 * to KUMI_FIFO_ALIGNMENT.  A destructor that cannot free such a window
+	 * ends the program (std::terminate): others would write to memory that
+	 * is gone. */
 	template <class R, class = std::enable_if_t<detail::range<R>>>
 	window(context &job, R &&memory, unsigned rights = KUMI_RIGHT_ALL)
 	    : window_base(job.alive_)
@@ -95,7 +95,7 @@ public:
 	window &operator=(const window &) = delete;
 
 	window(window &&other) noexcept { swap(other); }
-	/* What this window was ends with `other`. */
+	/* The previous window of this object ends with `other`. */
 	window &operator=(window &&other) noexcept
 	{
 		swap(other);
@@ -103,15 +103,15 @@ public:
 	}
 
 	/* Frees the piece before the destructor would, which cannot throw.
-	 * After an error the window is as it was. */
+	 * An error leaves the window unchanged. */
 	void free()
 	{
 		detail::check(release(), "kumi_window_free");
 		piece_ = span<T>();
 	}
 
-	/* This rank's piece: see kumi_window_base() for when to read it.  There
-	 * is none after the end of the job; [] does not look whether there is. */
+	/* This rank's piece: see kumi_window_base() for when to read it.  After
+	 * the end of the job it is empty; [] does not check that. */
 	span<T> piece() const noexcept { return ended() ? span<T>() : piece_; }
 	T *data() const noexcept { return piece().data(); }
 	std::size_t size() const noexcept { return piece().size(); }
@@ -143,7 +143,7 @@ public:
 		              "kumi_window_put_notify");
 	}
 
-	/* The same as put(), and what is to follow when it is in place. */
+	/* The same as put(), with counters that go up when it is in place. */
 	template <class R>
 	void put(int to, std::size_t offset, const R &data, const after &then)
 	{
@@ -180,9 +180,9 @@ public:
 		return value;
 	}
 
-	/* Copies data, which has the elements of all blocks one behind the
+	/* Copies data, which has the elements of all blocks one after the
 	 * other, to these blocks of rank `to`'s elements.
-	 * Throws error KUMI_ERR_LENGTH if it has not so many. */
+	 * Throws error KUMI_ERR_LENGTH if the numbers of elements differ. */
 	template <class R>
 	void put_strided(int to, const blocks &where, const R &data,
 	                 const after &then = {})
@@ -200,7 +200,7 @@ public:
 	}
 
 	/* Fills `into`, a range, from these blocks of rank `from`'s elements.
-	 * Throws error KUMI_ERR_LENGTH if it has not so many. */
+	 * Throws error KUMI_ERR_LENGTH if the numbers of elements differ. */
 	template <class R>
 	void get_strided(int from, const blocks &where, R &&into) const
 	{
@@ -219,8 +219,7 @@ public:
 	/* Copies data to any number of pieces of rank `to`'s elements, each
 	 * filled before the next, in any order, of any lengths.  They may overlap:
 	 * the last one's elements remain.
-	 * Throws error KUMI_ERR_LENGTH if data has not as many elements as the
-	 * pieces have together. */
+	 * Throws error KUMI_ERR_LENGTH if the numbers of elements differ. */
 	template <class R>
 	void put_list(int to, const std::vector<kumi::piece> &pieces,
 	              const R &data, const after &then = {})
@@ -230,8 +229,8 @@ public:
 	}
 
 	/* The same from several ranges, which are taken one after the other:
-	 * `data` is a range of ranges.  Their ends and those of the pieces need
-	 * not fall together. */
+	 * `data` is a range of ranges.  Ends of ranges and of pieces need not
+	 * coincide. */
 	template <class Rs>
 	void put_lists(int to, const std::vector<kumi::piece> &pieces,
 	               const Rs &data, const after &then = {})
@@ -243,8 +242,8 @@ public:
 	}
 
 	/* The reverse: fills `into`, one T or a range of them, from these pieces
-	 * of rank `from`'s elements, one behind the other.
-	 * Throws error KUMI_ERR_LENGTH if it has not as many elements. */
+	 * of rank `from`'s elements, one after the other.
+	 * Throws error KUMI_ERR_LENGTH if the numbers of elements differ. */
 	template <class R>
 	void get_list(int from, const std::vector<kumi::piece> &pieces,
 	              R &&into) const
@@ -286,7 +285,7 @@ public:
 	}
 
 	/* Atomic operations on rank `to`'s element `offset`: each is one step
-	 * and returns what was there.  fetch_ functions are for integers of 4
+	 * and returns the old value.  fetch_ functions are for integers of 4
 	 * and 8 bytes and wrap around; swap and compare_swap are for all
 	 * elements of these sizes, and compare their bytes. */
 	T fetch_add(int to, std::size_t offset, T operand)
@@ -320,7 +319,7 @@ public:
 		              "kumi_window_swap", to, offset, value);
 	}
 
-	/* Stores `value` if what is there is `expected`. */
+	/* Stores `value` if the old value is `expected`. */
 	T compare_swap(int to, std::size_t offset, T expected, T value)
 	{
 		return atomic(kumi_window_compare_swap,

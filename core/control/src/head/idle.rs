@@ -1,62 +1,87 @@
-//! Jobs that have nothing to do on any of their nodes leave the rotation, and come back.
+//! Idle jobs of the head: running jobs that have nothing to do on any of their nodes.
+//!
+//! A node reports whether a job has something to do there. Of a node that is away or has attached
+//! anew nothing is known, and its jobs count as busy.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use super::Head;
-use super::jobs::PartState;
-use crate::message::{IdleReport, JobState};
-use crate::tree::LinkId;
+use super::job::Job;
+use super::job_table::JobTable;
+use crate::message::JobState;
 
-impl Head {
-    /// Nodes say whether a job has something to do there. Believed of those that are reached through the link it came on:
-    /// what a node said on another way may come after what it says now.
-    pub(super) fn idle(&mut self, link: LinkId, report: &IdleReport) {
-        let nodes = self.routes.among(link, &report.nodes);
-        let Some(job) = self.jobs.get_mut(&report.job) else { return };
+/// What nodes report of jobs without work, and which jobs have left the rotation for it.
+#[derive(Debug, Default)]
+pub(super) struct IdleJobs {
+    /// The nodes on which each job has nothing to do.
+    reported: BTreeMap<JobId, BTreeSet<NodeId>>,
+    /// Jobs outside the rotation, as long as they run.
+    idle: BTreeSet<JobId>,
+}
+
+impl IdleJobs {
+    /// Nodes of the job report that it has nothing to do there, or has again.
+    pub(super) fn report(&mut self, job: &Job, nodes: &[NodeId], idle: bool) {
+        let nodes = nodes.iter().copied().filter(|&node| job.part(node).is_some());
+        let reported = self.reported.entry(job.id()).or_default();
         for node in nodes {
-            if let Some(part) = job.parts.get_mut(&node) {
-                part.idle = report.idle;
+            if idle {
+                reported.insert(node);
+            } else {
+                reported.remove(&node);
             }
         }
-        self.check_idle(report.job);
-    }
-
-    /// These nodes left or attached anew: what they said of their jobs does not count any more.
-    pub(super) fn forget_idle(&mut self, nodes: &[NodeId]) {
-        let mut stirred = Vec::new();
-        for &node in nodes {
-            let Some(entry) = self.node_mut(node) else { continue };
-            let jobs: Vec<JobId> = entry.jobs.iter().copied().collect();
-            for id in jobs {
-                let part = self.jobs.get_mut(&id).and_then(|job| job.parts.get_mut(&node));
-                if part.is_some_and(|part| core::mem::take(&mut part.idle)) {
-                    stirred.push(id);
-                }
-            }
-        }
-        for id in stirred {
-            self.check_idle(id);
+        if reported.is_empty() {
+            self.reported.remove(&job.id());
         }
     }
 
-    /// A job that runs is idle while it is idle wherever anything is left of it.
-    pub(super) fn check_idle(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let mut left = job.parts.values().filter(|part| part.state == PartState::Live).peekable();
-        let idle = left.peek().is_some() && left.all(|part| part.idle);
-        if job.record.state != JobState::Running || job.idle == idle {
-            return;
+    /// Discards what a node reported of these jobs. Returns those of which it had reported.
+    pub(super) fn forget_node(&mut self, node: NodeId, jobs: &BTreeSet<JobId>) -> Vec<JobId> {
+        let mut affected = Vec::new();
+        for &job in jobs {
+            if self.reported.get_mut(&job).is_some_and(|nodes| nodes.remove(&node)) {
+                affected.push(job);
+            }
         }
-        job.idle = idle;
-        self.set_active(id, !idle);
-        self.timetable_changed();
+        affected
+    }
+
+    /// Discards what is known of a job that gets nodes or is over.
+    pub(super) fn forget_job(&mut self, job: JobId) {
+        self.reported.remove(&job);
+        self.idle.remove(&job);
+    }
+
+    /// Decides anew whether a running job is idle: it is while it has nothing to do wherever
+    /// anything is left of it. Returns the decision if it is another than before.
+    pub(super) fn update(&mut self, job: &Job) -> Option<bool> {
+        let reported = self.reported.get(&job.id());
+        let waits = |node: NodeId| reported.is_some_and(|nodes| nodes.contains(&node));
+        let mut left = job.live_parts().peekable();
+        let idle = left.peek().is_some() && left.all(waits);
+        if job.record.state != JobState::Running || self.idle.contains(&job.id()) == idle {
+            return None;
+        }
+        if idle {
+            self.idle.insert(job.id());
+        } else {
+            self.idle.remove(&job.id());
+        }
+        Some(idle)
+    }
+
+    /// Whether the job takes part in the rotation.
+    pub(super) fn takes_turns(&self, job: &Job) -> bool {
+        job.record.state == JobState::Running && !self.idle.contains(&job.id())
     }
 
     /// The running jobs outside the rotation, ascending.
-    pub(super) fn idle_jobs(&self) -> Vec<JobId> {
-        let running = self.jobs.values().filter(|job| job.record.state == JobState::Running);
-        running.filter(|job| job.idle).map(super::jobs::Job::id).collect()
+    pub(super) fn running(&self, jobs: &JobTable) -> Vec<JobId> {
+        let runs =
+            |id: &JobId| jobs.get(*id).is_some_and(|job| job.record.state == JobState::Running);
+        self.idle.iter().copied().filter(runs).collect()
     }
 }

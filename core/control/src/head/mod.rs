@@ -1,4 +1,22 @@
-//! What the head of a cluster does, as a pure state machine.
+//! Head of a cluster, as a pure state machine.
+//!
+//! [`Head`] only routes events and collects actions. The state has owners, each in its file:
+//!
+//! | file | owns |
+//! |---|---|
+//! | `membership` | nodes, links, leases, and who is away |
+//! | `job_table`, `job` | the jobs, and what is left of each on its nodes |
+//! | `scheduler` | the policy, and so which job runs next and where |
+//! | `timetable` | the timetable in force |
+//! | `transfers` | programs on their way from clients to nodes |
+//! | `subscribers` | clients that wait for news of jobs |
+//! | `sampling` | requests for samples |
+//! | `idle` | jobs that have nothing to do |
+//! | `quota` | memory kept for each user |
+//! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
+//!
+//! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
+//! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
 //!
 //! A job's life is `Queued → Preparing → Running → Ending → Ended`, and each step is recorded
 //! ([`HeadAction::Persist`]) before anything is done about it. Ranks start in two phases: all nodes
@@ -20,42 +38,55 @@
 //! away the job runs on, and can be followed and killed by others of the same user. The exception
 //! is a program that only the client can supply.
 
-mod clients;
+mod actions;
+mod admission;
 mod idle;
-mod jobs;
-mod nodes;
-mod placement;
+mod job;
+mod job_table;
+mod keys;
+mod lifecycle;
+mod membership;
 mod policy;
+mod preparation;
 mod quota;
+mod reconciliation;
 mod reports;
+mod requests;
 mod sampling;
+mod scheduler;
+mod shutdown;
+mod subscribers;
+mod time;
 mod timetable;
 mod transfers;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Policy, Timetable};
+use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
+use crate::agent::columns_of;
 use crate::message::{
-    ClientReply, ClientRequest, Command, ContentHash, JobRecord, Nanos, NodeSet, Outcome, Stream,
-    Up, User,
+    ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
+    Stream, Up, User,
 };
-use crate::stall_tolerant_clock::StallTolerantClock;
 pub use crate::tree::LinkId;
-use crate::tree::Routes;
 
-use jobs::Job;
-use nodes::Node;
+use actions::ActionQueue;
+use idle::IdleJobs;
+use job_table::JobTable;
+use keys::KeyGenerator;
+use membership::Membership;
 pub use policy::{PolicyError, check_policy};
-use sampling::SampleRequest;
-use transfers::Transfer;
-
-/// How often the head looks while it waits for a node that is away. What a look comes late by does not count as
-/// the node's absence: the head itself was not run.
-const WATCH: Nanos = 100_000_000;
+use quota::Quota;
+use sampling::SampleRequests;
+use scheduler::Scheduler;
+use shutdown::Shutdown;
+use subscribers::Subscribers;
+use time::HeadTime;
+use timetable::TimetablePublisher;
+use transfers::ProgramTransfers;
 
 /// What a head is told at its start.
 #[derive(Clone, Debug)]
@@ -170,62 +201,23 @@ pub enum HeadAction {
     Shutdown,
 }
 
-/// The state machine of a cluster's head.
+/// The state machine of a cluster's head: hands each event to the owners of its state, and collects
+/// what there is to do.
 pub struct Head {
     config: HeadConfig,
-    seed: [u8; 32],
-    now: Nanos,
-    clock: StallTolerantClock,
-    wall_ms: u64,
-    /// When the first event came: local time and wall clock.
-    started: Option<(Nanos, u64)>,
-    jobs: BTreeMap<JobId, Job>,
-    /// Ended jobs in the order of their end, oldest first.
-    ended: VecDeque<JobId>,
-    /// What requests of ended jobs take, in bytes.
-    ended_bytes: usize,
-    /// What is kept for jobs that are not over: of all, and by user.
-    held: quota::Usage,
-    held_by_user: BTreeMap<u32, quota::Usage>,
-    tokens: BTreeMap<u128, JobId>,
-    next_job: u64,
-    nodes: Vec<Node>,
-    /// Nodes that are away, and when their jobs fail.
-    away: BTreeMap<NodeId, nodes::AbsenceDeadline>,
-    links: BTreeSet<LinkId>,
-    routes: Routes,
-    policy: Box<dyn Policy + Send>,
-    timetable: Timetable,
-    timetable_stale: bool,
-    /// How many ticks of the timetable the policy has been told of.
-    passed: u64,
-    /// The fewest processors and the lowest limit of ranks of any node that was ever attached.
-    smallest_node: Option<(u32, u32)>,
-    /// Nodes came or went, or are no longer waited for.
-    nodes_changed: bool,
-    /// Queued jobs that the policy has not been told of.
-    undecided: BTreeSet<JobId>,
-    /// See [`Head::considered`].
-    considered: u64,
-    transfers: BTreeMap<ContentHash, Transfer>,
-    /// By the job whose peers are asked for; none: of all nodes.
-    gatherings: BTreeMap<Option<JobId>, SampleRequest>,
-    requests: u64,
-    lease_due: Nanos,
-    /// Just started: until when nodes that attach are waited for, and clients that may come back.
-    starting: Option<Nanos>,
-    /// When the first of the jobs whose ranks were asked to end has had its time.
-    ends_due: Option<Nanos>,
-    /// Shutting down: who asked, and when to stop waiting for the daemons.
+    time: HeadTime,
+    membership: Membership,
+    jobs: JobTable,
+    scheduler: Scheduler,
+    timetable: TimetablePublisher,
+    transfers: ProgramTransfers,
+    subscribers: Subscribers,
+    samples: SampleRequests,
+    idle: IdleJobs,
+    quota: Quota,
+    keys: KeyGenerator,
     shutdown: Option<Shutdown>,
-    messages: u64,
-    actions: VecDeque<HeadAction>,
-}
-
-struct Shutdown {
-    clients: Vec<ClientId>,
-    deadline: Nanos,
-    done: bool,
+    actions: ActionQueue,
 }
 
 impl core::fmt::Debug for Head {
@@ -233,7 +225,7 @@ impl core::fmt::Debug for Head {
         f.debug_struct("Head")
             .field("config", &self.config)
             .field("jobs", &self.jobs)
-            .field("nodes", &self.nodes)
+            .field("membership", &self.membership)
             .field("timetable", &self.timetable)
             .finish_non_exhaustive()
     }
@@ -241,61 +233,30 @@ impl core::fmt::Debug for Head {
 
 impl Head {
     /// A head that knows these jobs from its durable table (none for a new cluster). `seed` comes
-    /// from the operating system's random numbers; the keys of channels are drawn from it.
+    /// from the operating system's random numbers; the keys of jobs are derived from it.
     ///
     /// # Errors
-    /// No scheduling policy is called that, or it is none for a cluster.
+    /// No scheduling policy is called that, or clusters cannot use it.
     pub fn new(
         config: HeadConfig,
         records: Vec<JobRecord>,
         seed: [u8; 32],
     ) -> Result<Self, PolicyError> {
-        let policy = policy::by_name(&config.policy, policy::limits(&config))?;
-        let timetable = Timetable {
-            generation: 0,
-            start: ClusterTime(0),
-            slice_ns: config.slice_ns.max(1),
-            phase_ns: 0,
-            mode: config.mode,
-            columns: Vec::new(),
-            idle: Vec::new(),
-        };
-        let nodes = config.nodes.iter().map(|_| Node::default()).collect();
         let mut head = Self {
-            config,
-            seed,
-            now: 0,
-            clock: StallTolerantClock::new(0, WATCH),
-            wall_ms: 0,
-            started: None,
-            jobs: BTreeMap::new(),
-            ended: VecDeque::new(),
-            ended_bytes: 0,
-            held: quota::Usage::default(),
-            held_by_user: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            next_job: 1,
-            nodes,
-            away: BTreeMap::new(),
-            links: BTreeSet::new(),
-            routes: Routes::default(),
-            policy,
-            timetable,
-            timetable_stale: true,
-            passed: 0,
-            smallest_node: None,
-            nodes_changed: false,
-            undecided: BTreeSet::new(),
-            considered: 0,
-            transfers: BTreeMap::new(),
-            gatherings: BTreeMap::new(),
-            requests: 0,
-            lease_due: 0,
-            starting: None,
-            ends_due: None,
+            time: HeadTime::new(),
+            membership: Membership::new(&config),
+            jobs: JobTable::new(config.nodes.len()),
+            scheduler: Scheduler::new(&config)?,
+            timetable: TimetablePublisher::new(&config),
+            transfers: ProgramTransfers::default(),
+            subscribers: Subscribers::default(),
+            samples: SampleRequests::default(),
+            idle: IdleJobs::default(),
+            quota: Quota::default(),
+            keys: KeyGenerator::new(seed),
             shutdown: None,
-            messages: 0,
-            actions: VecDeque::new(),
+            actions: ActionQueue::default(),
+            config,
         };
         head.restore(records);
         Ok(head)
@@ -304,103 +265,108 @@ impl Head {
     /// Takes an event that happened at `now` (on the machine's monotonic clock, which is the
     /// cluster's) and `wall_ms` (since the epoch). Drain [`Head::poll_action`] after each.
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
-        self.now = now;
-        self.clock.advance(now);
-        self.wall_ms = wall_ms;
-        if self.started.is_none() {
-            self.started = Some((now, wall_ms));
-            self.starting = Some(now.saturating_add(self.restart_grace()));
-            self.adopt();
+        self.time.advance(now, wall_ms);
+        if self.time.start(self.membership.restart_grace()) {
+            let (membership, idle) = (&self.membership, &self.idle);
+            self.scheduler.restore_jobs(&mut self.jobs, membership, idle, &self.time);
             self.await_restored_nodes();
         }
         match event {
-            HeadEvent::ChildUp(link) => {
-                self.links.insert(link);
-            }
+            HeadEvent::ChildUp(link) => self.membership.add_link(link),
             HeadEvent::ChildDown(link) => self.child_down(link),
             HeadEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
             HeadEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_)) | HeadEvent::Timeout => {}
-            HeadEvent::Client(client, user, request) => self.client(client, &user, request),
+            HeadEvent::Client(client, user, request) => self.request(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
             HeadEvent::Spooled { job, end } => self.spooled(job, end),
             HeadEvent::SpoolFailed { job, reason } => self.spool_failed(job, &reason),
         }
         self.check_lost_nodes();
-        self.check_ends();
+        self.check_delayed_ends();
         self.check_transfers();
-        self.check_gathering();
+        self.check_samples();
         self.schedule();
-        self.publish_if_stale();
+        self.publish_timetable();
         self.renew_leases();
         self.check_shutdown();
     }
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<HeadAction> {
-        self.actions.pop_front()
+        self.actions.pop()
     }
 
     /// When to hand in [`HeadEvent::Timeout`] at the latest; at once after the start.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        if self.started.is_none() {
+        if !self.time.has_started() {
             return Some(0);
         }
-        let due =
-            |away: nodes::AbsenceDeadline| self.clock.next_advance(away.watched).min(away.latest);
-        let lost = self.away.values().copied().map(due).min();
-        let lease = (!self.links.is_empty()).then_some(self.lease_due);
-        let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
-        let gathering = self.gatherings.values().map(SampleRequest::deadline).min();
-        let shutdown = self.shutdown.as_ref().filter(|s| !s.done).map(|s| s.deadline);
-        let times = [lost, lease, transfer, self.starting, gathering, shutdown, self.ends_due];
+        let times = [
+            self.membership.next_deadline(&self.time),
+            self.transfers.next_deadline(),
+            self.time.starting_until(),
+            self.samples.next_deadline(),
+            self.shutdown.as_ref().and_then(Shutdown::deadline),
+            self.jobs.end_due(),
+        ];
         times.into_iter().flatten().min()
     }
 
     /// The jobs that are known: all that are not over, and the last that are.
     pub fn records(&self) -> impl Iterator<Item = &JobRecord> + '_ {
-        self.jobs.values().map(|job| &job.record)
+        self.jobs.records()
     }
 
     /// How many jobs and nodes were looked at so far to find out how many nodes jobs want. A
     /// submission adds one, whatever else waits; a node that comes or goes one for each node and for
     /// each job that waits.
     pub fn considered(&self) -> u64 {
-        self.considered
+        self.scheduler.considered()
     }
 
     /// The timetable in force.
     pub fn timetable(&self) -> &Timetable {
-        &self.timetable
+        self.timetable.published()
     }
 
     /// Whether a node is attached.
     pub fn is_up(&self, node: NodeId) -> bool {
-        self.routes.link(node).is_some()
+        self.membership.is_attached(node)
     }
 
-    fn push(&mut self, action: HeadAction) {
-        self.actions.push_back(action);
+    fn owns_cluster(&self, user: &User) -> bool {
+        user.uid == 0 || user.uid == self.config.owner_uid
     }
 
     /// Sends a command to those of the nodes that are attached.
     fn send(&mut self, nodes: &NodeSet, command: &Command) {
-        for (link, below) in self.routes.by_link(nodes) {
-            self.send_on(link, below, command.clone());
+        self.actions.send(self.membership.routes(), nodes, command);
+    }
+
+    /// Sends a new timetable to all nodes, unless it would say what the last one says.
+    fn publish_timetable(&mut self) {
+        if !self.timetable.take_stale() {
+            return;
+        }
+        let idle = self.idle.running(&self.jobs);
+        if self.timetable.renew(&self.time, &mut self.scheduler, idle) {
+            let attached = self.membership.attached();
+            for (link, below) in self.membership.routes().by_link(&attached) {
+                self.send_timetable(link, below);
+            }
         }
     }
 
-    fn send_on(&mut self, link: LinkId, nodes: NodeSet, command: Command) {
-        self.messages += 1;
-        self.push(HeadAction::ToChild(link, nodes, command));
+    /// Sends nodes below `link` their part of the timetable in force.
+    fn send_timetable(&mut self, link: LinkId, nodes: NodeSet) {
+        let timetable = self.timetable.published();
+        if timetable.generation > 0 {
+            let part = columns_of(timetable, &nodes);
+            self.actions.send_on(link, nodes, Command::Timetable(part));
+        }
     }
+}
 
-    fn reply(&mut self, client: ClientId, reply: ClientReply) {
-        self.push(HeadAction::ToClient(client, reply));
-    }
-
-    /// How long nodes have to attach again after a restart of the head: those that do not hear of
-    /// it in time have stopped their jobs by then.
-    fn restart_grace(&self) -> Nanos {
-        self.config.lease_ns.saturating_add(self.config.detach_grace_ns)
-    }
+fn refusal(kind: RefusalKind, message: String) -> Refusal {
+    Refusal { kind, message }
 }

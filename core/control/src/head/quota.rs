@@ -1,23 +1,23 @@
-//! How much the head keeps for users: it must not grow as large as they like, and one of them must not take it all.
+//! Quota of the memory that the head keeps for the jobs of users.
+//!
+//! The head must not grow as large as its users like, and no user must take all of it.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 
-use super::Head;
-use super::jobs::{Job, refusal};
-use crate::message::{JobRequest, Refusal, RefusalKind, User};
+use super::refusal;
+use crate::message::{JobRequest, Refusal, RefusalKind};
 
 /// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
 const MOST_LIVE: usize = 10_000;
-/// What the requests of jobs that are not over, and input that waits for them, may take together, in bytes.
+/// Requests of jobs that are not over and input that waits for them may take so much together, in bytes.
 const MOST_BYTES: usize = 256 << 20;
-/// What the requests of jobs that are over and remembered may take together, in bytes.
-pub(super) const MOST_ENDED_BYTES: usize = 32 << 20;
-/// Of jobs and of bytes, users other than the owner and root get at most one of so many parts each.
+/// Users other than the owner and root get at most one of so many parts of the jobs and of the bytes.
 const PART: usize = 2;
 
-/// What is kept for jobs of a user, or of all, that are not over.
+/// Jobs that are not over, and the bytes that are kept for them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
+struct Usage {
     jobs: usize,
     bytes: usize,
 }
@@ -31,23 +31,33 @@ pub(super) fn request_bytes(request: &JobRequest) -> usize {
     args.chain(env).sum::<usize>() + others + 512
 }
 
-/// What waits to be read by a job.
-pub(super) fn input_bytes(job: &Job) -> usize {
-    job.input.iter().map(|data| data.len() + 64).sum()
+/// A user as the quota sees them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Account {
+    pub(super) uid: u32,
+    /// Owns the cluster, or is root.
+    pub(super) privileged: bool,
 }
 
-impl Head {
+/// What is kept for the jobs of all users.
+#[derive(Debug, Default)]
+pub(super) struct Quota {
+    total: Usage,
+    by_user: BTreeMap<u32, Usage>,
+}
+
+impl Quota {
     /// Whether there is room for one more job of this user.
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn check_room(&self, user: &User, request: &JobRequest) -> Result<(), Refusal> {
+    pub(super) fn check_job(&self, user: Account, request: &JobRequest) -> Result<(), Refusal> {
         let full = |message| Err(refusal(RefusalKind::NoResources, message));
-        if self.held.jobs >= MOST_LIVE {
+        if self.total.jobs >= MOST_LIVE {
             return full(format!("{MOST_LIVE} jobs are waiting or running; try again later"));
         }
-        let own = self.held_by(user).jobs;
-        if !self.owns_cluster(user) && own >= MOST_LIVE / PART {
+        let own = self.of(user).jobs;
+        if !user.privileged && own >= MOST_LIVE / PART {
             return full(format!("{own} of your jobs are waiting or running; try again later"));
         }
         self.check_bytes(user, request_bytes(request))
@@ -57,10 +67,10 @@ impl Head {
     ///
     /// # Errors
     /// They may not.
-    pub(super) fn check_bytes(&self, user: &User, bytes: usize) -> Result<(), Refusal> {
-        let part = if self.owns_cluster(user) { 1 } else { PART };
-        let own = self.held_by(user).bytes;
-        let whose = if self.held.bytes + bytes > MOST_BYTES {
+    pub(super) fn check_bytes(&self, user: Account, bytes: usize) -> Result<(), Refusal> {
+        let part = if user.privileged { 1 } else { PART };
+        let own = self.of(user).bytes;
+        let whose = if self.total.bytes + bytes > MOST_BYTES {
             "all jobs"
         } else if own + bytes > MOST_BYTES / part {
             "your jobs"
@@ -74,24 +84,24 @@ impl Head {
         Err(refusal(RefusalKind::NoResources, message))
     }
 
-    fn held_by(&self, user: &User) -> Usage {
-        self.held_by_user.get(&user.uid).copied().unwrap_or_default()
+    fn of(&self, user: Account) -> Usage {
+        self.by_user.get(&user.uid).copied().unwrap_or_default()
     }
 
     /// A job comes, or more is kept for it.
-    pub(super) fn hold(&mut self, uid: u32, jobs: usize, bytes: usize) {
-        for held in [&mut self.held, self.held_by_user.entry(uid).or_default()] {
-            held.jobs += jobs;
-            held.bytes += bytes;
+    pub(super) fn charge(&mut self, uid: u32, jobs: usize, bytes: usize) {
+        for usage in [&mut self.total, self.by_user.entry(uid).or_default()] {
+            usage.jobs += jobs;
+            usage.bytes += bytes;
         }
     }
 
     /// A job is over, or less is kept for it.
-    pub(super) fn release(&mut self, uid: u32, jobs: usize, bytes: usize) {
-        for held in [&mut self.held, self.held_by_user.entry(uid).or_default()] {
-            held.jobs = held.jobs.saturating_sub(jobs);
-            held.bytes = held.bytes.saturating_sub(bytes);
+    pub(super) fn refund(&mut self, uid: u32, jobs: usize, bytes: usize) {
+        for usage in [&mut self.total, self.by_user.entry(uid).or_default()] {
+            usage.jobs = usage.jobs.saturating_sub(jobs);
+            usage.bytes = usage.bytes.saturating_sub(bytes);
         }
-        self.held_by_user.retain(|_, held| held.jobs > 0);
+        self.by_user.retain(|_, usage| usage.jobs > 0);
     }
 }

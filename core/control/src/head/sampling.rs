@@ -1,109 +1,96 @@
-//! Samples of all nodes for `kumi top` and `kumi stats`, or of a job's with its ranks' peers: one
-//! gathering of each kind at a time, bounded in time.
+//! Requests for samples of nodes, each of which answers all clients that ask while it is under way.
+//!
+//! `kumi top` and `kumi stats` ask for samples of all nodes, or of a job's nodes with its ranks'
+//! peers. At most one request of each kind is under way.
 
-use alloc::collections::BTreeSet;
-use alloc::format;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use super::jobs::refusal;
-use super::{ClientId, Head};
-use crate::message::{ClientReply, Command, Nanos, NodeSample, NodeSet, Refusal, RefusalKind};
+use super::ClientId;
+use crate::message::{Nanos, NodeSample};
 
-/// What has not come by then is missing from the answer.
+/// How long the head waits for samples; the answer does without those that are missing.
 const PATIENCE: Nanos = 1_000_000_000;
 
-/// One request to the nodes, which answers all clients that asked while it was under way.
+/// A request to nodes.
 #[derive(Debug)]
-pub(super) struct SampleRequest {
-    request: u64,
+struct SampleRequest {
+    number: u64,
     clients: BTreeSet<ClientId>,
     awaiting: BTreeSet<NodeId>,
     samples: Vec<NodeSample>,
     deadline: Nanos,
 }
 
-impl SampleRequest {
-    pub(super) fn deadline(&self) -> Nanos {
-        self.deadline
-    }
+/// The requests under way.
+#[derive(Debug, Default)]
+pub(super) struct SampleRequests {
+    /// By the job whose peers are asked for; none: all nodes.
+    pending: BTreeMap<Option<JobId>, SampleRequest>,
+    last_number: u64,
 }
 
-impl Head {
-    /// Asks the nodes: all of them, or those of a job for its ranks' peers.
-    pub(super) fn sample(&mut self, client: ClientId, job: Option<JobId>) -> Result<(), Refusal> {
-        let concerned: Option<NodeSet> = match job {
-            Some(id) => Some(self.nodes_of(id)?),
-            None => None,
+impl SampleRequests {
+    /// Has the client wait for a request that is under way. Returns whether there is one.
+    pub(super) fn join(&mut self, job: Option<JobId>, client: ClientId) -> bool {
+        let Some(request) = self.pending.get_mut(&job) else { return false };
+        request.clients.insert(client);
+        true
+    }
+
+    /// Begins a request to these nodes; returns its number.
+    pub(super) fn begin(
+        &mut self,
+        job: Option<JobId>,
+        client: ClientId,
+        awaiting: BTreeSet<NodeId>,
+        now: Nanos,
+    ) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        let (clients, deadline) = (BTreeSet::from([client]), now.saturating_add(PATIENCE));
+        let request = SampleRequest { number, clients, awaiting, samples: Vec::new(), deadline };
+        self.pending.insert(job, request);
+        number
+    }
+
+    /// Adds samples that came for the request of this number.
+    pub(super) fn add(&mut self, number: u64, samples: Vec<NodeSample>) {
+        let mut pending = self.pending.values_mut();
+        let Some(request) = pending.find(|request| request.number == number) else { return };
+        for sample in samples {
+            if request.awaiting.remove(&sample.node) {
+                request.samples.push(sample);
+            }
+        }
+    }
+
+    /// Waits no longer for nodes that are not reached any more.
+    pub(super) fn forget_nodes(&mut self, nodes: &[NodeId]) {
+        for request in self.pending.values_mut() {
+            request.awaiting.retain(|node| !nodes.contains(node));
+        }
+    }
+
+    /// The answers of the requests that are complete or late, with the clients to send them to.
+    pub(super) fn take_finished(
+        &mut self,
+        now: Nanos,
+    ) -> Vec<(BTreeSet<ClientId>, Vec<NodeSample>)> {
+        let done = |request: &SampleRequest| request.awaiting.is_empty() || now >= request.deadline;
+        let finished: Vec<Option<JobId>> =
+            self.pending.iter().filter(|(_, request)| done(request)).map(|(&job, _)| job).collect();
+        let requests = finished.iter().filter_map(|job| self.pending.remove(job));
+        let answer = |mut request: SampleRequest| {
+            request.samples.sort_by_key(|sample| sample.node);
+            (request.clients, request.samples)
         };
-        if let Some(gathering) = self.gatherings.get_mut(&job) {
-            gathering.clients.insert(client);
-            return Ok(());
-        }
-        self.requests += 1;
-        let request = self.requests;
-        let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
-        let awaiting: BTreeSet<NodeId> = self.routes.nodes().filter(concerns).collect();
-        let nodes = NodeSet::from_nodes(awaiting.iter().copied());
-        let gathering = SampleRequest {
-            request,
-            clients: BTreeSet::from([client]),
-            awaiting,
-            samples: Vec::new(),
-            deadline: self.now.saturating_add(PATIENCE),
-        };
-        self.gatherings.insert(job, gathering);
-        let command = match job {
-            Some(job) => Command::SamplePeers { request, job },
-            None => Command::Sample { request },
-        };
-        self.send(&nodes, &command);
-        Ok(())
+        requests.map(answer).collect()
     }
 
-    /// The nodes of a job; that it is known bounds how many gatherings there can be.
-    fn nodes_of(&self, id: JobId) -> Result<NodeSet, Refusal> {
-        match self.jobs.get(&id) {
-            Some(job) => {
-                Ok(NodeSet::from_nodes(job.record.spec.layout.iter().map(|part| part.node)))
-            }
-            None => {
-                let message =
-                    format!("there is no job {id}; `kumi ps --all` lists those there are");
-                Err(refusal(RefusalKind::NoSuchJob, message))
-            }
-        }
-    }
-
-    pub(super) fn samples(&mut self, request: u64, nodes: Vec<NodeSample>) {
-        let mut gatherings = self.gatherings.values_mut();
-        let Some(gathering) = gatherings.find(|g| g.request == request) else { return };
-        for sample in nodes {
-            if gathering.awaiting.remove(&sample.node) {
-                gathering.samples.push(sample);
-            }
-        }
-    }
-
-    pub(super) fn sampling_without(&mut self, nodes: &[NodeId]) {
-        for gathering in self.gatherings.values_mut() {
-            gathering.awaiting.retain(|node| !nodes.contains(node));
-        }
-    }
-
-    pub(super) fn check_gathering(&mut self) {
-        let now = self.now;
-        let due = |g: &SampleRequest| g.awaiting.is_empty() || now >= g.deadline;
-        let ready: Vec<Option<JobId>> =
-            self.gatherings.iter().filter(|(_, g)| due(g)).map(|(&job, _)| job).collect();
-        for mut gathering in
-            ready.iter().filter_map(|job| self.gatherings.remove(job)).collect::<Vec<_>>()
-        {
-            gathering.samples.sort_by_key(|sample| sample.node);
-            for client in gathering.clients {
-                self.reply(client, ClientReply::Samples(gathering.samples.clone()));
-            }
-        }
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.pending.values().map(|request| request.deadline).min()
     }
 }

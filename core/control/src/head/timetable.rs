@@ -1,89 +1,128 @@
-//! Publishing the timetable: once per change, with a start a little in the future.
+//! Timetable of the head: made once per change, and sent with a start a little in the future.
 
-use kumi_sched::{ClusterTime, JobId, Timetable};
+use alloc::vec::Vec;
 
-use super::Head;
-use crate::agent::columns_of;
-use crate::message::{Command, Nanos, NodeSet};
-use crate::tree::LinkId;
+use kumi_sched::{ClusterTime, JobId, Mode, Timetable};
+
+use super::HeadConfig;
+use super::scheduler::Scheduler;
+use super::time::HeadTime;
+use crate::message::Nanos;
 
 /// How far in the future a timetable starts: enough for it to get down the tree. A node that gets
-/// it later begins with the tick then due.
+/// it later begins with the tick that is due then.
 const LEAD: Nanos = 2_000_000;
 
-impl Head {
+/// The timetable in force, and how it is shared in time.
+#[derive(Debug)]
+pub(super) struct TimetablePublisher {
+    published: Timetable,
+    /// The set of running jobs, or how they share, has changed since.
+    stale: bool,
+    /// Ticks of the timetable that the policy has been told of.
+    passed: u64,
+    mode: Mode,
+    slice_ns: u64,
+}
+
+impl TimetablePublisher {
+    pub(super) fn new(config: &HeadConfig) -> Self {
+        let published = Timetable {
+            generation: 0,
+            start: ClusterTime(0),
+            slice_ns: config.slice_ns.max(1),
+            phase_ns: 0,
+            mode: config.mode,
+            columns: Vec::new(),
+            idle: Vec::new(),
+        };
+        let (mode, slice_ns) = (config.mode, config.slice_ns);
+        Self { published, stale: true, passed: 0, mode, slice_ns }
+    }
+
+    /// The timetable in force.
+    pub(super) fn published(&self) -> &Timetable {
+        &self.published
+    }
+
+    /// How processors are shared.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(super) fn slice_ns(&self) -> u64 {
+        self.slice_ns
+    }
+
+    /// Changes how processors are shared; `None` leaves it.
+    pub(super) fn set_sharing(&mut self, mode: Option<Mode>, slice_ns: Option<u64>) {
+        self.mode = mode.unwrap_or(self.mode);
+        self.slice_ns = slice_ns.unwrap_or(self.slice_ns);
+        self.stale = true;
+    }
+
+    /// Notes that the set of running jobs, or how they share, has changed.
+    pub(super) fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
     /// When a timetable that is published now starts.
-    fn next_start(&self) -> ClusterTime {
-        ClusterTime(self.now.saturating_add(LEAD))
+    fn next_start(now: Nanos) -> ClusterTime {
+        ClusterTime(now.saturating_add(LEAD))
     }
 
     /// Tells the policy which slots will be over when a timetable that is published now starts.
-    /// Before the policy hears of any change, because those slots still go by what was.
-    pub(super) fn pass_slots(&mut self) {
-        let tick = self.timetable.tick_at(self.next_start());
+    /// This comes before the policy hears of any change, because those slots go by the old state.
+    pub(super) fn pass_slots(&mut self, now: Nanos, scheduler: &mut Scheduler) {
+        let tick = self.published.tick_at(Self::next_start(now));
         let slots = tick.saturating_sub(self.passed);
         if slots > 0 {
-            self.policy.advance(slots);
+            scheduler.pass_slots(slots);
             self.passed = tick;
         }
     }
 
-    /// The job takes part in the rotation, or no longer.
-    pub(super) fn set_active(&mut self, job: JobId, active: bool) {
-        self.pass_slots();
-        self.policy.set_active(job, active);
+    /// Slots since the last that the policy has been told of.
+    pub(super) fn slots_since(&self, now: Nanos) -> u64 {
+        self.published.tick_at(ClusterTime(now)).saturating_sub(self.passed)
     }
 
-    /// The policy forgets the job.
-    pub(super) fn leave(&mut self, job: JobId) {
-        self.pass_slots();
-        self.policy.leave(job, ClusterTime(self.now));
+    /// Whether the timetable must be looked at again; it counts as up to date then.
+    pub(super) fn take_stale(&mut self) -> bool {
+        core::mem::take(&mut self.stale)
     }
 
-    /// The set of running jobs, or how they share, has changed.
-    pub(super) fn timetable_changed(&mut self) {
-        self.timetable_stale = true;
-    }
-
-    /// Sends a new timetable to all nodes, unless it would say what the last one says.
-    pub(super) fn publish_if_stale(&mut self) {
-        if !core::mem::take(&mut self.timetable_stale) {
-            return;
-        }
-        self.pass_slots();
-        let (columns, idle) = (self.policy.columns(), self.idle_jobs());
-        let (mode, slice_ns) = (self.config.mode, self.config.slice_ns.max(1));
-        let last = &self.timetable;
+    /// Makes a new timetable, unless it would say the same as the last. Returns whether it has.
+    pub(super) fn renew(
+        &mut self,
+        time: &HeadTime,
+        scheduler: &mut Scheduler,
+        idle: Vec<JobId>,
+    ) -> bool {
+        let now = time.now();
+        self.pass_slots(now, scheduler);
+        let columns = scheduler.columns();
+        let (mode, slice_ns) = (self.mode, self.slice_ns.max(1));
+        let last = &self.published;
         let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
         let same = last.idle == idle && last.continues(self.passed, &columns);
         if in_step && last.generation > 0 && same {
-            return;
+            return false;
         }
-        let start = self.next_start();
+        let start = Self::next_start(now);
         // Since its tick 0 would have begun: it may itself have gone on with another's slice.
         let since = start.0.saturating_sub(last.start.0).saturating_add(last.phase_ns);
         let phase_ns = if in_step { since % slice_ns } else { 0 };
-        let generation = self.next_generation();
-        self.timetable = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
+        let generation = self.next_generation(time.wall_ms());
+        self.published = Timetable { generation, start, slice_ns, phase_ns, mode, columns, idle };
         self.passed = 0;
-        let attached = NodeSet::from_nodes(self.routes.nodes());
-        for (link, below) in self.routes.by_link(&attached) {
-            self.send_timetable(link, below);
-        }
+        true
     }
 
-    /// Above every generation of this head, and of the heads before it, which this one does not
-    /// know: their generations were bounded by the wall clock then.
-    fn next_generation(&self) -> u64 {
-        (self.timetable.generation + 1).max(self.wall_ms.saturating_mul(1 << 16))
-    }
-
-    /// The timetable in force to nodes that have just attached.
-    pub(super) fn send_timetable(&mut self, link: LinkId, nodes: NodeSet) {
-        if self.timetable.generation > 0 {
-            let part = columns_of(&self.timetable, &nodes);
-            self.send_on(link, nodes, Command::Timetable(part));
-        }
+    /// Above every generation of this head and of the heads before it. This head does not know
+    /// those; the wall clock of their time bounded them.
+    fn next_generation(&self, wall_ms: u64) -> u64 {
+        (self.published.generation + 1).max(wall_ms.saturating_mul(1 << 16))
     }
 }

@@ -1,4 +1,4 @@
-//! Packets that arrive whole: how long frames may be for that, peer by peer.
+//! Path MTU as callers see it: the longest frame to each peer that is not fragmented.
 
 use super::Endpoint;
 use crate::Rank;

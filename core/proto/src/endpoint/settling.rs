@@ -1,13 +1,16 @@
-//! Settling: nothing that this rank sent is on the wire any more, and nothing new goes there.
+//! Settling: no packet of this rank is on the wire any more, and no new one leaves.
 
 use super::{Endpoint, enqueue};
 use crate::Micros;
 
 impl Endpoint {
-    /// Closes the channel for what this rank sends: [`Self::send`] gives
-    /// [`SendError::Closed`](crate::SendError::Closed), frames that are queued stay in their rings, and
-    /// every peer with something of them on the way is asked at once what has arrived. Acks that are held
-    /// back leave too. What comes from others is taken and acked as before.
+    /// Closes the channel for packets of this rank.
+    ///
+    /// - [`Self::send`] returns [`SendError::Closed`](crate::SendError::Closed); queued frames stay in
+    ///   their rings.
+    /// - Every peer with packets in flight is asked at once what has arrived.
+    /// - Delayed acks leave too.
+    /// - Packets of others are taken and acked as before.
     ///
     /// Drive the endpoint until [`Self::settled`]. That takes a round trip, and a timeout more for each
     /// time that the question or its answer is lost; nothing is sent again for it. It takes as long as a
@@ -25,16 +28,18 @@ impl Endpoint {
         self.shared.closed
     }
 
-    /// Every data packet that this rank ever put on the wire has been answered: acked, kept or refused by
-    /// its receiver, or found lost. Unacked ones are in their rings (what is lent of them, where its
-    /// owner keeps it: [`Self::take_all_back`] brings it in) and nowhere else, but for copies that the
-    /// network made or delayed for longer than a probe that was sent after them.
+    /// Whether every data packet that this rank ever sent has been answered: acked, kept or refused by
+    /// its receiver, or found lost.
+    ///
+    /// Unacked packets are then in their rings, and lent data in its owner's memory
+    /// ([`Self::take_all_back`] copies it into the rings). The only other copies are those that the
+    /// network made, or delayed for longer than a probe sent after them.
     pub fn settled(&self) -> bool {
         let in_flight = |&rank| self.peer(rank).map_or(0, |peer| peer.sender.in_flight());
         self.rings.iter().all(|rank| in_flight(rank) == 0)
     }
 
-    /// Opens the channel again: what was lost or queued is sent.
+    /// Opens the channel again and sends lost and queued packets.
     pub fn reopen(&mut self, now: Micros) {
         if !core::mem::take(&mut self.shared.closed) {
             return;

@@ -1,4 +1,4 @@
-//! What an endpoint hands out to be put on the wire.
+//! Datagrams that an endpoint hands out for the wire.
 
 use crate::Rank;
 
@@ -7,7 +7,8 @@ use crate::Rank;
 pub struct Transmit<'a> {
     /// The rank addressed.
     pub to: Rank,
-    /// Datagrams laid end to end: at most 64 and at most 65,507 bytes. With [`Self::pieces`]: what they lie in.
+    /// Datagrams laid end to end: at most 64, and at most 65,507 bytes. If [`Self::pieces`] is not
+    /// empty, these are the bytes that the pieces point into.
     pub bytes: &'a [u8],
     /// The datagrams, if parts of them lie elsewhere ([`Endpoint::send_lent`](crate::Endpoint::send_lent)); otherwise none. As many and as long at most.
     pub pieces: &'a [Piece],

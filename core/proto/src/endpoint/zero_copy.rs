@@ -1,5 +1,4 @@
-//! Frames whose data stays with the caller until it is acked or taken back: nothing of it is copied, or only what is
-//! not acked in time.
+//! Zero-copy sends: the data of a frame stays with the caller until it is acked or taken back.
 
 use super::{Endpoint, SendError};
 use crate::peer::LentPart;
@@ -8,11 +7,14 @@ use crate::{Micros, Rank};
 use core::ops::Range;
 
 impl Endpoint {
-    /// Queues the frame that `header` and `data` make. Of `data` only the beginning need be copied: the caller promises that
-    /// its bytes can be found at `place`, a number that only he understands, and what follows them at the numbers that follow.
-    /// What is lent is named by [`Transmit::pieces`](crate::Transmit::pieces), whenever the packet leaves, until it is acked
-    /// ([`Self::flushed`]) or [`Self::take_back`] has copied it. It may change meanwhile; whoever receives it then gets it as it was
-    /// before or after, or partly so.
+    /// Queues the frame made of `header` and `data`. Only the beginning of `data` need be copied.
+    ///
+    /// - The caller promises that its bytes can be found at `place`, a number that only the caller
+    ///   understands. Following bytes have the following numbers.
+    /// - [`Transmit::pieces`](crate::Transmit::pieces) names the lent bytes whenever the packet leaves,
+    ///   until it is acked ([`Self::flushed`]) or [`Self::take_back`] has copied them.
+    /// - The data may change meanwhile. The receiver then gets the old bytes, the new ones, or some of
+    ///   each.
     ///
     /// Channels that encrypt, or whose checksums cover everything, copy all, and all copy what is shorter than
     /// [`Config::lend_least`](crate::Config::lend_least).
@@ -51,8 +53,8 @@ impl Endpoint {
         longest - self.shared.packets.covered(longest) >= self.shared.config.lend_least
     }
 
-    /// Ends what was lent to packets to `to` that are not acked, as far as it begins in `places`: `copy` is given
-    /// the number of its first byte and the room to copy it to.
+    /// Takes back the lent data of unacked packets to `to` that begins in `places`: `copy` gets the
+    /// number of its first byte and the room to copy it to.
     pub fn take_back(&mut self, to: Rank, places: &Range<u64>, copy: impl FnMut(u64, &mut [u8])) {
         let stride = self.shared.config.max_datagram;
         if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {

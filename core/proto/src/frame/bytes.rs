@@ -1,9 +1,9 @@
-//! Fields of frames, written and read one behind the other.
+//! Writer and reader of consecutive fields of frames.
 
 use super::{FrameError, WindowKey};
 
-/// Writes fields one behind the other, straight to where they are to be: fields that are written and
-/// at once read back in larger pieces, to be copied, cost the processor more than all the rest.
+/// Writes consecutive fields directly to their destination. Fields that are written, read back in
+/// larger pieces and copied cost the processor more than all the rest.
 pub(super) struct Writer<'b> {
     bytes: &'b mut [u8],
     at: usize,

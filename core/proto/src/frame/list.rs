@@ -1,4 +1,4 @@
-//! Puts and gets of pieces of any lengths at any places of a window.
+//! Frames of puts and gets that list several pieces of a window.
 
 use super::{Frame, FrameError, GET_LIST, LAST, PUT_LIST, Reader, WindowKey, Writer, flags, zero};
 

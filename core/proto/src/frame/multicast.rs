@@ -1,4 +1,4 @@
-//! Records for FIFOs of many ranks, and members of multicasts.
+//! Frames of multicasts to FIFOs: records for many ranks, and lists of members.
 
 use super::{APPEND_SIGNAL, Frame, FrameError, MULTICAST_APPEND, MULTICAST_APPEND_DONE};
 use super::{Reader, WindowKey, Writer};
@@ -32,7 +32,7 @@ pub struct MulticastAppend<'d> {
 pub struct MulticastAppendDone<'d> {
     /// The request's.
     pub token: u64,
-    /// Who refused it and why, the first of several: one of the `REFUSED_` constants, not 0.
+    /// The first rank that refused it, and the reason: one of the `REFUSED_` constants, not 0.
     pub refused: Option<(u32, u8)>,
     /// The numbers of ranks whose FIFO had no room, 4 bytes each (see [`members`]).
     pub full: &'d [u8],

@@ -1,4 +1,4 @@
-//! Decoding of the one-sided operations that need more than one field's check.
+//! Decoding of one-sided operations whose fields depend on each other.
 
 use super::{APPEND_SIGNAL, APPEND_WAIT, Frame, FrameError, LAST, Reader};
 

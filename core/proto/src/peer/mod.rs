@@ -1,4 +1,4 @@
-//! The state kept for one other rank: what is sent to it and what comes from it.
+//! State of one peer: its sender and its receiver.
 
 mod pacer;
 mod path_mtu;
@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 /// "No deadline".
 pub(crate) const NEVER: Micros = Micros::MAX;
 
-/// What all peers of an endpoint use.
+/// State that all peers of an endpoint share.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     pub(crate) config: Config,
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(crate) tally: u8,
 }
 
-/// What to put on the wire next for one peer.
+/// The next transmission to one peer.
 pub(crate) enum TransmitPlan {
     Data(PacketRun),
     Control(PacketKind),

@@ -1,15 +1,15 @@
-//! Pacing: while packets queue in the network, long runs are spread over the round trip.
+//! Pacer of one peer: spreads long runs over the round trip while packets queue in the network.
 
 use super::NEVER;
 use crate::Micros;
 
-/// What may leave at once: packets of this long, microseconds.
+/// Length of a burst that may leave at once, in microseconds.
 const QUANTUM: Micros = 100;
 
 /// When the next run may leave, while the network is saturated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
-    /// What has left may have left by then, at the pace.
+    /// Time by which the packets sent so far should have left at the pace.
     pub(super) paid: Micros,
     /// Something waits for that.
     pub(super) wake: Micros,
@@ -31,7 +31,8 @@ impl Pacer {
         usize::try_from(packets).unwrap_or(usize::MAX).max(1)
     }
 
-    /// So many packets leave now. Who is late by less than a round trip catches up.
+    /// Notes that `count` packets leave now. A sender that is late by less than a round trip catches
+    /// up.
     pub(super) fn left(&mut self, now: Micros, count: usize, window: u32, round_trip: Micros) {
         let time = count as u64 * round_trip * 4 / (5 * u64::from(window.max(1)));
         self.paid = self.paid.max(now.saturating_sub(round_trip)).saturating_add(time);

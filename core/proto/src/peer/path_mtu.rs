@@ -1,4 +1,4 @@
-//! How long packets to one peer may be to arrive whole.
+//! Path MTU of one peer: the longest datagram that arrives without fragmentation.
 
 use super::NEVER;
 use crate::{Config, Micros};
@@ -8,8 +8,8 @@ const TRIES: u8 = 3;
 /// The pause before longer packets are tried again doubles so often at most.
 const DOUBLINGS: u8 = 6;
 
-/// What is known of the path to a peer. *Long* packets are those longer than `safe_datagram` that are
-/// sent to arrive whole.
+/// Knowledge of the path to a peer. *Long* packets are longer than `safe_datagram` and sent to arrive
+/// whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathMtu {
     /// Long packets vanish on the way; they are tried again then. [`NEVER`]: they do not.

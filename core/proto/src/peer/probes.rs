@@ -1,4 +1,4 @@
-//! Probes to one peer: which are under way, and of what their answers speak.
+//! Probes to one peer: the numbers sent, and the numbers answered.
 
 use super::NEVER;
 use crate::Micros;
@@ -52,8 +52,8 @@ impl ProbeState {
         self.sent.wrapping_sub(self.sent.wrapping_sub(low) & 0xFF)
     }
 
-    /// One becomes due in `margin` microseconds: what was overtaken has come by then. At once, if packets
-    /// do not overtake each other.
+    /// Makes a probe due in `margin` microseconds, by when overtaken packets have come. At once, if
+    /// packets do not overtake each other.
     pub(super) fn soon(&mut self, now: Micros, margin: Micros) {
         if margin == 0 {
             self.due = true;

@@ -1,4 +1,4 @@
-//! What comes from one peer: order, duplicates, early packets, acks.
+//! Receiver of one peer: order, duplicates, early packets, acks.
 
 use super::{NEVER, SharedState};
 use crate::endpoint::{Delivery, Sink};
@@ -27,8 +27,8 @@ pub(crate) struct Receiver {
     unacked: u32,
     /// Packets that have not been answered by an ack of their own; stays 0 when acks are reduced.
     owed: u32,
-    /// Early packets since the last progress, and how many of them are no reason for a nack: as many as
-    /// were seen to overtake one that was not lost.
+    /// Early packets since the last progress, and how many of them give no reason for a nack: as many
+    /// as have overtaken a packet that was not lost.
     early: u32,
     patience: u32,
     /// When the delayed ack is due.
@@ -110,7 +110,7 @@ impl Receiver {
     ) {
         let each = shared.config.ack == AckMode::PerMessage;
         if each {
-            // No more than a window can be on its way; what is doubled beyond that shares an ack.
+            // No more than a window can be in flight; further duplicates share an ack.
             let most = u32::try_from(shared.config.window).unwrap_or(u32::MAX);
             self.owed = (self.owed + 1).min(most);
         } else if packet.flags & ACK_NOW != 0 {
@@ -140,8 +140,8 @@ impl Receiver {
         }
     }
 
-    /// A probe came: answer with what is here now, or with the ack that is held back for what came just
-    /// before, if `at_once` is not asked for.
+    /// Takes a probe. Answers with the current state, or, unless `at_once` is set, with the ack that is
+    /// held back for the packets just before.
     pub(crate) fn on_probe<S: Sink>(
         &mut self,
         from: Rank,
@@ -151,7 +151,7 @@ impl Receiver {
         sink: &mut S,
     ) {
         self.echo = Some(number);
-        // Who asks knows of no gap and is not being refused: nothing is lost by a wait.
+        // The sender knows of no gap and is not being refused, so waiting loses nothing.
         let held = self.ack_at != NEVER && self.kept.is_none() && !self.nack;
         self.echo_now |= at_once || !held;
         if self.kept.is_some() {

@@ -1,10 +1,10 @@
-//! Where the packets to one peer lie until they are acked.
+//! Send ring of one peer: its packets until they are acked.
 
 use crate::{Config, Micros};
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// What is known of a packet in the ring.
+/// State of a packet in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketState {
     /// Not sent yet.
@@ -31,7 +31,7 @@ impl LentPart {
     pub(crate) const NONE: Self = Self { place: 0, bytes: 0 };
 }
 
-/// What is kept beside a packet's bytes.
+/// Record of a packet beside its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) sent_at: Micros,

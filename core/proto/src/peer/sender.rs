@@ -1,4 +1,5 @@
-//! What is sent to one peer: ring, timeouts, probes, refusals; `acks`: what its answers bring to light.
+//! Sender of one peer: ring, retransmission timer, probes, refusals. `acks` evaluates the peer's
+//! answers.
 
 mod acks;
 mod transmission;
@@ -25,7 +26,7 @@ pub(crate) fn run_bytes(config: &Config) -> usize {
     MOST_BYTES.min(MOST_SEGMENTS * config.max_datagram)
 }
 
-/// What holds sending back after a refusal.
+/// Back-pressure of a receiver that refused a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backpressure {
     /// Nothing.
@@ -51,7 +52,8 @@ pub(crate) struct PacketRun {
     pub(crate) fragment: bool,
 }
 
-/// What data packets carry for the other direction: the ack field, and flags of the first.
+/// Acknowledgement that data packets carry for the other direction: the ack field, and flags of the
+/// first packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piggyback {
     pub(crate) ack: u32,
@@ -299,7 +301,7 @@ impl Sender {
 
     // ---- sending ----------------------------------------------------------------------------
 
-    /// What may be sent now.
+    /// The run of packets that may be sent now.
     pub(crate) fn next_run(&mut self, now: Micros, shared: &SharedState) -> Option<PacketRun> {
         let config = &shared.config;
         if shared.closed || (self.lost == 0 && self.next == self.tail) {
@@ -370,7 +372,7 @@ impl Sender {
         }
     }
 
-    /// What of the budget may leave now: all, unless packets queue in the network.
+    /// The part of the budget that may leave now: all of it, unless packets queue in the network.
     fn paced(&mut self, now: Micros, budget: usize) -> usize {
         if budget == 0 || !self.congestion.saturated() {
             return budget;
@@ -418,7 +420,7 @@ impl Sender {
             self.probe.later = NEVER;
             self.probe.due = false;
         } else if !self.probe.outstanding() && self.probe.later == NEVER {
-            // What is younger than a probe by less than the margin needs another one.
+            // A packet younger than the probe by less than the margin needs another probe.
             self.probe.soon(now, self.reorder.margin());
         }
         self.probe.due

@@ -1,4 +1,5 @@
-//! Small blocks, a different one for each pair of ranks or from each rank: they travel together.
+//! Collectives of small blocks, a different one for each pair of ranks or from each rank: many blocks
+//! travel in one message.
 
 use super::{exact, wanted};
 use crate::collective::scalar::{Scalar, bytes, bytes_mut};
@@ -76,7 +77,7 @@ impl Context {
             }
             bit *= 2;
         }
-        // What has gone i ranks comes from the rank i behind.
+        // A block that has gone i ranks comes from the i-th rank before this one.
         for distance in 0..ranks {
             let from = (me + ranks - distance) % ranks;
             recv[from * block..(from + 1) * block]

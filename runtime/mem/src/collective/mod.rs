@@ -1,13 +1,17 @@
-//! Collectives over all ranks, made of messages with tags of the library's own.
+//! Collectives over all ranks, made of messages with the library's own tags.
 //!
 //! All ranks call them in the same order. A rank sends to a partner and receives from another at
 //! the same time, so no order of arrival blocks anybody.
 //!
-//! Little data goes along trees, which take log2(n) rounds; much data in pieces around a ring, which
-//! sends each byte about twice whatever the number of ranks (`ring`). Blocks that are all different
-//! travel together where they are small (`blocks`), and each by itself where they are not. The
-//! choice depends on the number of ranks and on the length alone, which must be the same at all ranks: where they are not,
-//! a rank that sees it has an error, and ranks that choose different ways wait for ever.
+//! The algorithm depends on the length and the number of ranks alone:
+//!
+//! - Little data goes along trees, in log2(n) rounds.
+//! - Much data goes in pieces around a ring (`ring`), which sends each byte about twice, whatever the
+//!   number of ranks.
+//! - Small blocks that all differ travel together (`blocks`), larger ones each by itself.
+//!
+//! The length must be the same at all ranks. A rank that sees another length gets an error; ranks that
+//! choose different algorithms wait for ever.
 
 mod blocks;
 mod ring;
@@ -211,8 +215,8 @@ impl Context {
         Ok(())
     }
 
-    /// Sends the i-th block to rank i and receives one block from each, in the order of ranks: small
-    /// blocks in log2(n) rounds (Bruck et al. 1997), larger ones pairwise.
+    /// Sends the i-th block to rank i and receives one block from each rank, in the order of ranks.
+    /// Small blocks take log2(n) rounds (Bruck et al. 1997); larger ones go pairwise.
     ///
     /// # Errors
     /// [`Error::BadLength`] if lengths are not equal and multiples of the number of ranks.
@@ -257,7 +261,7 @@ impl Context {
     }
 }
 
-/// What was received must be as long as this rank expects, or the ranks' lengths differ.
+/// The message must be as long as this rank expects, or the ranks' lengths differ.
 fn exact(received: Result<MessageStatus, Error>, needed: usize) -> Result<(), Error> {
     let given = match received {
         Ok(received) => received.len,

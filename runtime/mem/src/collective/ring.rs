@@ -1,4 +1,4 @@
-//! Much data: each rank has a piece of it, and the pieces go round.
+//! Ring algorithms for much data: each rank has a piece of it, and the pieces go round.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Element types and operations of the collectives.
+//! Element types and reduction operations of the collectives.
 
 use crate::error::Error;
 

@@ -1,8 +1,8 @@
-//! How calls drive the channel, and how the program ends one that waits.
+//! Interruption: how the program ends a call that waits.
 //!
 //! A signal does not end a wait: it may come while the wait spins, or just before it blocks. So a
-//! thread of its own has the waiting thread leave the channel from time to time and ask the
-//! program; what the call has begun stays as it is meanwhile.
+//! separate thread makes the waiting thread ask the program from time to time. The state of the call
+//! stays as it is meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// What the program wants to be asked, and the thread that sees to it.
+/// The program's question, and the thread that has it asked.
 pub(crate) struct InterruptHook {
     ask: Box<dyn Fn() -> bool + Send>,
     shared: Arc<InterruptState>,
@@ -34,16 +34,17 @@ struct InterruptState {
 }
 
 impl Context {
-    /// Has calls that wait ask the program every now and then (between `every` and twice that)
-    /// whether they are to go on: when `ask` says true, the call ends with [`Error::Interrupted`].
-    /// For languages whose signal handlers run only between calls. Once said it stays so; saying it again
-    /// changes nothing.
+    /// Lets waiting calls ask the program now and then whether to go on: between `every` and twice
+    /// that. If `ask` returns true, the call ends with [`Error::Interrupted`]. For languages whose
+    /// signal handlers run only between calls. It cannot be turned off; a second call changes nothing.
     ///
-    /// A receive, a wait for a notification, a completion or a record, and an append that waits for
-    /// room in a mapped piece (see [`crate::Window`]) have then done nothing: the next receive that fits gets the message that came
-    /// meanwhile or began to. (Only one that is longer than the buffer of the receive that was ended
-    /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
-    /// after these every call that communicates fails with [`Error::Fault`].
+    /// After an interruption these calls have done nothing: a receive, a wait for a notification, a
+    /// completion or a record, and an append that waits for room in a mapped piece (see
+    /// [`crate::Window`]). The next matching receive gets the message that came meanwhile or began to.
+    /// Only a message longer than the interrupted receive's buffer is lost.
+    ///
+    /// Other calls, collective ones above all, may end half-way. Afterwards every call that
+    /// communicates fails with [`Error::Fault`].
     ///
     /// `ask` runs in the thread that waits; the context is not to be used in it.
     ///

@@ -1,4 +1,4 @@
-//! What a rank does with the frames that reach it: called by whichever thread drives the channel.
+//! Engine of a rank: applies the frames that reach it. The thread that drives the channel calls it.
 
 pub(crate) mod interrupt;
 
@@ -58,7 +58,7 @@ struct IncomingPut<'d> {
     data: &'d [u8],
 }
 
-/// What the own blocking request waits for.
+/// The data that the own blocking request waits for.
 #[derive(Debug)]
 pub(crate) enum PendingRequest {
     /// Bytes of a remote window, into memory that the caller keeps until the request is over.
@@ -76,7 +76,7 @@ unsafe impl Send for PendingRequest {}
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) token: u64,
-    /// Who is to answer.
+    /// The rank that is to answer.
     target: Rank,
     pub(crate) pending: PendingRequest,
     pub(crate) refused: Option<Refusal>,
@@ -280,7 +280,7 @@ impl Engine {
         }
     }
 
-    /// What others ask of this rank.
+    /// Serves a request of another rank.
     fn serve(&mut self, attachment: &Attachment, from: Rank, request: &Frame<'_>) -> Delivery {
         if self.answers.len() >= MOST_ANSWERS {
             return Delivery::Full;
@@ -328,7 +328,7 @@ impl Engine {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
                         let atomic = AtomicOperation { operation, width, operand, operand2 };
-                        // SAFETY: `access` has just checked that the bytes lie in a window and are aligned.
+                        // SAFETY: `access` checked range and offset; windows with the right begin at multiples of eight.
                         QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => QueuedAnswer::Refused { token, reason },
@@ -368,7 +368,7 @@ impl Engine {
         self.put(attachment, from, put, &PieceList::new(offset, list))
     }
 
-    /// Applies a put, or a frame of one; what is to be answered.
+    /// Applies a put, or one frame of it; returns the answer, if one is due.
     fn put(
         &mut self,
         attachment: &Attachment,

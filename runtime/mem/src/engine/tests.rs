@@ -1,4 +1,5 @@
-//! Frames that no rank of this library sends: memory stays as it was, and the answer is a refusal.
+//! Tests with frames that no rank of this library sends: memory stays as it was, and the answer is a
+//! refusal.
 
 use super::*;
 use kumi_proto::frame::{
@@ -17,8 +18,8 @@ const OPEN: usize = 0;
 const SEALED: usize = 1;
 const LENT: usize = 2;
 
-/// A rank alone, with windows of 64 bytes: one in the segment with all rights, one without, and one on memory of
-/// its own with all rights. What they hold is 0.
+/// A rank alone, with windows of 64 zero bytes: one in the segment with all rights, one there without
+/// rights, and one in its own memory with all rights.
 fn rank() -> (Attachment, Engine, [WindowMemory; 3]) {
     let attachment = Attachment::singleton(1 << 20).expect("attachment");
     let mut engine = Engine::new(1000, attachment.arena_bytes(), RandomSource::Seeded(9));
@@ -61,7 +62,7 @@ fn refused(token: u64, code: u8) -> Vec<Vec<u8>> {
     vec![encode(&Frame::Refused { token, code })]
 }
 
-/// What the operation with a place is, with token 9.
+/// The request for an operation at an offset, with token 9.
 fn operations(window: u64, offset: u64) -> Vec<Frame<'static>> {
     let (token, last, notify, data) = (9, true, None, &[7; 8][..]);
     let atomic = |operation, width| Frame::AtomicRequest {
@@ -442,7 +443,7 @@ fn requests_of_a_list_end_in_any_order() {
     engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
     let ended = vec![(11, None), (14, Some(Refusal::Right))];
     assert_eq!((engine.fault.take(), engine.ended()), (None, ended));
-    // What is over is known no more; nor does it take more than was asked for.
+    // An ended request is forgotten, and one takes no more bytes than it asked for.
     engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
     assert!(engine.fault.take().is_some() && engine.list_requests.is_empty());
     assert_eq!(buffers, [*b"abcde", *b"fghi\0"]);
@@ -510,7 +511,7 @@ fn answers_to_counted_puts_are_combined() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is asked with whatever numbers: what is refused has changed nothing.
+    /// A refused request, with any numbers, has changed nothing.
     #[test]
     fn a_refused_operation_changes_nothing(
         kind in 0..6u8,

@@ -1,4 +1,4 @@
-//! Memory-based FIFOs: queues of records in window memory, placed by the receiver.
+//! Memory-based FIFOs: queues of records in window memory, placed there by the receiver.
 
 pub(crate) mod queue;
 pub(crate) mod signal;
@@ -58,8 +58,8 @@ pub struct FifoRecord {
 }
 
 impl Context {
-    /// Bytes of the longest record of FIFOs and signals in this job: what one frame carries. It is the same at all ranks
-    /// and to all ranks, on this node or another.
+    /// Bytes of the longest record of FIFOs and signals in this job: the contents of one frame. It is
+    /// the same at all ranks and to all ranks.
     #[must_use]
     pub fn max_record(&self) -> usize {
         self.longest - APPEND_BYTES
@@ -67,12 +67,14 @@ impl Context {
 }
 
 impl Window<'_> {
-    /// Makes a FIFO in the own piece, at an offset that is a multiple of [`FIFO_ALIGNMENT`]. It takes
-    /// [`FIFO_OVERHEAD`] bytes and its capacity (bytes, a multiple of 8 from 16 to 2^31), which is
-    /// overwritten now and not to be written by anything but appends as long as the FIFO is there: until it
-    /// is dropped. A record takes 8 bytes and its length, padded to a multiple of 8. Every
-    /// record raises the notification counter `notify` (0 to 63) of this window here by one; several FIFOs may
-    /// have the same, and [`Window::wait_notify`] then waits for any of them.
+    /// Makes a FIFO in the own piece.
+    ///
+    /// - `offset` is a multiple of [`FIFO_ALIGNMENT`].
+    /// - `capacity` is a multiple of 8 from 16 to 2^31. The FIFO takes [`FIFO_OVERHEAD`] bytes more.
+    ///   All of it is overwritten now, and only appends may write it until the FIFO is dropped.
+    /// - A record takes 8 bytes and its length, padded to a multiple of 8.
+    /// - Every record raises the notification counter `notify` (0 to 63) of this window by one. Several
+    ///   FIFOs may share a counter; [`Window::wait_notify`] then waits for any of them.
     ///
     /// Others need to know the rank, the window and the offset, and that the FIFO has been made (a barrier, a message).
     /// Making it permits them to append, whatever the window's rights: in a window
@@ -93,9 +95,10 @@ impl Window<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity, for memory that is another FIFO's, and for a window on
-    /// memory of the program's own that begins at no multiple of [`FIFO_ALIGNMENT`],
-    /// [`Error::BadNotify`].
+    /// - [`Error::OutOfBounds`].
+    /// - [`Error::BadFifo`] for a wrong offset or capacity, and for memory of another FIFO. Also for a
+    ///   window in the program's own memory that does not begin at a multiple of [`FIFO_ALIGNMENT`].
+    /// - [`Error::BadNotify`].
     pub fn fifo(&self, offset: usize, capacity: usize, notify: u32) -> Result<Fifo<'_>, Error> {
         check_notify(notify)?;
         let (queue, far) = self.open(offset, capacity, notify, MARK_FIFO)?;
@@ -137,7 +140,7 @@ impl Window<'_> {
         Ok((queue, far))
     }
 
-    /// Takes a queue away; those who wait for room in it are told.
+    /// Removes a queue; ranks that wait for room in it get an error.
     pub(crate) fn close(&self, offset: u64, queue: &Queue) -> Result<(), Error> {
         queue.positions().mark.store(0, SeqCst);
         let mut guard = self.context.channel.lock()?;
@@ -312,8 +315,8 @@ pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refu
     }
 }
 
-/// Finds the queue in a piece of this node and believes what it says of itself only as far as it
-/// stays in there; also the number of its notification counter.
+/// Finds the queue in a piece of this node, and the index of its notification counter. The queue's own
+/// numbers are trusted only as far as they stay inside of the piece.
 pub(crate) fn queue_in(
     near: &MappedPiece,
     offset: u64,

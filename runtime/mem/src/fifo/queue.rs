@@ -1,5 +1,5 @@
-//! The queue behind a FIFO or a signal port: in window memory, any number of senders of the node,
-//! one taker. Layout and rules are in `docs/protocol.md`, "FIFOs in window memory".
+//! Queue in window memory, behind a FIFO or a signal port: any number of senders of the node, one
+//! taker. Layout and rules are in `docs/reference/channel-protocol.md`, "FIFOs in window memory".
 //!
 //! Nothing that is read there is believed: a value that cannot be is [`QueueDamage`], and no value leads
 //! outside of the queue's memory.
@@ -15,7 +15,7 @@ pub(crate) const MARK_FIFO: u64 = u64::from_le_bytes(*b"KUMIFIF\x01");
 pub(crate) const MARK_SIGNAL: u64 = u64::from_le_bytes(*b"KUMISIG\x01");
 /// Bytes before the records.
 pub(crate) const OVERHEAD: usize = size_of::<QueueHead>();
-/// What the start of a queue is a multiple of.
+/// Alignment of the start of a queue.
 pub(crate) const ALIGNMENT: usize = 64;
 /// Least and greatest capacity.
 pub(crate) const CAPACITIES: std::ops::RangeInclusive<u64> = 16..=1 << 31;
@@ -60,7 +60,7 @@ const _: () = assert!(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueDamage;
 
-/// What became of a record.
+/// Outcome of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     Taken,
@@ -102,8 +102,9 @@ unsafe impl Sync for Queue {}
 
 impl Queue {
     /// # Safety
-    /// `OVERHEAD + capacity` bytes at `base`, which is a multiple of [`ALIGNMENT`], are mapped as long
-    /// as the value is used; `capacity` is in [`CAPACITIES`] and a multiple of 8.
+    /// - `OVERHEAD + capacity` bytes at `base` are mapped as long as the value is used.
+    /// - `base` is a multiple of [`ALIGNMENT`].
+    /// - `capacity` is in [`CAPACITIES`] and a multiple of 8.
     pub(crate) unsafe fn at(base: NonNull<u8>, capacity: u64) -> Queue {
         // SAFETY: inside of what the caller promises.
         let data = unsafe { base.add(OVERHEAD) };
@@ -207,7 +208,7 @@ impl Queue {
         self.copy_out(head.wrapping_add(WORD), &mut into[..length]);
         self.clear(head, need(next.length) as usize);
         let head = head.wrapping_add(need(next.length));
-        // Whoever waits for room sets its bit before it looks at this.
+        // A sender that waits for room sets its bit before it looks at this.
         self.positions().head.0.store(head, SeqCst);
         head
     }
@@ -234,7 +235,7 @@ impl Queue {
         sleeping.store(0, SeqCst);
     }
 
-    /// Wakes the port's thread if it sleeps. What it is to see has been written before.
+    /// Wakes the port's thread if it sleeps. Write what it is to see before.
     pub(crate) fn wake_taker(&self) {
         let sleeping = &self.positions().sleeping;
         if sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0 {

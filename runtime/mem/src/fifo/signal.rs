@@ -1,4 +1,4 @@
-//! Signal ports: FIFOs whose records a handler of the program gets, on a thread of the port.
+//! Signal ports: FIFOs whose records go to a handler of the program, on a thread of the port.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ use crate::fifo::queue::{MARK_SIGNAL, Queue};
 use crate::fifo::table::{FifoKey, made_room};
 use crate::window::Window;
 
-/// What a handler gets.
+/// A record as a handler gets it.
 #[derive(Debug, Clone, Copy)]
 pub struct Signal<'s> {
     /// The rank that sent it.
@@ -24,7 +24,7 @@ pub struct Signal<'s> {
     pub data: &'s [u8],
 }
 
-/// What went wrong in handlers and has not been told to the program yet.
+/// Errors of handlers that the program has not been told yet.
 #[derive(Debug, Default)]
 pub(crate) struct HandlerFailures {
     any: AtomicBool,
@@ -47,7 +47,7 @@ impl HandlerFailures {
 }
 
 impl Context {
-    /// What went wrong in a signal handler since the last call.
+    /// Reports the errors of signal handlers since the last call.
     pub(crate) fn check_handlers(&self) -> Result<(), Error> {
         if !self.failures.any.load(SeqCst) {
             return Ok(());
@@ -91,12 +91,15 @@ impl Window<'_> {
     /// as a FIFO does ([`Window::fifo`]), and is there until [`Window::remove_signal`] or until the window
     /// is dropped.
     ///
-    /// Handlers run on a thread of the port, also while the main thread computes or waits: for one
-    /// port one at a time and in the order of each sender; those of different ports at the same time.
-    /// A handler may use all memory of the process, but not the [`Context`], which stays
-    /// with its thread: it cannot wait in the library. When it panics, the port goes on with the next record and the
-    /// next call of the main thread (send, receive, probe, progress, flush, barrier, append, pop, multicast, wait for a
-    /// notification or a completion, finalize) does nothing and says [`Error::HandlerPanicked`].
+    /// Handlers run on a thread of the port, also while the main thread computes or waits.
+    ///
+    /// - One port runs one handler at a time, in the order of each sender; different ports run at the
+    ///   same time.
+    /// - A handler may use all memory of the process, but not the [`Context`], which stays with its
+    ///   thread: it cannot wait in the library.
+    /// - After a panic the port goes on with the next record. The next call of the main thread does
+    ///   nothing and returns [`Error::HandlerPanicked`]: send, receive, probe, progress, flush,
+    ///   barrier, append, pop, multicast, wait for a notification or a completion, finalize.
     ///
     /// # Errors
     /// As [`Window::fifo`], and [`Error::Io`] if there can be no further thread.
@@ -210,7 +213,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
         }
         unhandled.fetch_sub(1, SeqCst);
     }
-    // What comes too late is no work any more.
+    // Records that come too late are not handled.
     while let Ok(Some(next)) = port.queue.peek(head, ranks) {
         head = port.queue.take(head, next, &mut []);
         unhandled.fetch_sub(1, SeqCst);

@@ -1,5 +1,5 @@
-//! The FIFOs and signal ports of this rank, as its engine sees them: what others append by frames, and
-//! who waits for room. Also what everybody does who appends or takes: wake others.
+//! Table of this rank's FIFOs and signal ports: appends that come as frames, and requests that wait for
+//! room. It also wakes takers and senders.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct IncomingRecord<'d> {
     pub(crate) data: &'d [u8],
 }
 
-/// What became of it.
+/// Outcome of an append.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AppendOutcome {
     Taken,
@@ -135,7 +135,7 @@ impl FifoTable {
                 AppendOutcome::Taken
             }
             Ok(PushOutcome::Full) => {
-                // A rank has one request under way; what claims otherwise gets no memory.
+                // A rank has one request in flight; a second one gets no memory.
                 let waits = entry
                     .queued_appends
                     .iter()

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use kumi_proto::Delivery;
 
-/// What one kept message costs beside its bytes, so that empty ones are bounded too.
+/// Cost of a kept message beside its bytes, so that empty messages are bounded too.
 const OVERHEAD: usize = 64;
 /// Longest message: no memory has more, and sums of these do not overflow.
 const LONGEST: u64 = 1 << 48;
@@ -33,7 +33,7 @@ pub enum Tag {
     Is(i32),
 }
 
-/// What was received.
+/// Sender, tag and length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageStatus {
     /// The sender.
@@ -73,8 +73,8 @@ pub(crate) enum ReceiveBuffer {
     Grown(Vec<u8>),
 }
 
-// SAFETY: the memory behind a raw buffer is lent to the mailbox by a caller that does not touch it
-// meanwhile; which thread writes it does not matter.
+// SAFETY: the caller has lent the memory behind a raw buffer to the mailbox and does not touch it
+// meanwhile. It does not matter which thread writes it.
 unsafe impl Send for ReceiveBuffer {}
 
 impl ReceiveBuffer {
@@ -160,8 +160,8 @@ pub(crate) struct Mailbox {
     cost: usize,
     bound: usize,
     next: u64,
-    /// Whom the program waits for. What this rank sends is kept beyond the bound: what is waited
-    /// for may be behind it.
+    /// The rank that the program waits for. Messages of this rank are kept beyond the bound, since the
+    /// awaited one may be behind them.
     pub(crate) awaited: Option<u32>,
     /// Others of whom the same is true at the same time.
     pub(crate) awaited_too: Vec<u32>,
@@ -314,9 +314,9 @@ impl Mailbox {
         posted.matched.map(|received| (received, posted.buffer))
     }
 
-    /// Forgets a receive. A message that came for it, or began to, is kept again where it was in the
-    /// order, even beyond the bound; one that is longer than the buffer is dropped. (The program waits
-    /// for one receive at a time, so no other one waits for this message.)
+    /// Forgets a receive. A message that came for it, or began to, is kept again at its place in the
+    /// order, even beyond the bound. One longer than the buffer is dropped. (The program waits for one
+    /// receive at a time, so no other one waits for this message.)
     pub(crate) fn withdraw(&mut self, number: u64) {
         let Some(at) = self.posted.iter().position(|posted| posted.number == number) else {
             return;

@@ -29,7 +29,8 @@ impl Context {
         if to == self.rank() {
             return self.send_to_self(tag, data);
         }
-        // The library's own messages are steps of collectives: who left one would leave the others waiting.
+        // The library's own messages are steps of collectives: leaving one would leave the other ranks
+        // waiting.
         let tells = tag >= 0;
         let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
         self.send_frames(to, data, tells, |most, done| {

@@ -1,16 +1,16 @@
-//! In what parts long data leaves for a rank of another node.
+//! Parts in which long data leaves for a rank of another node.
 //!
 //! A part is a run of packets that one system call puts on the wire. It waits until the send ring has
-//! room for all of it: to fill every place as soon as an ack frees it would make ever shorter runs,
-//! with a call and an ack for each.
+//! room for all of it. Filling every slot as soon as an ack frees it would make ever shorter runs, with
+//! a call and an ack for each.
 
 use kumi_net::Guard;
 use kumi_proto::frame::PUT_BYTES;
 
 use crate::engine::Engine;
 
-/// How many of the frames that carry so many bytes to queue and then put on the wire together: to a
-/// rank of this node all, otherwise the next part; `None` while there is no room for that.
+/// How many of the frames that carry so many bytes to queue and then put on the wire together. To a
+/// rank of this node all of them, otherwise the next part. `None` while there is no room for that.
 pub(crate) fn frames_to_queue(
     guard: &Guard<'_, Engine>,
     to: u32,

@@ -1,5 +1,5 @@
-//! A record for the FIFOs or signal ports of many ranks: the sender's side. What the members do with
-//! it is in `records`.
+//! Multicast of a record to the FIFOs or signal ports of many ranks: the sender's side. The members'
+//! side is in `records`.
 
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -18,7 +18,7 @@ use crate::fifo::append_refused;
 use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL};
 use crate::window::Window;
 
-/// What is the same for all members.
+/// The part of the multicast that is the same for all members.
 #[derive(Clone, Copy)]
 struct MulticastRecord<'d> {
     offset: usize,
@@ -45,9 +45,9 @@ impl MissingMembers {
 }
 
 impl Window<'_> {
-    /// Appends a record (0 to [`crate::Context::max_record`] bytes) to the FIFOs that several ranks
-    /// (each once; the own one may be among them) have at the same offset, and waits until all have
-    /// it.
+    /// Appends a record (0 to [`crate::Context::max_record`] bytes) to the FIFOs of several ranks at
+    /// the same offset, and waits until all have it. Each rank is listed once; the own one may be among
+    /// them.
     ///
     /// It goes along a tree, as [`Window::multicast`] does, with the same demands on the members. A
     /// member whose FIFO is full gets it when there is room, whatever becomes of the others. At
@@ -68,12 +68,13 @@ impl Window<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadRank`], [`Error::RecordTooLong`], [`Error::HandlerPanicked`], and
-    /// [`Error::FifoFull`] if the own one is and is among them, which nobody would empty meanwhile:
-    /// nothing was appended anywhere. [`Error::NoFifo`], [`Error::BadWindow`],
-    /// [`Error::FifoTooSmall`] and [`Error::FifoDamaged`] name a member that did not take it; the
-    /// others have it, but for those of which the same is true (and those that a member whose window is
-    /// gone would have forwarded it to).
+    /// These errors mean that nothing was appended anywhere: [`Error::BadRank`],
+    /// [`Error::RecordTooLong`], [`Error::HandlerPanicked`], and [`Error::FifoFull`] if the own FIFO is
+    /// a full member, which nobody would empty meanwhile.
+    ///
+    /// [`Error::NoFifo`], [`Error::BadWindow`], [`Error::FifoTooSmall`] and [`Error::FifoDamaged`] name
+    /// a member that did not take it. The other members have it, except those with the same error, and
+    /// those to which a member without the window would have forwarded it.
     pub fn multicast_append(&self, to: &[u32], offset: usize, record: &[u8]) -> Result<(), Error> {
         self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_FIFO }, true)
             .map(drop)
@@ -195,7 +196,7 @@ impl Window<'_> {
         }
     }
 
-    /// Sends through the trees; who had no room then is missing.
+    /// Sends through the trees; members without room are missing afterwards.
     fn append_through_trees(
         &self,
         far: &[Rank],
@@ -205,7 +206,7 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         // It goes another way than what was put there before, which must not come later.
         self.context.fence(far)?;
-        // What all ways take that it may go.
+        // Conditions of every way of sending.
         let Some(members) = largest_tree(self.context.longest, record.data.len()) else {
             missing.far = far.to_vec();
             return Ok(());
@@ -226,7 +227,7 @@ impl Window<'_> {
         let fate = self.context.drive(Wait::Frames, |guard| {
             let engine = guard.handler();
             let waiting = engine.multicasts.waiting(token);
-            // What is waited for may be behind messages that nobody has received.
+            // The awaited answer may be behind messages that nobody has received.
             engine.mailbox.awaited = waiting;
             Ok(if waiting.is_none() { Some(engine.multicasts.take_record(token)) } else { None })
         })?;
@@ -336,7 +337,7 @@ impl Window<'_> {
             let frame = Frame::Append { token, window, offset, wait, signal, data };
             if guard.send(to, &[&frame.header(), data])? {
                 guard.handler().multicasts.directs.add(to, token);
-                // What is waited for may be behind messages that nobody has received.
+                // The awaited answer may be behind messages that nobody has received.
                 guard.handler().mailbox.awaited_too.push(to);
                 *under_way += 1;
                 sent = true;
@@ -351,8 +352,8 @@ impl Window<'_> {
     }
 }
 
-/// Most members of a tree, so that their lists go into frames with a record of this length, and all
-/// of them into an answer; `None` if the record goes into no such frame.
+/// Most members of a tree, so that their lists fit into frames with a record of this length, and all of
+/// them into an answer. `None` if the record fits into no such frame.
 fn largest_tree(most: usize, length: usize) -> Option<usize> {
     let room = most.checked_sub(MULTICAST_APPEND_BYTES + length)?;
     // The longest list is that of the first child: half of the members, but for itself.

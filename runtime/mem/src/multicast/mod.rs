@@ -1,4 +1,4 @@
-//! A put to many ranks through a tree: the caller's side. What the members do is in `relay`.
+//! Multicast: a put to many ranks through a tree, the caller's side. The members' side is in `relay`.
 
 mod append;
 mod records;
@@ -34,7 +34,7 @@ struct TreeChild {
     list: Vec<u8>,
 }
 
-/// What is the same for all members.
+/// The part of the multicast that is the same for all members.
 #[derive(Clone, Copy)]
 struct MulticastContent<'d> {
     offset: usize,
@@ -57,21 +57,24 @@ impl Drop for MulticastCleanup<'_> {
 }
 
 impl Window<'_> {
-    /// Writes the same into the pieces of several ranks (each once; the own one may be among
-    /// them) and waits until all have it; then, at each when it has all, a notification counter
-    /// rises by one if `notify` names one.
+    /// Writes the same data into the pieces of several ranks and waits until all have it. Each rank is
+    /// listed once; the own one may be among them. If `notify` names a notification counter, it rises
+    /// by one at each rank that has all data.
     ///
-    /// The data goes along a binomial tree: members that are reached by frames (see [`Window`]) forward it, without their
-    /// programs' help, and their answers are combined on the way back. So nobody sends it more
-    /// than about log2(members) times. What the caller put or sent to a member before is in place
-    /// before it. A member must not end while a multicast is under way; one
-    /// that has not received messages for so long that their senders wait may hold it up.
+    /// The data goes along a binomial tree: members reached by frames (see [`Window`]) forward it
+    /// without their programs' help, and their answers are combined on the way back.
+    ///
+    /// - Nobody sends the data more than about log2(members) times.
+    /// - Earlier puts and messages of the caller to a member are in place before it.
+    /// - A member must not end during a multicast.
+    /// - A member that has not received messages for so long that their senders wait may hold it up.
     ///
     /// # Errors
-    /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] if it is outside of a
-    /// member's piece (nothing is written anywhere then); [`Error::NoRight`] and
-    /// [`Error::BadWindow`] name a member that refused it: nothing is written there (and where a member whose window is
-    /// gone would have forwarded it), while others may have it.
+    /// - [`Error::BadRank`], [`Error::BadNotify`], and [`Error::OutOfBounds`] if the data is outside of
+    ///   a member's piece: nothing is written anywhere.
+    /// - [`Error::NoRight`] and [`Error::BadWindow`] name a member that refused it. Nothing is written
+    ///   there, nor at members to which a member without the window would have forwarded it. Others may
+    ///   have it.
     pub fn multicast(
         &self,
         to: &[u32],
@@ -132,7 +135,8 @@ impl Window<'_> {
         Ok((near, far))
     }
 
-    /// Sends to ranks that are reached by frames and waits for all; who refused and why.
+    /// Sends to ranks that are reached by frames and waits for all. Returns the first refusal: rank and
+    /// reason.
     fn multicast_by_frames(
         &self,
         far: &[Rank],
@@ -181,7 +185,7 @@ impl Window<'_> {
         self.context.drive(Wait::Room, |guard| {
             let mut queued = 0;
             while !begun || done < batch.end {
-                // What all ways take that it may go.
+                // Conditions of every way of sending.
                 let most = self.context.longest - MULTICAST_BYTES - longest;
                 let piece = &data[done..batch.end.min(done + most)];
                 let last = done + piece.len() == batch.end;
@@ -221,7 +225,7 @@ impl Window<'_> {
         self.context.drive(Wait::Frames, |guard| {
             let engine = guard.handler();
             let waiting = engine.multicasts.waiting(token);
-            // What is waited for may be behind messages that nobody has received.
+            // The awaited answer may be behind messages that nobody has received.
             engine.mailbox.awaited = waiting;
             Ok(if waiting.is_none() { Some(engine.multicasts.take(token)) } else { None })
         })

@@ -1,5 +1,5 @@
-//! What members do with a record for the FIFOs or signal ports of many ranks: append it where there
-//! is room, forward it, combine the answers. Nobody waits for room here: the sender does.
+//! Multicast of a record, the members' side: append it where there is room, forward it, combine the
+//! answers. Nobody waits for room here: the sender does.
 
 use kumi_net::{Attachment, Delivery};
 use kumi_proto::Rank;
@@ -16,10 +16,10 @@ use crate::fifo::table::{AppendOutcome, IncomingRecord, announce};
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::counter_index;
 
-/// What became of a record where it was not taken.
+/// Members that did not take a record, and why.
 #[derive(Debug, Default)]
 pub(crate) struct RecordFate {
-    /// Who refused it first, and why.
+    /// The first rank that refused it, and why.
     pub(crate) refused: Option<(Rank, Refusal)>,
     /// Ranks that had no room.
     pub(crate) full: Vec<Rank>,
@@ -44,7 +44,7 @@ impl DirectAppends {
         self.0.push(DirectAppend { to, token, answer: None });
     }
 
-    /// Those that were answered.
+    /// Takes those that were answered.
     pub(super) fn take_answered(&mut self) -> Vec<(Rank, Result<bool, Refusal>)> {
         let answered = self.0.extract_if(.., |direct| direct.answer.is_some());
         answered.filter_map(|direct| Some((direct.to, direct.answer?))).collect()
@@ -91,8 +91,7 @@ impl Engine {
         }
         let (mut fate, most) = (RecordFate::default(), near.len() + far.len());
         if keys.is_empty() {
-            // What the others call the window is known to the window that is gone: nobody behind
-            // this rank has it.
+            // The other ranks' keys went with the window: nobody behind this rank has the record.
             self.refused_here += 1;
             let refused = Some((attachment.rank(), Refusal::Window));
             self.answers

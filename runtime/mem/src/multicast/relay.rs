@@ -1,7 +1,7 @@
-//! What members do with a multicast: write it, forward it, combine the answers.
+//! Multicast, the members' side: write the data, forward it, combine the answers.
 //!
-//! Data is kept only until the rings to the children have taken it, and only so much of it (see
-//! [`KEPT_PER_RANK`]); of a batch that is to be answered a few words are kept until it is.
+//! Data is kept only until the rings to the children have taken it, up to [`KEPT_PER_RANK`]. Of a batch
+//! that is to be answered a few words are kept until then.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,9 +20,9 @@ use crate::window::mapped_piece::MappedPiece;
 use crate::window::strided::Shape;
 use crate::window::table::{Access, check};
 
-/// Most bytes that are kept to be forwarded, for each rank of the job: more than those that keep
-/// to the rules of `docs/protocol.md` can make it. Beyond, frames are refused for now; since that
-/// does not happen among such ranks, forwarding in circles cannot block.
+/// Most bytes kept for forwarding, for each rank of the job. Ranks that keep to the rules of
+/// `docs/reference/channel-protocol.md` never reach it. Beyond it frames are refused for now; since
+/// that does not happen among such ranks, forwarding in circles cannot block.
 const KEPT_PER_RANK: usize = 256 * 1024;
 /// Bytes that a frame costs beside its data and members.
 const OVERHEAD: usize = 64;
@@ -54,7 +54,7 @@ struct PendingRelay {
 }
 
 impl PendingRelay {
-    /// What is answered when all children have answered.
+    /// The answer once all children have answered.
     fn answer(self) -> Option<(Rank, QueuedAnswer)> {
         let (up, token) = self.up?;
         let refused = self.refused;
@@ -72,20 +72,20 @@ impl PendingRelay {
 #[derive(Debug)]
 pub(super) struct PendingForward {
     pub(super) token: u64,
-    /// What each rank calls the window.
+    /// Each rank's key of the window.
     pub(super) keys: Arc<[WindowKey]>,
     pub(super) offset: u64,
     pub(super) notify: Option<u32>,
     /// Data is a record, whose, and for signal ports if that is said.
     pub(super) record: Option<(Rank, bool)>,
-    /// Those that do not have it yet, and the lists that go with it.
+    /// Children that do not have it yet, with their lists of members.
     pub(super) children: Vec<(Rank, Vec<u8>)>,
     pub(super) data: Vec<u8>,
     pub(super) cost: usize,
 }
 
 impl PendingForward {
-    /// What comes before the members and the data, for a child.
+    /// The header in front of members and data, for a child.
     fn header(&self, to: Rank, members: u16) -> FrameHeader {
         let PendingForward { token, offset, notify, .. } = *self;
         let (window, tail) = (self.keys[to as usize], &[]);
@@ -106,14 +106,14 @@ pub(crate) struct MulticastTable {
     /// By the token that the children answer with.
     relays: HashMap<u64, PendingRelay>,
     forwards: VecDeque<PendingForward>,
-    /// What the forwards cost together.
+    /// Cost of all forwards together.
     kept: usize,
     /// Own records for members without room.
     pub(super) directs: DirectAppends,
 }
 
-/// Cuts a list into children and what each is to see to: the first of the second half with the
-/// others of that half, then the same with the first half.
+/// Splits a list into children and their members: the first of the second half with the others of that
+/// half, then the same with the first half.
 pub(super) fn split(members: &[Rank]) -> Vec<(Rank, Vec<Rank>)> {
     let (mut rest, mut children) = (members, Vec::new());
     while !rest.is_empty() {
@@ -165,7 +165,7 @@ impl MulticastTable {
         self.relays.get(&token).and_then(|relay| relay.waiting.first().copied())
     }
 
-    /// Ends an own batch; who refused it.
+    /// Ends an own batch; returns the first refusal, if any.
     pub(super) fn take(&mut self, token: u64) -> Option<(Rank, Refusal)> {
         self.relays.remove(&token).and_then(|relay| relay.refused)
     }
@@ -295,7 +295,7 @@ impl Engine {
         Ok(Delivery::Taken)
     }
 
-    /// What the others call the window is known to the window that is gone: nobody behind this rank has it.
+    /// The other ranks' keys went with the window: nobody behind this rank has the data.
     fn refuse_cast(&mut self, attachment: &Attachment, from: Rank, token: u64) -> Delivery {
         self.refused_here += 1;
         if token != 0 {
@@ -410,7 +410,7 @@ pub(super) fn sort(
     Ok((near, far))
 }
 
-/// What it costs to keep data for these members.
+/// Cost of keeping data for these members.
 pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
     data.len() + 4 * far.len() + OVERHEAD
 }

@@ -1,7 +1,7 @@
 //! Atomic operations on four or eight bytes of a window.
 //!
-//! On a mapped piece the caller does them with the processor's own instructions, on one reached by frames
-//! the target's engine does, with the same instructions: so all of them, and the owner's, are
+//! On a mapped piece the caller executes them with the processor's own instructions. On a piece reached
+//! by frames the target's engine does, with the same instructions. So all of them, and the owner's, are
 //! atomic with respect to each other.
 
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::window::Window;
 use crate::window::table::{Access, check};
 
-/// What an atomic operation is to do. The numbers of a four-byte operation are below 2^32.
+/// An atomic operation and its operands. Operands of a four-byte operation are below 2^32.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AtomicOperation {
     pub(crate) operation: Operation,
@@ -73,11 +73,10 @@ macro_rules! operations {
         #[doc = $bytes]
         /// aligned bytes of the piece of a rank (the own one too), in the machine's byte order.
         ///
-        /// Each is atomic with respect to every other operation of this width on the same bytes:
-        /// those of all ranks, near or far, and the owner's loads and stores through the window.
-        /// Bytes that are used with both widths: each operation is still done at once on the
-        /// processors that Kumi runs on, but the order in which others see operations of
-        /// different width is not promised.
+        /// Each is atomic with respect to every other operation of this width on the same bytes: those
+        /// of all ranks on any node, and the owner's loads and stores through the window. On bytes used
+        /// with both widths, each operation is still done at once on the processors that Kumi runs on.
+        /// The order in which others see operations of different width is not promised.
         ///
         /// All return the value before, and wait for it. With an error memory is untouched.
         impl Window<'_> {
@@ -201,8 +200,8 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// The address of so many bytes of the own memory at a multiple of their number (windows in the
-    /// segment start at multiples of eight, others may not).
+    /// Address of `bytes` bytes of the own memory, aligned to their number. Windows in the segment
+    /// start at multiples of eight; others may not.
     fn own_word(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, Error> {
         let place = self.own(offset, bytes)?;
         if !offset.is_multiple_of(bytes) || !place.addr().get().is_multiple_of(bytes) {

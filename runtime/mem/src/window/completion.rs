@@ -1,4 +1,4 @@
-//! Completion counters: how many of one's own puts are in place at their targets.
+//! Completion counters: how many of the own puts have arrived at their targets.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub struct Completion<'c> {
     number: u64,
 }
 
-/// What is to happen when a put is in place.
+/// Reports of a put's arrival.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OnPlacement<'a> {
     /// This notification counter (0 to 63) of the window at the target rises by one.
@@ -73,7 +73,7 @@ impl Completion<'_> {
             if counter_mut.begun < at_least {
                 return Err(Error::NeverDone { begun: counter_mut.begun, at_least });
             }
-            // What is waited for may be behind messages that nobody has received.
+            // The awaited answer may be behind messages that nobody has received.
             engine.mailbox.awaited = engine.completions.awaited(self.number);
             Ok(None)
         });

@@ -1,4 +1,4 @@
-//! How windows are made: all ranks together, of new memory or of memory that the program has.
+//! Creation of windows: all ranks together, in new memory or in the program's own.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
@@ -75,9 +75,10 @@ impl Context {
     /// As [`Context::with_window_on`], for as long as the window lives.
     ///
     /// # Safety
-    /// The `bytes` bytes at `base` stay where they are until the window has been dropped (if it is forgotten: until the
-    /// context has ended), and nothing takes them for unshared meanwhile: they change at any time, and are read at any
-    /// time, as atomics and raw pointers may.
+    /// - The `bytes` bytes at `base` stay where they are until the window has been dropped, or, if it
+    ///   is forgotten, until the context has ended.
+    /// - Nothing takes them for unshared meanwhile. They change and are read at any time, as atomics
+    ///   and raw pointers may.
     ///
     /// # Errors
     /// As [`Context::with_window_on`]; also if `base` is null and `bytes` is not 0.
@@ -93,9 +94,9 @@ impl Context {
         })
     }
 
-    /// Takes part in the making of a window as a rank that cannot: for those who are given arguments that make no
-    /// sense, on behalf of other languages, and would otherwise leave the other ranks waiting. These get
-    /// [`Error::WindowRefused`].
+    /// Takes part in the creation of a window as a rank that cannot make it; the other ranks get
+    /// [`Error::WindowRefused`]. For bindings of other languages that were given wrong arguments and
+    /// would otherwise leave the other ranks waiting.
     ///
     /// # Errors
     /// [`Error::Fault`], [`Error::Io`] if the others were not told.
@@ -155,8 +156,9 @@ impl Context {
         Ok((keys, words.iter().map(|words| words[1]).collect()))
     }
 
-    /// Has frames of ranks of this node served while the program computes, if one of them has windows
-    /// on memory of its own: those who have get requests, the others forward multicasts and get the answers.
+    /// Serves frames of ranks of this node while the program computes, if one of them has windows in
+    /// its own memory. Owners of such windows get requests; the others forward multicasts and get the
+    /// answers.
     fn serve_same_node(&self) -> Result<(), Error> {
         let any = self.channel.lock()?.handler().windows.any_private_on_node(self.attachment());
         Ok(self.channel.serve_rings(any)?)
@@ -176,7 +178,7 @@ impl Context {
     }
 }
 
-/// What each rank says is 0, or why it refuses.
+/// Each rank's word is 0, or its reason to refuse.
 fn agree(mut reasons: impl Iterator<Item = u64>) -> Result<(), Error> {
     let mut refused = (0..).zip(&mut reasons).filter(|(_, reason)| *reason != 0);
     match refused.next() {

@@ -1,4 +1,4 @@
-//! Waits until what was put and sent has arrived.
+//! Flush: waits until puts and messages have arrived.
 
 use kumi_net::Wait;
 use kumi_proto::frame::{Frame, NO_WINDOW};
@@ -7,12 +7,12 @@ use crate::context::Context;
 use crate::error::Error;
 
 impl Context {
-    /// Waits until all own puts to this rank have been applied and all messages to it have been
-    /// taken by its library (though not necessarily by its program).
+    /// Waits until all own puts to this rank have been applied, and its library has taken all messages
+    /// to it. Its program need not have received them.
     ///
-    /// What that rank sends meanwhile is kept beyond `KUMI_UNEXPECTED_BYTES`, so two ranks may flush to each other
-    /// before either receives. Three or more that flush in a circle, each with more than so many bytes of
-    /// messages under way to the next, wait for ever: somebody has to receive first.
+    /// Messages of that rank are kept meanwhile beyond `KUMI_UNEXPECTED_BYTES`, so two ranks may flush
+    /// to each other before either receives. Three or more that flush in a circle, each with more bytes
+    /// of messages to the next than that, wait for ever: one has to receive first.
     ///
     /// # Errors
     /// [`Error::Refused`] if a put since the last report was refused there.
@@ -52,15 +52,16 @@ impl Context {
             return Ok(());
         }
         self.drive(Wait::Room, |guard| {
-            // One after the other, as in `fence`: what is waited for may be behind what that rank has sent here.
+            // One after the other, as in `fence`: the awaited answer may be behind messages of that
+            // rank.
             let first = near().find(|rank| !guard.flushed(**rank)).copied();
             guard.handler().mailbox.awaited = first;
             Ok(first.is_none().then_some(()))
         })
     }
 
-    /// To be called before something is done directly in the memory of a rank of this node that tells it
-    /// of earlier puts: those made by frames, into memory that is not mapped, have to be in place.
+    /// Call this before an action in the memory of a rank of this node that signals earlier puts to it.
+    /// Puts by frames, into memory that is not mapped, have to be in place.
     #[inline]
     pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
         if self.dirty[to as usize].get() { self.fence(&[to]) } else { Ok(()) }
@@ -71,9 +72,9 @@ impl Context {
         self.dirty[to as usize].set(true);
     }
 
-    /// Asks those of these ranks that something was sent to since the last time for an answer, and
-    /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
-    /// the refusals of puts have come.
+    /// Asks those of these ranks to which something was sent since the last time for an answer, and
+    /// waits for all answers. Frames of a pair are in order: when the answer comes, the rank has taken
+    /// all earlier frames and sent its refusals.
     pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
         let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
         let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();

@@ -1,5 +1,5 @@
-//! Names of windows: keys that nobody guesses, in which the owner finds the window's slot at once. Their layout is in
-//! `docs/protocol.md`, "Windows' names".
+//! Keys of windows: nobody guesses them, and the owner finds the window's slot in them at once. Their
+//! layout is in `docs/reference/channel-protocol.md`, "Windows' names".
 
 use std::io;
 

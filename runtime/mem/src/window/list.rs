@@ -18,13 +18,14 @@ const UNDIVIDED: usize = 64;
 
 impl Window<'_> {
     /// Writes the bytes of `data`, from first to last, into any number of pieces of the window at a
-    /// rank, each of which is filled before the next: a list of places of any lengths, in any order.
-    /// Returns when the data may change.
+    /// rank. Pieces have any length and order; each is filled before the next. Returns when the data
+    /// may change.
     ///
-    /// All is written, or, if a piece is outside of the window, nothing. Where pieces overlap the
-    /// last of the list remains; before that others may see the bytes of the former. A piece of
-    /// eight aligned bytes is written at once, larger ones are not. What is to happen afterwards
-    /// happens once, when all pieces are in place.
+    /// - If a piece is outside of the window, nothing is written.
+    /// - Where pieces overlap, the last of the list remains; before that others may see the bytes of
+    ///   the former.
+    /// - A piece of eight aligned bytes is written at once, larger ones are not.
+    /// - Notification and completion follow once, when all pieces are in place.
     ///
     /// ```
     /// # fn main() -> Result<(), kumi_mem::Error> {
@@ -42,11 +43,12 @@ impl Window<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] for any of the pieces,
-    /// [`Error::BadLength`] if the pieces together do not have as many bytes as the data; for mapped
-    /// memory (see [`Window`]) [`Error::NoRight`] and [`Error::BadWindow`]; by frames
-    /// [`Error::Refused`] for earlier puts. What is refused by frames is reported by the completion
-    /// if there is one.
+    /// - [`Error::BadRank`], [`Error::BadNotify`].
+    /// - [`Error::OutOfBounds`] for any of the pieces.
+    /// - [`Error::BadLength`] if the pieces together do not have as many bytes as the data.
+    /// - For mapped memory (see [`Window`]): [`Error::NoRight`] and [`Error::BadWindow`].
+    /// - By frames: [`Error::Refused`] for earlier puts. The completion, if there is one, reports
+    ///   refusals of this put.
     pub fn put_list(
         &self,
         to: u32,
@@ -169,7 +171,7 @@ impl Window<'_> {
         })
     }
 
-    /// Queues one frame; what is left then, or nothing if there is no room.
+    /// Queues one frame. Returns the rest of the put, or nothing if there is no room.
     fn send_pieces<'l>(
         &self,
         guard: &mut Guard<'_, Engine>,
@@ -223,7 +225,7 @@ fn same_bytes(pieces: &[Piece], buffers: impl Iterator<Item = usize>) -> Result<
     }
 }
 
-/// What has not been taken from a caller's buffers.
+/// Position in a caller's buffers: the bytes not taken yet.
 #[derive(Clone, Copy)]
 struct BufferCursor<'d> {
     buffers: &'d [&'d [u8]],
@@ -232,7 +234,7 @@ struct BufferCursor<'d> {
 }
 
 impl<'d> BufferCursor<'d> {
-    /// What comes next and lies in one buffer, at most so many bytes; not empty before the end.
+    /// The next bytes that lie in one buffer, at most so many; not empty before the end.
     fn next(&mut self, most: usize) -> &'d [u8] {
         while let [first, behind @ ..] = self.buffers {
             let rest = &first[self.inside..];
@@ -248,7 +250,7 @@ impl<'d> BufferCursor<'d> {
     }
 }
 
-/// What has not been sent of a put.
+/// The part of a put that has not been sent.
 #[derive(Clone, Copy)]
 struct UnsentPut<'l> {
     list: PieceCursor<'l>,
@@ -263,7 +265,7 @@ impl UnsentPut<'_> {
     }
 }
 
-/// What has not been taken from a list of pieces.
+/// Position in a list of pieces: the pieces not taken yet.
 #[derive(Clone, Copy)]
 struct PieceCursor<'l> {
     pieces: &'l [Piece],
@@ -282,9 +284,9 @@ struct FramePieces {
 }
 
 impl PieceCursor<'_> {
-    /// Takes pieces from the front until `room`, which is given their number and bytes so far, says
-    /// that none goes in any more; it says how many bytes the next one may have. Something is taken
-    /// if there is anything and a frame has room.
+    /// Takes pieces from the front, as many as fit. `room` gets their number and bytes so far and
+    /// returns how many bytes the next one may have, 0 if none fits. Takes something if anything is
+    /// left and a frame has room.
     fn take(&mut self, room: impl Fn(usize, usize) -> usize) -> FramePieces {
         let (mut taken, mut bytes): (Vec<(u64, u32)>, usize) = (Vec::new(), 0);
         let (mut low, mut high) = (u64::MAX, 0);
@@ -320,7 +322,7 @@ mod tests {
     use kumi_proto::frame::pieces as told;
     use proptest::prelude::*;
 
-    /// What a frame says of the pieces.
+    /// The pieces as a frame lists them.
     fn taken(list: &mut PieceCursor<'_>, room: impl Fn(usize, usize) -> usize) -> Vec<(u64, u32)> {
         let taken = list.take(room);
         told(&taken.list).map(|(at, length)| (taken.offset + u64::from(at), length)).collect()

@@ -1,4 +1,4 @@
-//! Pieces of windows at ranks of the same node: memory that all of them have mapped.
+//! Mapped pieces: pieces of windows at ranks of the same node, in memory that all of them have mapped.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -38,7 +38,7 @@ impl MappedPiece {
         let (offset, size) = (entry.offset.load(Acquire), entry.length.load(Acquire));
         let rights = Rights::from_bits(entry.rights.load(Acquire));
         let end = offset.checked_add(size)?;
-        // The key once more: what was read between is of one window.
+        // The key once more: the values read in between are of one window.
         if end > attachment.arena_bytes() as u64
             || !offset.is_multiple_of(8)
             || entry.key.load(Relaxed) != key

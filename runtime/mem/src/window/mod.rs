@@ -44,18 +44,22 @@ const NOTIFIED_CALLS: u32 = 32;
 /// A window: at every rank of the job a piece of memory that the others can use. Memory that is made
 /// for it ([`Context::window`]) reads as zeros at first; it can also be memory of the program's own ([`Context::with_window_on`]).
 ///
-/// The own piece, and the pieces that were made for the window on this node, are *mapped*: the caller
-/// does all operations there itself. All others (those of other nodes, and memory of the program's own of
-/// other ranks of this node) are *reached by frames*, which the owner's handler thread (or its main
-/// thread, when that waits) applies; bounds and rights are checked there. A put by frames that is
-/// refused is therefore reported later: by the next operation to that rank or by
-/// [`Context::flush`], as [`Error::Refused`].
+/// There are two kinds of pieces:
+///
+/// - *Mapped*: the own piece, and pieces made for the window on this node. The caller does all
+///   operations there itself.
+/// - *Reached by frames*: pieces on other nodes, and other ranks' pieces in the program's own memory.
+///   The owner's handler thread, or its main thread when it waits, applies the operations and checks
+///   bounds and rights.
+///
+/// A refused put by frames is therefore reported later as [`Error::Refused`]: by the next operation to
+/// that rank or by [`Context::flush`].
 ///
 /// Eight aligned bytes are always written at once; larger pieces are not.
 #[derive(Debug)]
 pub struct Window<'c> {
     pub(crate) context: &'c Context,
-    /// What each rank calls its piece.
+    /// Each rank's key of its piece.
     pub(crate) keys: Arc<[WindowKey]>,
     pub(crate) memory: WindowMemory,
     pub(crate) sizes: Vec<u64>,
@@ -175,10 +179,10 @@ impl Window<'_> {
     /// Writes into the piece of a rank (the own one too). Returns when the data may change.
     ///
     /// # Errors
-    /// [`Error::BadRank`]; for a mapped piece [`Error::OutOfBounds`], [`Error::NoRight`],
-    /// [`Error::BadWindow`]; for one reached by frames [`Error::Refused`] for earlier puts, and
-    /// [`Error::OutOfBounds`] only if this is one of more than 400 bytes: it may take several packets, so
-    /// the caller checks it as a whole.
+    /// - [`Error::BadRank`].
+    /// - For a mapped piece [`Error::OutOfBounds`], [`Error::NoRight`], [`Error::BadWindow`].
+    /// - For one reached by frames [`Error::Refused`] for earlier puts; [`Error::OutOfBounds`] only for
+    ///   more than 400 bytes. These may take several packets, so the caller checks them as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
         match self.near(to) {
@@ -220,8 +224,8 @@ impl Window<'_> {
         )
     }
 
-    /// What happens once a put into mapped memory is written: the notification (checked to be one) after all that was put
-    /// to that rank before, also by frames.
+    /// Finishes a put that is written into mapped memory. Raises the notification counter (checked to
+    /// be one) after all earlier puts to that rank, also those by frames.
     #[inline]
     pub(crate) fn finish_mapped(
         &self,
@@ -238,7 +242,7 @@ impl Window<'_> {
         after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
     }
 
-    /// What may take several frames must be right as a whole before the first is sent.
+    /// A put that may take several frames must be right as a whole before the first is sent.
     pub(crate) fn check_long(
         &self,
         to: u32,
@@ -378,8 +382,8 @@ impl Drop for Window<'_> {
         }
         // Their threads end before the memory goes.
         self.remove_signals();
-        // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
-        // already; either way the memory stays with this process until it ends.
+        // This fails only if the kernel refuses to take pages back, or the channel is broken already.
+        // Either way the memory stays with this process until it ends.
         if let Err(error) = self.context.remove_window(&self.memory) {
             eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
         }

@@ -1,4 +1,4 @@
-//! Buffers of one call that must not share memory.
+//! Overlap of buffers: buffers of one call that must not share memory.
 
 /// Whether any two of these ranges of memory, starts and lengths in bytes, have bytes in common: for those who
 /// make slices of what other languages pass. Sorts them.

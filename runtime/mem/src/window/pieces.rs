@@ -1,4 +1,4 @@
-//! Pieces of any lengths at any places of a window.
+//! Pieces of a window: any lengths at any places.
 
 use std::ptr::NonNull;
 
@@ -42,7 +42,7 @@ impl ByteLayout for Shape {
         self.span()
     }
 
-    // SAFETY: what the trait demands of the caller.
+    // SAFETY: the caller keeps the trait's promises.
     unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
         // SAFETY: promised by the caller.
         unsafe { self.scatter(to, data) }
@@ -109,7 +109,7 @@ impl<B: AsRef<[u8]>> ByteLayout for PieceList<B> {
         self.span
     }
 
-    // SAFETY: what the trait demands of the caller.
+    // SAFETY: the caller keeps the trait's promises.
     unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
         let mut rest = data;
         for (distance, length) in self.pieces() {
@@ -121,7 +121,7 @@ impl<B: AsRef<[u8]>> ByteLayout for PieceList<B> {
     }
 }
 
-/// What a get that came as a frame reads.
+/// The bytes that a get by frames reads.
 #[derive(Debug)]
 pub(crate) enum GetLayout {
     Even(Shape),
@@ -163,7 +163,7 @@ impl GetLayout {
 pub(crate) struct LentBuffers {
     /// Start and length of those that are not full.
     rest: std::vec::IntoIter<(*mut u8, usize)>,
-    /// What is left of the one that is being filled.
+    /// The rest of the buffer that is being filled.
     now: (*mut u8, usize),
 }
 
@@ -200,7 +200,7 @@ impl LentBuffers {
         LentBuffers { rest: parts.into_iter(), now: (std::ptr::null_mut(), 0) }
     }
 
-    /// Writes what comes next; what goes beyond the last buffer is dropped.
+    /// Writes the next bytes; bytes beyond the last buffer are dropped.
     ///
     /// # Safety
     /// So many bytes are at `from`.

@@ -1,4 +1,4 @@
-//! Blocks of equal length at equal distances.
+//! Strided blocks: equal length, equal distances.
 
 use std::ptr::NonNull;
 

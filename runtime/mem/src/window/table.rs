@@ -1,4 +1,5 @@
-//! The windows of this rank: memory in its arena or of the program's own, and what others may do with it.
+//! Table of this rank's windows, in its arena or in the program's own memory, with the rights of
+//! others.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -14,11 +15,12 @@ use crate::error::Refusal;
 use crate::window::key::{RandomSource, is_private, slot};
 use crate::window::pieces::ByteLayout;
 
-/// What others may do with a window.
+/// Rights of other ranks in a window.
 ///
-/// For memory of the program's own ([`crate::Context::with_window_on`]), and for ranks of other nodes, the owner's library
-/// sees to it. Memory made for a window is mapped by the ranks of its node, whose own library sees to it: against
-/// mistakes, not against code that goes around the library.
+/// The owner's library enforces them for the program's own memory ([`crate::Context::with_window_on`]),
+/// and against ranks of other nodes. Ranks of the same node map memory made for a window, and their own
+/// libraries enforce the rights: that protects from mistakes, not from code that goes around the
+/// library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// `put` and `put_notify`.
@@ -42,7 +44,7 @@ impl Rights {
     }
 }
 
-/// What an operation needs.
+/// The right that an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
@@ -124,12 +126,12 @@ pub(crate) enum WindowRefusal {
     Random = 5,
     /// The system gives no thread.
     Thread = 6,
-    /// What the caller was given by its program makes no sense.
+    /// The program passed wrong arguments.
     Arguments = 7,
 }
 
 impl WindowRefusal {
-    /// What the number that a rank has told means.
+    /// Decodes the number that a rank has sent.
     pub(crate) fn text(number: u64) -> &'static str {
         match number {
             1 => "it has 256 windows already: drop some",
@@ -227,7 +229,7 @@ impl WindowTable {
         }
     }
 
-    /// What the ranks call the window that this rank calls `key`; nothing if that is gone.
+    /// The ranks' keys of the window that this rank calls `key`; nothing if it is gone.
     pub(crate) fn keys(&self, key: WindowKey) -> Arc<[WindowKey]> {
         let slot = self.slots[slot(key)].as_ref().filter(|slot| slot.memory.key == key);
         slot.map_or_else(Arc::default, |slot| Arc::clone(&slot.keys))
@@ -355,8 +357,8 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, data: &[u8]) {
         word.store(u64::from_ne_bytes(bytes), Release);
         return;
     }
-    // SAFETY: inside of the window by the caller's promise; `data` is the program's or a packet's,
-    // not window memory, or else it overlaps like any other racing access, hence `copy`.
+    // SAFETY: inside of the window by the caller's promise. `data` is the program's or a packet's, not
+    // window memory; otherwise it overlaps like any other racing access, hence `copy`.
     unsafe { to.as_ptr().copy_from(data.as_ptr(), data.len()) };
 }
 
@@ -443,7 +445,7 @@ mod tests {
         let mut memory = [7u64; 8];
         let base = memory.as_mut_ptr().cast::<u8>();
         let reader = Rights { write: false, read: true, atomic: false };
-        // SAFETY: what is accepted is `memory`, of which 63 bytes are at `base + 1`.
+        // SAFETY: an accepted range is inside of `memory`, of which 63 bytes are at `base + 1`.
         unsafe {
             let null = windows.lend(&attachment, std::ptr::null_mut(), 1, Rights::ALL);
             assert_eq!(null.err(), Some(WindowRefusal::Memory));

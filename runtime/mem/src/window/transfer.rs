@@ -1,4 +1,4 @@
-//! Puts that tell when they are in place, and strided puts and gets.
+//! Puts that report their arrival, and strided puts and gets.
 
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
@@ -14,8 +14,8 @@ impl Window<'_> {
     /// As [`Window::put`], and what is to happen when all is in place.
     ///
     /// # Errors
-    /// As [`Window::put`], [`Error::BadNotify`], [`Error::ForeignCompletion`]. What is
-    /// refused by frames (see [`Window`]) is reported by the completion if there is one.
+    /// As [`Window::put`], [`Error::BadNotify`], [`Error::ForeignCompletion`]. The completion, if there
+    /// is one, reports refusals by frames (see [`Window`]).
     pub fn put_with(
         &self,
         to: u32,

@@ -1,4 +1,5 @@
-//! Data that is sent from where it lies: for the length of a call, or from a window until it has arrived.
+//! Zero-copy puts: data is sent from where it lies, for the length of a call, or from a window until it
+//! has arrived.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use crate::window::Window;
 use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
 
-/// Data of at least so many bytes is lent for the length of a call. What is not acked at its end is copied then, up to a send
-/// ring full; of less than that too little is left to gain.
+/// Data of at least so many bytes is lent for the length of a call. At its end unacked bytes are
+/// copied, up to a send ring full: with less data too little is gained.
 const WORTHWHILE: usize = 512 << 10;
 
 /// Data of the caller's that is lent for the length of a call; its end takes it back, also by an error or a panic. It is not
@@ -35,11 +36,14 @@ impl Drop for ScopedLoan<'_> {
 }
 
 impl Window<'_> {
-    /// As [`Window::put_with`] of the bytes `own` of the own piece, which may be sent from where they lie: to other nodes, if packets
-    /// are long (Ethernet frames of 9,000 bytes) and not encrypted, they are not copied.
-    /// Returns before that: until the put is in place ([`OnPlacement::completion`] counts it, [`Context::flush`] has returned,
-    /// or the target has answered its notification) the target may get what `own` contained before or after a change, or
-    /// partly so. Changing it is safe, and so is freeing the window.
+    /// As [`Window::put_with`] for the bytes `own` of the own piece, which may be sent from where they
+    /// lie. To other nodes they are not copied if packets are long (Ethernet frames of 9,000 bytes) and
+    /// not encrypted.
+    ///
+    /// The call returns before the put has arrived. Until then the target may get the old contents of
+    /// `own`, the new ones, or some of each. The put has arrived when [`OnPlacement::completion`]
+    /// counts it, [`Context::flush`] has returned, or the target has answered its notification.
+    /// Changing `own` is safe, and so is freeing the window.
     ///
     /// ```
     /// # fn main() -> Result<(), kumi_mem::Error> {

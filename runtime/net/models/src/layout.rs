@@ -1,4 +1,4 @@
-//! The parts of a segment that the models use, by the names that they have in `kumi-net`.
+//! The parts of a segment that the models use, under their names in `kumi-net`.
 
 use crate::sync::{AtomicU32, AtomicU64};
 

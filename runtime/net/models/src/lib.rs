@@ -1,14 +1,17 @@
-//! The protocols of shared memory, run through by a model checker (loom): all interleavings of two or three
-//! threads up to a number of preemptions, and all values that the memory model lets a load see.
+//! Models of the shared-memory protocols for a model checker (loom). It runs all interleavings of two
+//! or three threads up to a number of preemptions, and all values that the memory model lets a load
+//! see.
 //!
-//! What is checked is the code itself, not a copy: the files that hold these protocols import atomics, sleeps and
-//! plain memory from `crate::sync`, and are compiled here once more with this crate's `sync` in the place of
-//! their own. The checker knows sequentially consistent fences, but not accesses: these are modelled as a fence
-//! and an access with acquire or release order, in each of the two ways in which compilers translate them, so
-//! whatever is found can happen on some processor.
+//! The models run the product's own code, not a copy. The files with these protocols import atomics,
+//! sleeps and plain memory from `crate::sync`. Here they are compiled once more with this crate's
+//! `sync`.
 //!
-//! Every model ends with all its threads, or the checker names a deadlock, which is a lost wake-up; plain memory
-//! that two threads reach without order between them is a failure too.
+//! The checker knows sequentially consistent fences, but not accesses. Such an access is modelled as a
+//! fence and an access with acquire or release order, in each of the two ways in which compilers
+//! translate it. So every failure found can happen on some processor.
+//!
+//! Every model ends with all its threads. A lost wake-up shows as a deadlock or as a run without end.
+//! Plain memory that two threads reach without order between them is a failure too.
 
 // Their own tests are about real memory.
 #![cfg(not(test))]
@@ -16,6 +19,8 @@
 
 #[path = "../../src/shm/doorbell.rs"]
 mod doorbell;
+#[path = "../../src/channel/handover.rs"]
+mod handover;
 #[path = "../../src/shm/idle_flag.rs"]
 mod idle_flag;
 mod layout;

@@ -90,7 +90,7 @@ macro_rules! atomic {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 
-/// What the checker knows of eight bytes of plain memory.
+/// The checker's record of eight bytes of plain memory.
 #[derive(Debug, Default)]
 struct Shadow {
     plain: UnsafeCell<()>,
@@ -98,8 +98,8 @@ struct Shadow {
     word: AtomicU64,
 }
 
-/// What is shared by the threads of one run beside the values of a model: the memory that they reach by
-/// pointers, and the kernel's list of sleepers.
+/// State that the threads of one run share beside the values of a model: memory reached by pointers,
+/// and the kernel's list of sleepers.
 #[derive(Debug)]
 struct World {
     start: usize,

@@ -18,6 +18,9 @@ models! {
     records_pass_in_order_through_a_full_ring
     the_end_of_a_ring_is_skipped
     main_and_handler_exclude_each_other
+    a_request_is_served
+    a_request_is_served_while_main_comes_and_goes
+    rings_are_served_from_now_on
     both_ways_round
     two_senders_wake_a_sleeper
     room_wakes_the_producer

@@ -1,5 +1,5 @@
-//! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
-//! protocol's endpoint and the socket for all others.
+//! Core of a channel, driven by the holder of its lock: rings to and from the ranks of this node, and
+//! the protocol's endpoint with its socket for all others.
 
 use kumi_proto::{
     AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
@@ -18,8 +18,7 @@ use crate::wire::udp::UdpDriver;
 use crate::wire::unreachable::UnreachablePeers;
 use crate::{ChannelError, sys, tracepoints};
 
-/// What the layer above does with frames. Called by whichever thread drives the channel, never by
-/// two at once.
+/// The layer above, which takes frames. The thread that drives the channel calls it, never two at once.
 pub trait Handler: Send + 'static {
     /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
     fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery;
@@ -92,8 +91,8 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) interval: u32,
 }
 
-/// Bytes taken from a ring before the waiting program is asked whether that was it: what follows may
-/// be for a receive that it posts next, and need not be kept until then.
+/// Bytes taken from a ring before the waiting program is asked whether its wait is over. Later frames
+/// may be for a receive that it posts next, and need not be kept until then.
 pub(crate) const ENOUGH: usize = 16 * 1024;
 
 /// So many packets to a rank leave at once; while more are under way, others wait for company.
@@ -106,11 +105,11 @@ const LONG: u64 = 16 * 1024;
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
 
-/// Largest datagram used though the path takes larger ones (loopback does): what an Ethernet frame of
-/// 9,000 bytes carries. Runs of them are handed to the kernel together anyway.
+/// Largest datagram used, even on a path that takes larger ones (loopback does): the payload of an
+/// Ethernet frame of 9,000 bytes. The kernel takes runs of them together anyway.
 const MOST_DATAGRAM: usize = 8_972;
-/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received and a third
-/// acknowledged; a receive buffer as systems grant it without privilege takes about as much.
+/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received
+/// and a third acknowledged. An unprivileged receive buffer holds about as much.
 const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
@@ -217,8 +216,9 @@ impl<H: Handler> ChannelCore<H> {
         Ok(sent)
     }
 
-    /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
-    /// the room for the longest frame, and says how long its own is. False if there is no room now.
+    /// Queues a frame for a rank of another node that `write` makes directly in the send ring. `write`
+    /// gets room for the longest frame and returns the length of its own. False if there is no room
+    /// now.
     #[inline]
     pub(crate) fn send_remote_with(
         &mut self,
@@ -307,9 +307,7 @@ impl<H: Handler> ChannelCore<H> {
         }
         if taken > 0 {
             self.publish(attachment);
-            if attachment.context(local).sleep.awaits_room() {
-                attachment.wake(local);
-            }
+            attachment.wake_for_room(local);
         }
         Ok(())
     }
@@ -345,8 +343,8 @@ impl<H: Handler> ChannelCore<H> {
         }
     }
 
-    /// What was received last should not wait: answers are owed, or much came at once, so that the
-    /// sender may be waiting for acks, or acks do not wait at all.
+    /// Whether the datagrams received last should be handled at once: answers are owed, much came at
+    /// once and the sender may wait for acks, or acks are never delayed.
     pub(crate) fn is_pressed(&self) -> bool {
         let pressed = |remote: &RemoteRanks| {
             remote.wire.received().is_run() || remote.endpoint.config().ack == AckMode::PerMessage
@@ -426,7 +424,7 @@ impl<H: Handler> ChannelCore<H> {
         };
         handler.answer(most, &mut send)?;
         if answered {
-            // What was refused because too many answers were owed may be taken now.
+            // Frames refused because too many answers were owed may be taken now.
             unfinished.append(stalled);
         }
         Ok(())
@@ -514,7 +512,7 @@ fn push(
         // the place last), and only this rank produces into it.
         unsafe { Producer::new(head, data, size) }
     });
-    // Counted before it can be seen: whoever stops everything here sees it in flight.
+    // Counted before it can be seen: an observer that stops all ranks here sees it in flight.
     *ring_sent += 1;
     publish_sent(attachment, *ring_sent, remote);
     if !ring.push(parts) {

@@ -1,5 +1,5 @@
-//! Children that a rank's process makes with `fork` have copies of its channel: with one of its packets sent there too, or its lock
-//! held by a thread that is not there, nothing would be right any more.
+//! Detection of forks. A child made with `fork` has a copy of the channel. If it sent a packet, or
+//! waited for a lock whose holder it lacks, it would ruin the rank's channel.
 
 use std::io;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// How often this process's line has forked since it was first watched, as a child counts.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// What the system calls in the child of a fork, in its only thread.
+/// Called by the system in the only thread of a fork's child.
 extern "C" fn forked() {
     FORKS.fetch_add(1, Relaxed);
 }
@@ -25,8 +25,8 @@ impl ForkCheck {
     /// There is no memory for that.
     pub(crate) fn watch() -> io::Result<ForkCheck> {
         static WATCHED: OnceLock<i32> = OnceLock::new();
-        // SAFETY: the function lives as long as the process (a library with such handlers must not be unloaded, and this one is
-        // linked into the program or stays). It does what is allowed between a fork and what follows it: it counts.
+        // SAFETY: the function lives as long as the process, because this library is linked into the
+        // program or never unloaded. It only counts, which is allowed between a fork and an exec.
         let code =
             *WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) });
         if code == 0 {

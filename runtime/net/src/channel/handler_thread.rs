@@ -1,43 +1,39 @@
 //! The handler thread: serves the channel while the program's main thread computes.
 //!
-//! It sleeps in `epoll_wait`. While main is quiet, the socket is in its set ("armed", one shot) and
-//! a timer runs for the protocol's next deadline. When main takes the lock and finds the socket
-//! armed, main disarms it and starts a tick instead, so that packets main is waiting for do not
-//! wake this thread too. At a tick the thread looks whether main has taken the lock since the last
-//! one: if not, it arms the socket again. If main has held the lock over a whole tick (a long
-//! wait), the thread sleeps deep: main restarts the tick when the wait ends; a long timer stands by
-//! in case main's glance at the flag came too early.
+//! It sleeps in `epoll_wait`.
 //!
-//! Rings from ranks of this node concern it only while it is told so (`Channel::serve_rings`): then it also listens
-//! to the rank's doorbell, which its peers ring for it as they do for a main thread that sleeps.
+//! - While main is away, the socket is in its set ("armed", one shot), and a timer runs for the
+//!   protocol's next deadline.
+//! - If main takes the lock and finds the socket armed, it disarms it and starts a tick instead.
+//!   Packets that main waits for then do not wake this thread too.
+//! - At a tick the thread arms the socket again, unless main has taken the lock since the last tick.
+//! - If main has held the lock over a whole tick (a long wait), the thread sleeps deep. Main restarts
+//!   the tick when its wait ends, and a long timer covers the case that main looked too early.
+//!
+//! Rings from ranks of this node concern it only while `Channel::serve_rings` says so. It then listens
+//! to the rank's doorbell too, which peers ring as they do for a sleeping main thread.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::handover::{Service, TICK, TickState, Timer};
 use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::{ChannelError, Shared};
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
 use crate::{sys, tracepoints};
 
-/// First tick after main was seen, microseconds.
-const TICK: u64 = 500;
-/// Longest tick while main goes on communicating.
-const LONGEST_TICK: u64 = 1_000;
-/// Timer of a deep sleep.
-const DEEP: u64 = 20_000;
-
 const SOCKET: u64 = 1;
 const TIMER: u64 = 2;
 const STOP: u64 = 3;
 const BELL: u64 = 4;
 
-/// What wakes the handler thread.
+/// Descriptors that wake the handler thread.
 #[derive(Debug)]
 pub(crate) struct HandlerWaitSet {
     epoll: OwnedFd,
@@ -96,7 +92,7 @@ impl HandlerWaitSet {
         for (descriptor, mark) in self.armed_for(rings) {
             let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, mark);
         }
-        self.tick();
+        self.after(Some(TICK));
     }
 
     fn arm(&self, rings: bool) -> io::Result<()> {
@@ -116,32 +112,6 @@ impl HandlerWaitSet {
     fn armed_for(&self, rings: bool) -> impl Iterator<Item = (RawFd, u64)> {
         let bell = rings.then_some((self.bell, BELL));
         self.socket.map(|socket| (socket, SOCKET)).into_iter().chain(bell)
-    }
-
-    /// Wakes the handler after one tick.
-    pub(crate) fn tick(&self) {
-        self.after(Some(TICK));
-    }
-
-    /// Wakes the handler at once.
-    pub(crate) fn now(&self) {
-        self.after(Some(1));
-    }
-
-    /// Wakes the handler after so many microseconds, or not.
-    fn after(&self, microseconds: Option<u64>) {
-        let time = microseconds.map_or(0, |time| time.max(1));
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: libc::timespec {
-                tv_sec: (time / 1_000_000) as libc::time_t,
-                tv_nsec: (time % 1_000_000) as libc::c_long * 1_000,
-            },
-        };
-        // SAFETY: the structure is ours; the descriptor is a timer, so it cannot fail.
-        unsafe {
-            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
-        };
     }
 
     /// Wakes the handler to end.
@@ -180,7 +150,7 @@ pub(crate) fn start<H: Handler>(
     let body = move || {
         let scheduled = setting.map_or(Ok(()), |setting| setting.apply(Thread::Handler));
         let go_on = scheduled.is_ok();
-        // Whoever starts the thread waits for this answer.
+        // The starter of the thread waits for this answer.
         let _ = tell.send(scheduled);
         if go_on {
             run(&shared);
@@ -197,7 +167,7 @@ pub(crate) fn start<H: Handler>(
 /// Starts a thread with all signals blocked: they are for the program's own threads.
 ///
 /// # Errors
-/// What the kernel says, for example that there are too many threads.
+/// The kernel's error, for example that there are too many threads.
 pub fn spawn_without_signals(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -216,14 +186,13 @@ pub fn spawn_without_signals(
     thread
 }
 
-/// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
+/// Runs until it is stopped. An error is kept for the next call of the main thread.
 fn run<H: Handler>(shared: &Shared<H>) {
     let Some(wait_set) = shared.wait_set.get() else { return };
-    let mut ticker = TickState { epoch: 0, tick: TICK };
-    wait_set.tick();
+    let mut state = TickState::new();
+    wait_set.after(Some(TICK));
     while !shared.stop.load(Acquire) {
-        let failure = match catch_unwind(AssertUnwindSafe(|| round(shared, wait_set, &mut ticker)))
-        {
+        let failure = match catch_unwind(AssertUnwindSafe(|| round(shared, wait_set, &mut state))) {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(panic) => {
@@ -237,11 +206,46 @@ fn run<H: Handler>(shared: &Shared<H>) {
     }
 }
 
-/// What the thread remembers between two rounds.
-struct TickState {
-    /// Main's epoch at the last tick.
-    epoch: u64,
-    tick: u64,
+impl Timer for HandlerWaitSet {
+    fn after(&self, microseconds: Option<u64>) {
+        // A time of 0 stops the timer.
+        let spec = libc::itimerspec {
+            it_interval: sys::timespec(0),
+            it_value: sys::timespec(microseconds.unwrap_or(0)),
+        };
+        // SAFETY: the structure is ours; the descriptor is a timer, so it cannot fail.
+        unsafe {
+            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
+        };
+    }
+}
+
+/// The channel as the handler thread serves it, which holds its lock.
+struct LockedChannel<'s, H> {
+    core: &'s mut ChannelCore<H>,
+    attachment: &'s Attachment,
+    wait_set: &'s HandlerWaitSet,
+}
+
+impl<H: Handler> Service for LockedChannel<'_, H> {
+    type Error = ChannelError;
+
+    fn serve(&mut self, rings: bool) -> Result<(), ChannelError> {
+        if rings {
+            // Only with the lock: the main thread does not sleep for the doorbell now.
+            sys::silence(self.wait_set.bell);
+        }
+        serve(self.core, self.attachment, rings)
+    }
+
+    fn listen(&mut self, rings: bool) -> Result<Option<u64>, ChannelError> {
+        self.core.armed = true;
+        self.wait_set.arm(rings)?;
+        if rings && !self.core.listen(self.attachment)? {
+            return Ok(Some(0));
+        }
+        Ok(self.core.deadline().map(|deadline| deadline.saturating_sub(sys::now())))
+    }
 }
 
 /// Gives the lock back even if the layer above panics.
@@ -259,54 +263,21 @@ impl<H> Drop for Unlock<'_, H> {
 fn round<H: Handler>(
     shared: &Shared<H>,
     wait_set: &HandlerWaitSet,
-    ticker: &mut TickState,
+    state: &mut TickState,
 ) -> Result<(), ChannelError> {
     wait_set.wait()?;
     if shared.stop.load(Acquire) {
         return Ok(());
     }
     if !shared.lock.try_lock_handler() {
-        let epoch = shared.epoch.load(Relaxed);
-        if epoch == ticker.epoch {
-            shared.deep.store(true, Relaxed);
-            wait_set.after(Some(DEEP));
-        } else {
-            ticker.epoch = epoch;
-            ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
-            wait_set.after(Some(ticker.tick));
-        }
+        shared.handover.lock_refused(state, wait_set);
         return Ok(());
     }
     let _unlock = Unlock(shared);
     // SAFETY: the lock is held until the end of this function.
     let core = unsafe { shared.core() };
-    shared.deep.store(false, Relaxed);
-    shared.service_requested.store(false, SeqCst);
-    let rings = shared.rings.load(SeqCst);
-    if rings {
-        // Only with the lock: main does not sleep for it.
-        sys::silence(wait_set.bell);
-    }
-    serve(core, &shared.attachment, rings)?;
-    let epoch = shared.epoch.load(Relaxed);
-    if epoch == ticker.epoch {
-        ticker.tick = TICK;
-        core.armed = true;
-        wait_set.arm(rings)?;
-        let nothing_there = !rings || core.listen(&shared.attachment)?;
-        wait_set.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
-        if !nothing_there {
-            wait_set.now();
-        }
-    } else {
-        ticker.epoch = epoch;
-        ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
-        wait_set.after(Some(ticker.tick));
-    }
-    if shared.service_requested.load(SeqCst) {
-        wait_set.now();
-    }
-    Ok(())
+    let mut channel = LockedChannel { core, attachment: &shared.attachment, wait_set };
+    shared.handover.round(state, wait_set, &mut channel)
 }
 
 /// Most receives while the lock is held: main may want it.

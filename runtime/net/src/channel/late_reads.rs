@@ -1,5 +1,5 @@
-//! Deadlines are acted on when what waits in the socket has been read: the answer that one of them
-//! waits for may be there.
+//! Reads before deadlines: before an expired deadline is acted on, datagrams that wait in the socket
+//! are read, since they may hold the awaited answer.
 
 use crate::channel::ChannelError;
 use crate::channel::core::{ChannelCore, Handler};

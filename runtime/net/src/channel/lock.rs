@@ -1,8 +1,10 @@
-//! The lock that decides who drives a channel: the program's main thread or the handler thread.
+//! The lock that decides which thread drives a channel: the program's main thread or the handler
+//! thread.
 //!
-//! The main thread is never kept out for long (the handler only holds it while it applies what has
-//! arrived), and its unlock is a plain store: the handler never waits for the lock, it goes back
-//! to sleep instead.
+//! - The main thread is never kept out for long: the handler holds the lock only while it applies what
+//!   has arrived.
+//! - The main thread's unlock is a plain store: the handler never waits for the lock, it goes back to
+//!   sleep instead.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,8 +1,9 @@
-//! A rank's channel: who drives it, and how the program's main thread waits.
+//! A rank's channel, and the waits of the program's main thread.
 
 pub(crate) mod core;
 pub(crate) mod fork_check;
 pub(crate) mod handler_thread;
+pub(crate) mod handover;
 mod late_reads;
 pub(crate) mod lock;
 pub mod priority;
@@ -17,8 +18,8 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
 use std::thread::JoinHandle;
 
 use kumi_proto::SendError;
@@ -26,6 +27,7 @@ use kumi_proto::SendError;
 use crate::channel::core::{ChannelCore, Handler};
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::handler_thread::{HandlerWaitSet, start};
+use crate::channel::handover::Handover;
 use crate::channel::lock::DriveLock;
 use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::waker::ChannelWaker;
@@ -39,7 +41,7 @@ use crate::wait::{Wait, WaitEvent, WaitFlags};
 const MOST_SEGMENTS: usize = 44;
 const MOST_BYTES: usize = 65_507;
 
-/// What can go wrong on a channel that is up.
+/// Errors of a running channel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -61,21 +63,21 @@ pub enum ChannelError {
     Ring {
         /// The peer.
         from: u32,
-        /// What was found.
+        /// The damage found.
         damage: RingDamage,
     },
     /// The kernel refused something.
     #[error("the channel's socket failed: {0}")]
     Io(#[from] io::Error),
-    /// This machine has refused for some seconds to send packets to a peer. It goes on trying: what waits later
-    /// may succeed.
+    /// This machine has refused for some seconds to send packets to a peer. The channel keeps trying,
+    /// so a later wait may succeed.
     #[error(
         "rank {to} cannot be reached: for seconds this machine has refused to send to it ({reason}); look at its firewall, routes and addresses"
     )]
     Unreachable {
         /// The peer.
         to: u32,
-        /// What the kernel says.
+        /// The kernel's reason.
         reason: io::Error,
     },
     /// The handler thread met an error or panicked; the channel is dead.
@@ -90,18 +92,11 @@ pub enum ChannelError {
 pub(crate) struct Shared<H> {
     core: UnsafeCell<ChannelCore<H>>,
     pub(crate) lock: DriveLock,
-    /// Times the main thread took the lock.
-    pub(crate) epoch: AtomicU64,
-    /// The handler sleeps without a tick because main has been waiting for long.
-    pub(crate) deep: AtomicBool,
-    /// Another thread has asked for service since the handler last served.
-    pub(crate) service_requested: AtomicBool,
+    pub(crate) handover: Handover,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
     pub(crate) wait_set: OnceLock<HandlerWaitSet>,
-    /// The handler thread serves the rings too, not only the socket.
-    pub(crate) rings: AtomicBool,
     /// In which process it was started.
     pub(crate) forks: ForkCheck,
     pub(crate) attachment: Attachment,
@@ -169,20 +164,7 @@ pub struct Guard<'c, H: Handler> {
 impl<H: Handler> Drop for Guard<'_, H> {
     fn drop(&mut self) {
         self.shared.lock.unlock_main();
-        // A kick that is missed here costs one long tick of the handler, see `thread`.
-        if self.shared.deep.load(Relaxed) {
-            self.shared.wake_deep();
-        }
-    }
-}
-
-impl<H> Shared<H> {
-    #[cold]
-    fn wake_deep(&self) {
-        self.deep.store(false, Relaxed);
-        if let Some(wait_set) = self.wait_set.get() {
-            wait_set.tick();
-        }
+        self.shared.handover.main_unlocked(self.shared.wait_set.get());
     }
 }
 
@@ -192,7 +174,7 @@ impl<H: Handler> Channel<H> {
     /// [`Channel::serve_rings`]).
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel's error.
     pub fn start(
         attachment: Attachment,
         socket: Option<OwnedFd>,
@@ -207,13 +189,10 @@ impl<H: Handler> Channel<H> {
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
             lock: DriveLock::default(),
-            epoch: AtomicU64::new(0),
-            deep: AtomicBool::new(false),
-            service_requested: AtomicBool::new(false),
+            handover: Handover::default(),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
             wait_set: OnceLock::new(),
-            rings: AtomicBool::new(false),
             forks: ForkCheck::watch().map_err(io_error("pthread_atfork"))?,
             attachment,
         });
@@ -250,12 +229,7 @@ impl<H: Handler> Channel<H> {
         if serve && self.thread.borrow().is_none() {
             self.start_thread()?;
         }
-        if self.shared.rings.swap(serve, SeqCst) != serve && serve {
-            // It may sleep for the socket only.
-            if let Some(wait_set) = self.shared.wait_set.get() {
-                wait_set.now();
-            }
-        }
+        self.shared.handover.set_serves_rings(serve, self.shared.wait_set.get());
         Ok(())
     }
 
@@ -301,7 +275,7 @@ impl<H: Handler> Channel<H> {
     pub(crate) fn lock_anyway(&self) -> Guard<'_, H> {
         let shared = &*self.shared;
         shared.lock.lock_main();
-        shared.epoch.store(shared.epoch.load(Relaxed) + 1, Relaxed);
+        shared.handover.main_locked();
         // SAFETY: the lock is held until the guard is dropped.
         let core = unsafe { shared.core() };
         Guard { shared, core }
@@ -324,7 +298,7 @@ impl<H: Handler> Channel<H> {
         if guard.core.armed {
             guard.core.armed = false;
             if let Some(wait_set) = shared.wait_set.get() {
-                wait_set.disarm(shared.rings.load(Relaxed));
+                wait_set.disarm(shared.handover.serves_rings());
             }
         }
         Ok(guard)
@@ -345,7 +319,7 @@ impl<H: Handler> Channel<H> {
             guard.let_go(wait).map_err(E::from)?;
             return Ok(result);
         }
-        // What was refused before may fit what is waited for now.
+        // Frames refused before may fit the new wait.
         guard.core.drain_rings(&self.shared.attachment)?;
         guard.core.service(&self.shared.attachment)?;
         let mut spin = self.spin.borrow_mut();
@@ -373,7 +347,7 @@ impl<H: Handler> Channel<H> {
                         return Ok(result);
                     }
                 }
-                // What waits in the socket is read first.
+                // Datagrams in the socket are read first.
                 WaitEvent::Deadline => waiting.idle(false),
                 // Room is made without any sign while this rank is awake.
                 WaitEvent::Turn => continue,
@@ -448,9 +422,10 @@ impl<H: Handler> Guard<'_, H> {
         self.core.send_remote_with(&self.shared.attachment, to, write)
     }
 
-    /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
-    /// waiting for when more are to follow: a run of packets, which leaves by one system call. (Filling
-    /// every place as soon as an ack frees it makes ever shorter runs, and as many acks.)
+    /// Two numbers for a rank of another node: how many frames [`Guard::send`] takes now, and how many
+    /// are worth waiting for when more will follow. The second is a run of packets, which leaves by one
+    /// system call. (Filling every slot as soon as an ack frees it makes ever shorter runs, and as many
+    /// acks.)
     ///
     /// `None` for a rank of this node.
     #[must_use]
@@ -479,10 +454,12 @@ impl<H: Handler> Guard<'_, H> {
         self.core.transmit(&self.shared.attachment)
     }
 
-    /// As [`Guard::transmit`], for a program that sends on and on without waiting: while some packets to
-    /// `to` are under way, further ones are held back until they fill a run, which leaves by one
-    /// system call, until this rank waits or asks for progress, or until the handler thread looks, a
-    /// millisecond later at most.
+    /// As [`Guard::transmit`], for a program that sends on without waiting. While packets to `to` are
+    /// in flight, further ones are held back until one of these happens:
+    ///
+    /// - they fill a run, which leaves by one system call;
+    /// - this rank waits or asks for progress;
+    /// - the handler thread looks, at most a millisecond later.
     ///
     /// # Errors
     /// [`ChannelError::Io`].
@@ -491,8 +468,8 @@ impl<H: Handler> Guard<'_, H> {
         self.core.transmit_soon(&self.shared.attachment, to)
     }
 
-    /// Takes what the socket gave. What was waited for comes first: an ack can ride on what the program sends
-    /// next, or else waits for the handler thread's tick.
+    /// Takes what the socket gave. The attempt comes first: an ack can then be piggybacked on the
+    /// program's next packet, instead of waiting for the handler thread's tick.
     fn take_datagrams<R, E: From<ChannelError>>(
         &mut self,
         attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,

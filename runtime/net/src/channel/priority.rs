@@ -1,6 +1,6 @@
-//! How the handler thread is scheduled beside the program's main thread (Nakada et al., "thread
-//! scheduling in a distributed shared memory system", §3: which of the two goes first decides how long a
-//! request waits while the program computes).
+//! Scheduling priority of the handler thread beside the program's main thread. It decides how long a
+//! request waits while the program computes (Nakada et al., "thread scheduling in a distributed shared
+//! memory system", §3).
 
 use std::io;
 
@@ -118,8 +118,8 @@ fn bad(text: &str) -> AttachError {
     }
 }
 
-/// Has the calling thread go before the machine's ordinary ones, if that is permitted. Threads and processes that it
-/// starts are ordinary. One under another policy than the ordinary one stays as it is: whoever started it has decided.
+/// Lets the calling thread run before the machine's ordinary ones, if that is permitted. Threads and
+/// processes that it starts are ordinary. A thread that already has another policy keeps it.
 ///
 /// # Errors
 /// Neither root, nor allowed to by the limit of `nice` (`ulimit -e`): its `nice` has not changed then.
@@ -135,7 +135,7 @@ pub fn prefer_this_thread() -> io::Result<()> {
 /// The calling thread's `nice`.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn nice() -> io::Result<i32> {
     // On Linux a number of 0 means the calling thread alone.
     // SAFETY: no pointers. -1 can be a value as well as an error, hence errno.

@@ -1,4 +1,4 @@
-//! Settling a rank's channel: nothing that it sent is on the wire any more.
+//! Settling of a rank's channel: no packet of this rank is on the wire any more.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ impl<H: Handler> Drop for ReopenGuard<'_, '_, H> {
 }
 
 impl<H: Handler> Channel<H> {
-    /// Closes the channel for what this rank sends to other nodes, waits until none of it is on the
-    /// wire (acked, refused, or found lost), and opens it again. How long that took, or `None` if it
-    /// was not so within `patience`: a peer is stopped, or the network is down.
+    /// Closes the channel for packets of this rank, waits until none is on the wire (acked, refused or
+    /// found lost), and opens it again. Returns how long that took. `None` if `patience` ended first: a
+    /// peer is stopped, or the network is down.
     ///
     /// # Errors
     /// Those of the channel.
@@ -38,7 +38,7 @@ impl<H: Handler> Channel<H> {
         let opening = ReopenGuard(&mut guard);
         let taken = settle(opening.0, begin, end);
         drop(opening);
-        // What was put off meanwhile.
+        // Work that was put off meanwhile.
         guard.transmit()?;
         taken
     }

@@ -1,4 +1,4 @@
-//! How a rank leaves: when what it sent has been acked.
+//! Shutdown of a channel: waits until everything sent has been acked.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use crate::sys;
 use crate::wait::{Wait, WaitFlags};
 
 impl<H: Handler> Channel<H> {
-    /// Waits until everything sent to ranks of other nodes has been acked or their processes have
-    /// ended, at most for `patience` after the last progress, then stops the handler thread. False
-    /// if the patience was over first.
+    /// Waits until everything sent to ranks of other nodes has been acked, or their processes have
+    /// ended; then stops the handler thread. False if `patience` has passed since the last progress.
     ///
     /// A peer whose last ack got lost resends to nobody once this rank has ended. The kernel's
     /// answer ("port unreachable") tells it so; without that answer its patience ends.

@@ -1,7 +1,6 @@
-//! Calls whoever drives a channel, from another thread of its process.
+//! Waker: has a channel served from a thread that does not drive it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crate::channel::Shared;
 use crate::channel::core::Handler;
@@ -22,8 +21,8 @@ impl ChannelWaker {
         ChannelWaker(shared)
     }
 
-    /// Has the channel served soon: by the main thread if that waits, otherwise by the handler thread
-    /// (if there is one). What is to be seen then must have been written before.
+    /// Has the channel served soon: by the main thread if it waits, otherwise by the handler thread if
+    /// there is one. Write what they are to see before.
     pub fn serve(&self) {
         self.0.serve();
     }
@@ -47,9 +46,7 @@ impl<H: Handler> WakeTarget for Shared<H> {
         self.attachment.own().wake.mark(me);
         self.attachment.wake(me);
         if let Some(wait_set) = self.wait_set.get() {
-            // Before the alarm: the handler may be about to set it to another time.
-            self.service_requested.store(true, SeqCst);
-            wait_set.now();
+            self.handover.request(wait_set);
         }
     }
 

@@ -1,7 +1,9 @@
-//! Data that stays where the program has it until it is acked, instead of being copied into a send ring.
+//! Zero-copy sends: data stays in the program's memory until it is acked, and is not copied into a send
+//! ring.
 //!
-//! Who lends promises that the memory stays; the endpoint remembers its address, as a number, in the slots of those packets
-//! only that are neither acked nor taken back, and only the holder of the channel's lock asks it for them.
+//! The lender promises that the memory stays. The endpoint remembers its address, as a number, only in
+//! the slots of packets that are neither acked nor taken back. Only the holder of the channel's lock
+//! asks for them.
 
 use std::ops::Range;
 
@@ -51,8 +53,9 @@ impl<H: Handler> Guard<'_, H> {
         self.core.remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
     }
 
-    /// As [`Guard::send`] to a rank of another node, of a frame made of `header` and `data`; most of `data` may stay where it
-    /// is until the frame is acked. False if there is no room now: then nothing is lent.
+    /// As [`Guard::send`] to a rank of another node, for a frame made of `header` and `data`. Most of
+    /// `data` may stay where it is until the frame is acked. False if there is no room now: then
+    /// nothing is lent.
     ///
     /// # Safety
     /// The memory of `data` stays readable until this rank's channel has ended or [`Channel::take_back`] has been called for it. (It
@@ -82,8 +85,9 @@ impl<H: Handler> Guard<'_, H> {
 }
 
 impl<H: Handler> Channel<H> {
-    /// Ends what was lent from this memory to packets to one rank, or to any: what of it is not acked is copied. Nothing refers to
-    /// the memory afterwards, whatever has gone wrong on the channel before. To be called without a [`Guard`].
+    /// Takes back memory lent to packets to one rank, or to any: its unacked bytes are copied.
+    /// Afterwards nothing refers to the memory, whatever errors the channel had before. Call it without
+    /// a [`Guard`].
     pub fn take_back(&self, to: Option<u32>, memory: Range<*const u8>) {
         if !self.shared.forks.is_child() {
             self.lock_anyway().core.take_back(to, &memory);

@@ -1,10 +1,14 @@
-//! The pages in which a node's daemon discloses what ranks may know of the machine, and how ranks
-//! read them (SSS-CORE's information disclosure mechanism, §3.2).
+//! Disclosure pages: a node's daemon publishes in them what ranks may know of the machine (SSS-CORE's
+//! information disclosure mechanism, §3.2).
 //!
-//! Two sealed memory files, which the daemon writes and ranks map for reading only: one for the
-//! node, with its jobs and with every node of the cluster, and one for each job on it, with the job's
-//! ranks. Everything is an atomic word, or guarded by a sequence number; reading makes no system call.
-//! The layout is here and in docs/protocol.md; numbers are in the machine's byte order, and a page never leaves it.
+//! There are two kinds of sealed memory files, which the daemon writes and ranks map for reading only:
+//!
+//! - the node's page, with its jobs and with every node of the cluster;
+//! - a job's page for each job on the node, with the job's ranks.
+//!
+//! Every value is an atomic word, or guarded by a sequence number; reading makes no system call. The
+//! layout is here and in docs/reference/channel-protocol.md. Numbers are in the machine's byte order: a
+//! page never leaves it.
 
 mod publish;
 mod read;
@@ -69,7 +73,7 @@ pub struct JobEntry {
     pub job: AtomicU64,
     /// Its ranks here.
     pub ranks: AtomicU32,
-    /// Those that compute, or could if it had the processors.
+    /// Threads that compute, or could if they had the processors.
     pub runnable: AtomicU32,
     /// Bit `p`: one of those is to run on the node's processor number `p`.
     pub runnable_on: [AtomicU64; MOST_PROCESSORS / 64],
@@ -97,9 +101,12 @@ pub struct NodeEntry {
     pub reserved: AtomicU64,
 }
 
-/// Start of a job's page; behind it, a word for each rank: when it was in this state (milliseconds on this
-/// machine's monotonic clock) in the upper 40 bits, its node in the next 20, a [`RankState`] in the
-/// lowest 4. The milliseconds are 0 as long as nothing is known.
+/// Start of a job's page. A word for each rank follows:
+///
+/// - upper 40 bits: when the rank was in this state, in milliseconds of this machine's monotonic clock;
+///   0 as long as nothing is known;
+/// - next 20 bits: the rank's node;
+/// - lowest 4 bits: a [`RankState`].
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct JobHeader {
@@ -122,7 +129,7 @@ const _: () = assert!(size_of::<JobEntry>() == 192 && size_of::<JobHeader>() == 
 const _: () = assert!(std::mem::offset_of!(NodeHeader, current) == 32);
 const _: () = assert!(std::mem::offset_of!(JobEntry, runnable_on) == 16);
 
-/// What a rank does.
+/// Activity of a rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RankState {

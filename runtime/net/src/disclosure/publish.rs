@@ -1,4 +1,4 @@
-//! The daemon's side: makes the pages and writes them.
+//! Writer of the pages, for the daemon.
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::shm::mapping::Mapping;
 
-/// Who has the node's processors.
+/// Owner of the node's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// No job.
@@ -49,7 +49,8 @@ impl NodePage {
     /// Makes the page of node `own` of `nodes` nodes.
     ///
     /// # Errors
-    /// What the kernel says; kernels before 5.1 cannot seal a file against future writers. Too many nodes are an invalid input.
+    /// The kernel's error; kernels before 5.1 cannot seal a file against future writers. Too many nodes
+    /// are an invalid input.
     pub fn create(own: u32, nodes: u32, processors: u32) -> io::Result<NodePage> {
         if nodes > MOST_NODES || own >= nodes {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -65,7 +66,7 @@ impl NodePage {
         Ok(page)
     }
 
-    /// The file to hand to ranks; who has it can map it for reading only.
+    /// The file to hand to ranks, which can map it for reading only.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -218,8 +219,8 @@ impl JobPage {
         self.header().idle.store(u64::from(idle), Relaxed);
     }
 
-    /// Says what a rank did at `stamp` (microseconds on the monotonic clock), as `node` tells. What another
-    /// node than the rank's own says is ignored, and false.
+    /// Records the activity of a rank at `stamp` (microseconds on the monotonic clock), as `node`
+    /// reports it. False, and ignored, if `node` is not the rank's own.
     pub fn set_rank(&self, rank: u32, node: u32, state: RankState, stamp: u64) -> bool {
         if rank >= self.ranks {
             return false;

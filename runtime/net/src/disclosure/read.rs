@@ -1,4 +1,4 @@
-//! A rank's side: reads the pages.
+//! Reader of the pages, for ranks.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -42,18 +42,18 @@ pub struct JobLoad {
     pub job: Option<u64>,
     /// Its ranks here.
     pub ranks: u32,
-    /// Those that compute, or could if it had the processors.
+    /// Threads that compute, or could if they had the processors.
     pub runnable: u32,
     /// It has the processors now, alone or with others.
     pub scheduled: bool,
 }
 
-/// What is known of a rank of the own job.
+/// Report about a rank of the own job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankReport {
     /// Its node.
     pub node: u32,
-    /// What it did.
+    /// Its activity.
     pub state: RankState,
     /// Microseconds since it was so; none: nothing was heard yet.
     pub age_us: Option<u64>,
@@ -62,15 +62,15 @@ pub struct RankReport {
 /// Whether it pays to go on polling (SS-Wait, §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PollingAdvice {
-    /// Who is waited for can run, and nobody else wants the processor.
+    /// The awaited rank can run, and nobody else wants the processor.
     Spin,
-    /// Who is waited for does not run.
+    /// The awaited rank does not run.
     Unscheduled,
     /// Other work waits for this processor.
     Others,
 }
 
-/// What is older says nothing about who runs now, microseconds.
+/// Age in microseconds beyond which a report says nothing about who runs now.
 const STALE: u64 = 2_000_000;
 /// How often an entry that is being written is read again. Its writer may have died.
 const TRIES: usize = 1_000;
@@ -228,8 +228,8 @@ impl DisclosedPages {
         header.idle.load(Relaxed) != 0
     }
 
-    /// What is known of a rank of the own job; none if there is no such rank. Of ranks of this node
-    /// their contexts tell more exactly.
+    /// The report about a rank of the own job; none if there is no such rank. For ranks of this node,
+    /// their contexts are more exact.
     #[must_use]
     pub fn rank(&self, rank: u32) -> Option<RankReport> {
         let word = self.rank_word(rank)?;
@@ -249,8 +249,8 @@ impl DisclosedPages {
             return PollingAdvice::Unscheduled;
         }
         if current != EVERYONE {
-            // All nodes of a job show it in the same slots: who waits while its job is on runs, and so
-            // do its peers; and the slot is nobody else's.
+            // All nodes of a job give it the same slots. So while its own job has the slot, a waiting
+            // rank's peers run too, and the slot belongs to nobody else.
             let on = current == self.number.saturating_add(1);
             return if on { PollingAdvice::Spin } else { PollingAdvice::Unscheduled };
         }

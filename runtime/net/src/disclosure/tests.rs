@@ -144,7 +144,7 @@ fn advice_follows_turns_others_and_peers() {
     );
     node.set_node(2, 1, &LOAD);
     assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Spin, "too old to say anything");
-    // Who has left never answers.
+    // A rank that has left never answers.
     node.set_turn(Turn::Job(7));
     job.set_rank(2, 2, RankState::Over, 1);
     assert_eq!(seen.advice(0, Some(2)), PollingAdvice::Unscheduled);

@@ -1,4 +1,4 @@
-//! Where a rank is: its segment, mapped, and the descriptors it inherited.
+//! Attachment of a rank: its mapped segment, and the descriptors it inherited.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -47,13 +47,13 @@ pub enum AttachError {
         name: &'static str,
         /// Its value.
         found: String,
-        /// What would be right.
+        /// A correct value.
         expected: &'static str,
     },
     /// The kernel refused something.
     #[error("joining the job failed ({what}): {source}")]
     Io {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -91,9 +91,9 @@ impl Attachment {
         for bell in &launch.doorbells {
             check_open(*bell, "a doorbell")?;
         }
-        // SAFETY: the daemon opened these descriptors for this rank, they are open, and the
-        // environment is only read once per process by whoever initialises Kumi: attaching a second
-        // time fails before anything is closed (see `claim`, below).
+        // SAFETY: the daemon opened these descriptors for this rank, and they are open. The environment
+        // is read once per process, when Kumi is initialised: a second attach fails before anything is
+        // closed (see `claim`, below).
         let segment = unsafe { std::mem::ManuallyDrop::new(OwnedFd::from_raw_fd(launch.segment)) };
         let (map, layout) = map_segment(&segment)?;
         let local = launch
@@ -140,7 +140,7 @@ impl Attachment {
     /// A job of one rank without a daemon: an own segment and no socket.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel's error.
     pub fn singleton(arena_bytes: u64) -> Result<Attachment, AttachError> {
         let spec = SegmentSpec {
             channel_key: 1,
@@ -226,7 +226,7 @@ impl Attachment {
         segment::context(&self.map, &self.layout, local)
     }
 
-    /// What a rank of this node does, by its context; none if it is on another node.
+    /// Activity of a rank of this node, by its context; none if it is on another node.
     #[must_use]
     pub fn rank_state(&self, rank: u32) -> Option<RankState> {
         self.local_of(rank).map(|local| segment::state_of(self.context(local)))
@@ -258,7 +258,7 @@ impl Attachment {
     /// Gives pages of the own arena back to the system; they read as zeros afterwards.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     ///
     /// # Panics
     /// If the range is not inside of the arena.
@@ -272,27 +272,27 @@ impl Attachment {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Wakes a rank of this node if it sleeps. What it is to notice must have been written with
-    /// sequentially consistent order before.
+    /// Wakes a rank of this node if it sleeps. Write what it is to notice before, with sequentially
+    /// consistent order.
     #[inline]
     pub fn wake(&self, local: usize) {
-        let context = self.context(local);
-        if context.sleep.sleeps() {
-            self.ring_bell(local, context);
-        }
+        self.context(local).sleep.wake(|| self.ring_bell(local));
     }
 
-    #[cold]
-    fn ring_bell(&self, local: usize, context: &RankContext) {
-        if context.sleep.claim() {
-            let one = 1u64;
-            // A full eventfd (EAGAIN) rings already; there is no other failure.
-            // SAFETY: eight bytes are read from `one`.
-            unsafe { libc::write(self.bells[local].as_raw_fd(), (&raw const one).cast(), 8) };
-            // Threads without the channel's lock ring too.
-            let count = &self.own().counters[crate::segment::counters::Counter::Doorbells as usize];
-            count.fetch_add(1, Relaxed);
-        }
+    /// Wakes a rank of this node if it sleeps for room in a ring from which this rank has just consumed.
+    #[inline]
+    pub(crate) fn wake_for_room(&self, local: usize) {
+        self.context(local).sleep.wake_for_room(|| self.ring_bell(local));
+    }
+
+    fn ring_bell(&self, local: usize) {
+        let one = 1u64;
+        // A full eventfd (EAGAIN) rings already; there is no other failure.
+        // SAFETY: eight bytes are read from `one`.
+        unsafe { libc::write(self.bells[local].as_raw_fd(), (&raw const one).cast(), 8) };
+        // Threads without the channel's lock ring too.
+        let count = &self.own().counters[crate::segment::counters::Counter::Doorbells as usize];
+        count.fetch_add(1, Relaxed);
     }
 
     /// Adds to one of the own counters. Only the owner's threads write them, and each counter has

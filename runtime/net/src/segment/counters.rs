@@ -1,4 +1,4 @@
-//! The counters that a rank publishes in its context.
+//! Counters that a rank publishes in its context.
 
 /// Counters by place in the context; the names are those that users and the daemon see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! What a rank inherits from its daemon: descriptors, and environment variables that name them.
+//! Launch block of a rank: the descriptors it inherits from its daemon, and the environment variables
+//! that name them.
 
 use std::os::fd::RawFd;
 
@@ -49,7 +50,7 @@ pub enum LaunchError {
     Closed {
         /// The number.
         descriptor: RawFd,
-        /// What it should be.
+        /// The expected value.
         what: &'static str,
     },
 }

@@ -1,11 +1,12 @@
-//! The one definition of what lies where in a job's segment.
+//! Layout of a job's segment: the one definition of its structures and their offsets.
 //!
 //! ```text
 //! Header | peer table | contexts of the local ranks | rings of every ordered pair of local ranks | one arena per local rank
 //! ```
 //!
-//! All numbers are in the machine's byte order: a segment never leaves its machine. Everything that is read after the ranks have started is an atomic, and
-//! nobody trusts a value that another process can write: it is checked at every use.
+//! All numbers are in the machine's byte order: a segment never leaves its machine. Everything that is
+//! read after the ranks have started is an atomic. Readers check every value at every use, since
+//! another process can write it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -78,9 +79,11 @@ pub struct Peer {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Sleep {
-    /// 1 while the rank is about to sleep or sleeps: whoever delivers something takes it back to 0 and writes the doorbell.
+    /// 1 while the rank is about to sleep or sleeps. A peer that delivers something sets it back to 0
+    /// and rings the doorbell.
     pub sleeping: AtomicU32,
-    /// 1 while the rank sleeps because a ring of its own is full: whoever makes room in one wakes it.
+    /// 1 while the rank sleeps because a ring of its own is full. A peer that makes room in it wakes
+    /// the rank.
     pub wants_room: AtomicU32,
 }
 
@@ -101,7 +104,7 @@ pub struct State {
     /// 1 while the rank waits for its peers and has nothing else to do. Cleared before anything that arrived is taken.
     pub idle: AtomicU32,
     /// Unused. (The lock that decides which thread drives the channel is in the rank's own memory: a
-    /// peer that scribbles over this page must not be able to let both in.)
+    /// peer's stray write to this page must not let both in.)
     pub reserved: AtomicU32,
     /// Index of the notification counter that is waited for plus one; 0: waits for something else.
     pub wait_counter: AtomicU32,
@@ -116,11 +119,11 @@ pub const ATTACH_NOW: u32 = 1;
 /// The process that used the context has finished with it.
 pub const ATTACH_DONE: u32 = 2;
 
-/// What peers on the same node must know of a window. `key` is written last.
+/// A window as peers on the same node see it. `key` is written last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct WindowEntry {
-    /// The window's name at its owner, see "Windows' names" in `docs/protocol.md`; 0: none.
+    /// The window's name at its owner, see "Windows' names" in `docs/reference/channel-protocol.md`; 0: none.
     pub key: AtomicU64,
     /// Start in the owner's arena, bytes; 0 if it does not lie there, as the key says.
     pub offset: AtomicU64,
@@ -158,23 +161,24 @@ pub struct RankContext {
     pub peers: PeerTable,
 }
 
-/// Place of the room counter among the notification counters, behind those of the windows. Whoever takes something out of a FIFO raises that of each local rank which waits for room in it.
+/// Index of the room counter among the notification counters, behind those of the windows. After taking
+/// a record from a FIFO, its owner raises this counter of each local rank that waits for room in it.
 pub const ROOM: usize = WINDOWS * NOTIFIES;
 
-/// Place of the number of signals that no handler has finished with yet: who sends one raises it, the port's thread lowers it.
-/// A rank with such is not idle, whatever its main thread does.
+/// Index of the count of signals that no handler has finished yet. The sender raises it; the port's
+/// thread lowers it. A rank with such signals is not idle, whatever its main thread does.
 pub const SIGNALS: usize = ROOM + 1;
 
 /// Values of a [`PeerEntry`]: packets out (data, acks, nacks, probes), packets in (the same), bytes out
-/// and in, resends, duplicates, smoothed round trip in microseconds, unacked packets and bytes, bytes of the
-/// longest datagram, packets left to the network to fragment.
+/// and in, resends, duplicates, smoothed round trip in microseconds, unacked packets and bytes, bytes
+/// of the longest datagram, packets that the network may fragment.
 pub const PEER_VALUES: usize = 17;
 /// [`PeerEntry::who`] of an entry that is not used.
 pub const PEER_NOBODY: u64 = 0;
 /// [`PeerEntry::who`] of the entry that is for all peers together that have none of their own.
 pub const PEER_OTHERS: u64 = u64::MAX;
 
-/// What passed between a rank and one peer on another node.
+/// Traffic between a rank and one peer on another node.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct PeerEntry {
@@ -310,9 +314,9 @@ impl Layout {
     }
 }
 
-/// Address space in bytes for the windows of one rank, on a node with so many ranks of the job and so many bytes of memory: twice
-/// the memory, so that whatever fits the memory finds a place, also beside what was there before. Memory is used only
-/// where it was written.
+/// Address space in bytes for the windows of one rank, on a node with so many ranks of the job and so
+/// many bytes of memory. It is twice the memory, so that anything that fits the memory finds a place
+/// beside earlier windows. Only written pages use memory.
 #[must_use]
 pub fn arena_bytes(local_ranks: u32, memory: u64) -> u64 {
     let most = MOST_ARENAS_BYTES / u64::from(local_ranks.max(1));

@@ -1,4 +1,4 @@
-//! The daemon's side of a job's segment: make it, say where the peers are, look at the ranks' contexts.
+//! A job's segment, as the daemon makes and reads it: peer addresses, and the contexts of its ranks.
 
 pub(crate) mod attachment;
 pub mod counters;
@@ -23,10 +23,10 @@ use crate::segment::layout::{
 use crate::shm::idle_flag;
 use crate::shm::mapping::Mapping;
 
-/// Smallest datagram size that [`Segment::publish_peers`] accepts: what every IPv4 path carries.
+/// Smallest datagram size that [`Segment::publish_peers`] accepts: every IPv4 path carries it.
 pub const MIN_DATAGRAM: u16 = 548;
 
-/// What a segment is made for.
+/// Parameters of a segment.
 #[derive(Debug, Clone)]
 pub struct SegmentSpec {
     /// Secret of the job's channel, random.
@@ -94,7 +94,8 @@ pub struct Segment {
     layout: Layout,
 }
 
-/// What the daemon sees of one rank. The rank can write anything it likes there: these values are well-formed, not necessarily true.
+/// A rank as the daemon sees it. The rank can write anything there: these values are well-formed, not
+/// necessarily true.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContextSample {
     /// The rank waits for its peers and what it waits for has not come.
@@ -216,8 +217,8 @@ impl Segment {
         ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
     }
 
-    /// What a local rank does, as far as its context tells; stopping is not its affair. Cheaper than
-    /// [`Segment::sample`], and as trusting.
+    /// Activity of a local rank, by its context; a stopped rank does not know that it is stopped.
+    /// Cheaper than [`Segment::sample`], and as trusting.
     #[must_use]
     pub fn rank_state(&self, local_index: usize) -> RankState {
         if local_index >= self.layout.local_count as usize {
@@ -235,8 +236,9 @@ impl Segment {
         activity_of(context(&self.map, &self.layout, local_index))
     }
 
-    /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
-    /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`].
+    /// Counters of a local rank for its peers on other nodes: the first with traffic one by one, all
+    /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`]
+    /// does.
     #[must_use]
     pub fn sample_peers(&self, local_index: usize) -> Vec<kumi_proto::PeerCounters> {
         if local_index >= self.layout.local_count as usize {
@@ -252,7 +254,7 @@ impl Segment {
     }
 }
 
-/// What a rank's context tells of whether it has something to do. Anything can be in a context: these values are
+/// Whether a rank has something to do, by its context. Anything can be in a context: these values are
 /// well-formed, not necessarily true.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RankActivity {
@@ -260,7 +262,8 @@ pub struct RankActivity {
     pub waits: bool,
     /// Something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
     pub pending: bool,
-    /// Sums of what it has sent and taken, and of the waits that have ended: as long as they stay, and it waits, it is the same wait.
+    /// Sum of frames sent and taken and of waits ended. While it stays and the rank waits, it is the
+    /// same wait.
     pub sums: [u64; 4],
 }
 
@@ -282,7 +285,7 @@ fn activity_of(context: &RankContext) -> RankActivity {
     }
 }
 
-/// What a rank does, by its context.
+/// Activity of a rank, by its context.
 pub(crate) fn state_of(context: &RankContext) -> RankState {
     match context.state.attached.load(Relaxed) {
         ATTACH_NOW if idle_and_delivered(context).0 => RankState::Idle,
@@ -301,8 +304,8 @@ fn idle_and_delivered(context: &RankContext) -> (bool, u64) {
     (idle && nothing_left, delivered)
 }
 
-/// A peer on the same node raises notification counters without the waiting rank's help, so a waiting rank's idle flag can be out of date by what it has not
-/// noticed yet: look at the counter itself.
+/// A peer on the same node raises notification counters without the waiting rank's help. The idle flag
+/// of a waiting rank can therefore be out of date: look at the counter itself.
 fn has_what_it_waits_for(context: &RankContext) -> bool {
     let Some(index) = (context.state.wait_counter.load(Relaxed) as usize).checked_sub(1) else {
         return false;

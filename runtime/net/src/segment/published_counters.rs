@@ -1,8 +1,9 @@
-//! What a rank tells its daemon now and then: packets by kind, round trips, what is under way, and the
-//! same for each peer.
+//! Counters that a rank publishes for its daemon: packets by kind, round trips, packets in flight, and
+//! the same for each peer.
 //!
-//! Nothing of it is needed at once, so it costs the path of a message nothing: it is written before a
-//! sleep, by the handler thread at its ticks, and else at most every [`EVERY`] microseconds.
+//! The daemon does not need them at once, so they cost the path of a message nothing. They are written
+//! before a sleep, by the handler thread at its ticks, and otherwise at most every [`EVERY`]
+//! microseconds.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -103,8 +104,8 @@ fn write(entry: &PeerEntry, counters: &PeerCounters) {
     entry.who.store(who, Relaxed);
 }
 
-/// What a rank has written into its table, as far as it makes sense: it may have written anything.
-/// A rank that does not exist is left out, and so is the second entry of one.
+/// The entries of a rank's table that make sense; the rank may have written anything. Entries of ranks
+/// that do not exist are left out, and so is a rank's second entry.
 pub(crate) fn read(table: &PeerTable, ranks: u32) -> Vec<PeerCounters> {
     let mut all: Vec<PeerCounters> = Vec::new();
     for entry in &table.0 {

@@ -1,5 +1,6 @@
-//! How a rank says that it is about to sleep, and how its peers on the node find out that they have to ring
-//! its doorbell. Both sides say first what they do and look afterwards, so that one of them sees the other.
+//! Doorbell protocol: a rank announces that it sleeps, and its peers on the node ring it when they bring something.
+//!
+//! Both sides write first and look afterwards, so one of them always sees the other.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -7,8 +8,46 @@ use crate::layout::{Sleep, Wake};
 use crate::sync::fence;
 
 impl Sleep {
-    /// Says that this rank is about to sleep, for room in a ring of its own or for anything else. What it looks
-    /// at afterwards, with whatever order, is not older than what a peer has done that does not see this.
+    /// Blocks the sleeper unless it finds `anything_there`. The caller has called [`Sleep::announce_sleep`] before.
+    pub(crate) fn sleep_unless<S>(
+        &self,
+        sleeper: &mut S,
+        anything_there: impl FnOnce(&S) -> bool,
+        block: impl FnOnce(&mut S),
+    ) {
+        if !anything_there(sleeper) {
+            block(sleeper);
+        }
+        self.end_sleep();
+    }
+
+    /// Rings the doorbell if the rank sleeps and nobody else has. Write what the rank is to notice before, with
+    /// sequentially consistent order.
+    #[inline]
+    pub(crate) fn wake(&self, ring_doorbell: impl FnOnce()) {
+        if self.sleeps() {
+            self.wake_sleeping(ring_doorbell);
+        }
+    }
+
+    #[cold]
+    fn wake_sleeping(&self, ring_doorbell: impl FnOnce()) {
+        if self.claim() {
+            ring_doorbell();
+        }
+    }
+
+    /// Rings the doorbell if the rank sleeps because one of its rings was full. The caller has just consumed
+    /// from that ring.
+    #[inline]
+    pub(crate) fn wake_for_room(&self, ring_doorbell: impl FnOnce()) {
+        if self.awaits_room() {
+            self.wake(ring_doorbell);
+        }
+    }
+
+    /// Announces that this rank is about to sleep, for room in a ring of its own or for anything else. A look after
+    /// this, with whatever order, sees all that a peer did before it missed the announcement.
     pub(crate) fn announce_sleep(&self, room: bool) {
         self.wants_room.store(u32::from(room), Relaxed);
         self.sleeping.store(1, Relaxed);
@@ -16,26 +55,25 @@ impl Sleep {
         fence(SeqCst);
     }
 
-    /// Says that this rank is awake.
+    /// Ends the announcement: this rank is awake.
     pub(crate) fn end_sleep(&self) {
         self.sleeping.store(0, SeqCst);
         self.wants_room.store(0, SeqCst);
     }
 
-    /// Whether this rank sleeps or is about to. What it is to notice must have been written with sequentially
-    /// consistent order before.
+    /// Whether this rank sleeps or is about to.
     #[inline]
-    pub(crate) fn sleeps(&self) -> bool {
+    fn sleeps(&self) -> bool {
         self.sleeping.load(SeqCst) != 0
     }
 
-    /// Whether the caller, one of those who found it asleep, is the one to ring.
-    pub(crate) fn claim(&self) -> bool {
+    /// Whether the caller is the one to ring, among all who found the rank asleep.
+    fn claim(&self) -> bool {
         self.sleeping.swap(0, SeqCst) != 0
     }
 
-    /// Whether this rank sleeps for lack of room in its ring, of which the caller has just consumed.
-    pub(crate) fn awaits_room(&self) -> bool {
+    /// Whether this rank sleeps for lack of room in a ring.
+    fn awaits_room(&self) -> bool {
         // Pairs with the one of `announce_sleep`: the consumer's position is written with release order only.
         fence(SeqCst);
         self.wants_room.load(SeqCst) != 0

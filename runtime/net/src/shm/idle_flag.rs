@@ -1,4 +1,5 @@
-//! The idle flag beside the count of frames taken: what a rank writes and a daemon reads while the rank runs.
+//! Idle flag of a rank, beside its count of frames taken. The rank writes both; the daemon reads them
+//! while the rank runs.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,4 +1,4 @@
-//! A shared mapping of a part of a memory file.
+//! Shared mapping of the first part of a memory file.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,7 +11,8 @@ pub(crate) struct Mapping {
     length: usize,
 }
 
-// SAFETY: a mapping is plain address space, valid from every thread; what lies in it is only reached through atomics or raw copies.
+// SAFETY: a mapping is plain address space, valid from every thread; its contents are reached only
+// through atomics or raw copies.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -1,9 +1,9 @@
-//! A ring of records with one producer and one consumer, in memory that two processes share.
+//! Ring of records with one producer and one consumer, in memory that two processes share.
 //!
-//! A record is a word with its length, then its bytes, padded to eight. Records do not wrap: what
-//! is left at the end is skipped by a marker. The producer owns `tail`, the consumer `head`; both
-//! count bytes since the start and never go back. The consumer believes nothing: a record that
-//! cannot be is an error, not an access outside of the ring.
+//! - A record is a word with its length, then its bytes, padded to eight.
+//! - Records do not wrap: a marker skips the space left at the end.
+//! - The producer owns `tail`, the consumer `head`. Both count bytes since the start and never go back.
+//! - The consumer trusts nothing: an impossible record is an error, not an access outside of the ring.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -52,7 +52,7 @@ pub(crate) fn max_record(size: usize) -> usize {
     (size / 4).min(32 * 1024) - WORD
 }
 
-/// What a consumer found that no producer writes.
+/// Damage found by a consumer: contents that no producer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a shared-memory ring holds something that nobody writes there (position {position})")]
 pub struct RingDamage {
@@ -84,8 +84,8 @@ unsafe impl Send for Consumer {}
 
 impl Producer {
     /// # Safety
-    /// `head` and the `size` bytes at `data` (a power of two, aligned to 8) are a ring whose memory
-    /// outlives this value, and this is its only producer.
+    /// `head` and the `size` bytes at `data` are a ring whose memory outlives this value. `size` is a
+    /// power of two, `data` is aligned to 8, and this is the ring's only producer.
     pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Producer {
         let memory = RingMemory { head, data, size };
         let known_head = memory.positions().head.0.load(Acquire);
@@ -96,7 +96,7 @@ impl Producer {
 
     /// Appends one record made of the parts; false if there is no room now.
     ///
-    /// The new tail is written with release order; whoever needs the consumer to notice adds a
+    /// The new tail is written with release order. If the consumer must notice it, the caller adds a
     /// full barrier.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> bool {
         let length: usize = parts.iter().map(|part| part.len()).sum();
@@ -195,9 +195,9 @@ impl Consumer {
         }
         self.step = skip + need as u64;
         reads(self.memory.at(offset), need);
-        // SAFETY: inside of the ring by the checks above. The producer does not write there until
-        // the head has passed it; a peer that breaks this rule is of the same job and user and
-        // can only garble the bytes of its own record.
+        // SAFETY: inside of the ring by the checks above. The producer does not write there until the
+        // head has passed it. A peer that breaks this rule has the same job and user, and garbles only
+        // the bytes of its own record.
         Ok(Some(unsafe { std::slice::from_raw_parts(self.memory.at(offset + WORD), length) }))
     }
 
@@ -209,7 +209,7 @@ impl Consumer {
     }
 }
 
-/// What the fuzz target runs, and the tests with it.
+/// Entry point of the fuzz target, used by the tests too.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_target {
     use super::{Consumer, Producer};
@@ -258,8 +258,8 @@ pub mod fuzz_target {
         std::hint::black_box(producer.push(&[&[1; 100]]));
     }
 
-    /// What a broken or hostile peer of this node may leave in a ring: both positions, then the
-    /// bytes from the start of the data.
+    /// A ring as a broken or hostile peer of this node may leave it: both positions, then the bytes
+    /// from the start of the data.
     pub fn ring(input: &[u8]) {
         let mut words = input.chunks(8).map(|chunk| {
             let mut word = [0; 8];
@@ -351,8 +351,8 @@ mod tests {
             }
         }
 
-        /// Whatever a broken peer writes: an error or some bytes of the ring, never a panic, and
-        /// never a record outside of the ring.
+        /// Any contents give an error or some bytes of the ring, never a panic, and never a record
+        /// outside of the ring.
         #[test]
         fn any_contents_are_survived(
             tail in prop_oneof![any::<u64>(), 0u64..3 * SIZE as u64],

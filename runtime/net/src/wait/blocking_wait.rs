@@ -1,10 +1,10 @@
-//! The main thread's sleep while packets may come, and its timer.
+//! Blocking wait of the main thread while packets may come, with its timer.
 //!
 //! The protocol's next deadline moves with almost every packet, and a sleep is often over within
-//! microseconds. To set up and take down a timer for each costs more than the rest of the sleep
-//! (the clock device is programmed twice, in a virtual machine by leaving it). So the timer stays
-//! set from sleep to sleep; it is only set anew when it is too late. When it goes off too early, the
-//! thread looks, finds nothing to do and sleeps on.
+//! microseconds. Setting and clearing a timer each time would cost more than the rest of the sleep: the
+//! clock device is programmed twice, in a virtual machine by leaving it. So the timer stays set from
+//! sleep to sleep, and is set anew only when it is too late. When it expires too early, the thread
+//! finds nothing to do and sleeps on.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

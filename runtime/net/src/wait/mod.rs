@@ -1,4 +1,4 @@
-//! How the main thread waits: what it looks at while it spins, and how it goes to sleep.
+//! Waits of the main thread: spinning first, then a blocking sleep.
 
 pub(crate) mod blocking_wait;
 pub(crate) mod spin;
@@ -13,7 +13,7 @@ use crate::shm::idle_flag::set_idle;
 use crate::wait::spin::{AdaptiveSpin, BlockReason, SpinLimit};
 use crate::{sys, tracepoints};
 
-/// What a wait ends with, beside a frame from anywhere.
+/// Condition that ends a wait, beside a frame from anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Only frames.
@@ -29,7 +29,7 @@ pub enum Wait {
     },
 }
 
-/// What [`Guard::watch`] saw.
+/// Event that [`Guard::watch`] saw.
 pub(crate) enum WaitEvent {
     Counter,
     Ring,
@@ -122,8 +122,8 @@ impl<H: Handler> Guard<'_, H> {
         Some(WaitEvent::Bound)
     }
 
-    /// Sets the flags by which peers know that this rank sleeps, and then looks for room once more: who made some before
-    /// has not seen them.
+    /// Sets the flags by which peers know that this rank sleeps. Then looks for room once more: a peer
+    /// that made room before has not seen the flags.
     pub(crate) fn before_sleep(&mut self, waiting: &mut WaitFlags<'_>) -> Result<(), ChannelError> {
         waiting.sleeping(waiting.wait == Wait::Room || self.core.blocked);
         self.unblock()
@@ -134,25 +134,28 @@ impl<H: Handler> Guard<'_, H> {
     /// when nothing did.
     pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
         let attachment = &self.shared.attachment;
-        if !waiting.satisfied(SeqCst) && !self.core.ring_hint(attachment) {
-            let until = match (self.core.deadline(), latest) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            attachment.count(Counter::Sleeps, 1);
-            tracepoints::sleep();
-            self.core.publish_all(attachment);
-            let bell = attachment.own_bell();
-            match &mut self.core.remote {
-                Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
-                // Without packets there are no deadlines.
-                None => drop(sys::wait_readable([bell])),
-            }
-        }
-        waiting.awake();
+        attachment.own().sleep.sleep_unless(
+            &mut *self.core,
+            |core| waiting.satisfied(SeqCst) || core.ring_hint(attachment),
+            |core| {
+                let until = match (core.deadline(), latest) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+                attachment.count(Counter::Sleeps, 1);
+                tracepoints::sleep();
+                core.publish_all(attachment);
+                let bell = attachment.own_bell();
+                match &mut core.remote {
+                    Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
+                    // Without packets there are no deadlines.
+                    None => drop(sys::wait_readable([bell])),
+                }
+            },
+        );
         waiting.since = 0;
         self.core.update_clock();
-        // What woke it may be at the socket, which is else looked at now and then.
+        // The cause may be at the socket, which is otherwise polled only now and then.
         self.core.interval = 1;
     }
 }
@@ -203,7 +206,7 @@ impl<'p> WaitFlags<'p> {
         }
     }
 
-    /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
+    /// A wait that blocks at once need not poll the socket first: the kernel does before it blocks.
     fn blocks_unseen(&mut self, why: BlockReason) -> bool {
         self.why(why);
         !self.slept && !self.satisfied(Acquire)

@@ -1,4 +1,4 @@
-//! How long a wait spins before it blocks.
+//! Spinning: how long a wait spins before it blocks.
 
 use crate::disclosure::{DisclosedPages, PollingAdvice};
 use crate::segment::attachment::AttachError;
@@ -53,7 +53,7 @@ impl SpinMode {
 /// Why a wait blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockReason {
-    /// Who is waited for does not run.
+    /// The awaited rank does not run.
     Unscheduled,
     /// Others want the processor.
     Others,
@@ -79,7 +79,7 @@ pub(crate) struct SpinLimit<'p> {
     pub(crate) bound: Option<u64>,
     /// Why it blocks if that is 0.
     pub(crate) at_once: BlockReason,
-    /// What to ask, and the place of this rank's processor among the node's.
+    /// The page to ask, and the index of this rank's processor among the node's.
     pub(crate) page: Option<(&'p DisclosedPages, usize)>,
     /// Where it says that the job is outside the rotation, so that no wait spins, whatever its bound.
     pub(crate) rotation: Option<&'p DisclosedPages>,
@@ -114,7 +114,7 @@ impl SpinLimit<'_> {
 pub(crate) struct AdaptiveSpin {
     mode: SpinMode,
     bound: u64,
-    /// More ranks here than processors: whoever spins keeps the peer from answering.
+    /// More ranks here than processors: a spinning rank keeps its peer from answering.
     crowded: bool,
 }
 
@@ -146,9 +146,9 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Tells how a wait that blocked went: had it ended within a spin that is worth it? Otherwise
-    /// shorter spins lose less (Karlin et al., competitive spinning, give the least bound its
-    /// size: what blocking costs).
+    /// Learns from a wait that blocked. If it would have ended within a worthwhile spin, later spins
+    /// are longer; otherwise shorter ones lose less. The least bound is the cost of blocking (Karlin et
+    /// al., competitive spinning).
     pub(crate) fn blocked(&mut self, waited: u64) {
         self.bound = if waited <= 2 * MOST {
             (self.bound * 2).min(MOST)

@@ -1,4 +1,5 @@
-//! The settings `KUMI_ACK` and `KUMI_CHECKSUM`: how packets are acked, and what their checksums cover.
+//! The settings `KUMI_ACK` and `KUMI_CHECKSUM`: how packets are acked, and which bytes their checksums
+//! cover.
 
 use std::ffi::OsStr;
 
@@ -26,7 +27,7 @@ fn checksum(text: Option<&OsStr>) -> Result<Checksum, AttachError> {
     choose("KUMI_CHECKSUM", text, words, "headers or all")
 }
 
-/// What a word means; the usual if there is none.
+/// The meaning of a word; the default if there is none.
 fn choose<T: Default>(
     name: &'static str,
     text: Option<&OsStr>,

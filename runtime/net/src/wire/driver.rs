@@ -1,5 +1,5 @@
-//! What moves packets between this rank and those of other nodes. Everything above knows runs of
-//! packets and ranks only, so that another kind of wire needs another driver and nothing else.
+//! Driver: moves packets between this rank and ranks of other nodes. The code above knows only runs of
+//! packets and ranks, so another kind of wire needs another driver and nothing else.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -15,17 +15,17 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// taken before are gone then. Polled: it has to be quick when nothing is there.
     ///
     /// # Errors
-    /// What will not go away by itself.
+    /// An error that will not go away by itself.
     fn receive(&mut self) -> io::Result<bool>;
 
     /// The packets that [`Driver::receive`] took in last.
     fn received(&self) -> PacketRun<'_>;
 
-    /// Puts packets for `to` on the wire; what they lie in may change afterwards. False if they were not
+    /// Puts packets for `to` on the wire; their memory may change afterwards. False if they were not
     /// taken: they count as lost.
     ///
     /// # Errors
-    /// What will not go away by itself.
+    /// An error that will not go away by itself.
     fn send(
         &mut self,
         attachment: &Attachment,
@@ -33,8 +33,8 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
         packets: PacketRun<'_>,
     ) -> io::Result<bool>;
 
-    /// Why the packets that [`Driver::send`] was given last were not taken, if this machine does not let them go (a code of the
-    /// kernel's), rather than for want of room.
+    /// The kernel's code for refusing the packets that [`Driver::send`] was given last, if this machine
+    /// forbids them. `None` if they only lacked room.
     fn refusal(&self) -> Option<i32>;
 
     /// Some packet was longer than its way takes whole, as the wire has found out since this was last asked.
@@ -49,7 +49,7 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// From now on [`Driver::gone`] is asked: keep what it needs.
     ///
     /// # Errors
-    /// What the wire says.
+    /// The wire's error.
     fn watch_for_gone(&self) -> io::Result<()>;
 
     /// A rank whose process has ended, as far as the wire tells; each at least once.

@@ -1,5 +1,5 @@
-//! A bad wire, to try programs and this library on: a driver around another that loses, doubles and
-//! holds back some of the packets it is given to send. The setting `KUMI_FAULTS`.
+//! Fault injection (`KUMI_FAULTS`), to try programs and this library on a bad wire: a driver around
+//! another that loses, doubles and holds back some packets.
 
 use std::collections::VecDeque;
 use std::io;

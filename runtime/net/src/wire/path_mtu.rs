@@ -1,4 +1,5 @@
-//! How long packets may be to reach a rank whole: when the wire is asked, and what follows for those who cut.
+//! Path MTU discovery: when the wire is asked how long packets to a rank may be, and the frame sizes
+//! that follow.
 
 use kumi_proto::Rank;
 
@@ -22,8 +23,8 @@ impl PathMtuChecks {
         PathMtuChecks { asked: vec![false; ranks as usize].into() }
     }
 
-    /// Packets have been sent to `to`. How long they may be, if there is cause to ask: they are the first, or
-    /// long and sent again, or the wire has found some too long.
+    /// Notes that packets have been sent to `to`. Returns how long they may be if there is cause to
+    /// ask: they are the first, or long and sent again, or the wire has found some too long.
     #[inline]
     pub(crate) fn left(
         &mut self,
@@ -52,8 +53,8 @@ impl<H: Handler> ChannelCore<H> {
 }
 
 impl<H: Handler> Guard<'_, H> {
-    /// Largest frame to a rank that need not be fragmented on its way: what can be cut is to be cut to this. It
-    /// changes with what is known of the way.
+    /// Largest frame to a rank that need not be fragmented on its way; cut longer data to this. It
+    /// changes with the knowledge of the path.
     #[must_use]
     pub fn max_frame(&self, to: u32) -> usize {
         self.core.max_frame(&self.shared.attachment, to)

@@ -1,5 +1,5 @@
-//! The rank's UDP socket: runs of packets out by one call (UDP_SEGMENT), runs in by one call
-//! (UDP_GRO), where the kernel has them.
+//! UDP socket of a rank. One call sends or receives a run of packets, where the kernel has UDP_SEGMENT
+//! and UDP_GRO.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -86,7 +86,7 @@ impl UdpDriver {
         self.socket.as_raw_fd()
     }
 
-    /// `run`: what is sent is one, which may be refused where its packets singly are not.
+    /// `run`: the packets form a run, which may be refused where single packets are not.
     fn send_once(&mut self, run: bool, send: impl Fn(&Self) -> isize) -> io::Result<bool> {
         self.refusal = None;
         for attempt in 0..2 {
@@ -147,7 +147,7 @@ impl UdpDriver {
         let mut sent = Ok(true);
         for datagram in packets.each() {
             sent = match self.send_once(false, |udp| udp.send_plain(address, datagram)) {
-                // What routers say of several earlier packets.
+                // Reports of routers about several earlier packets.
                 Err(error) if is_too_long(&error) => Ok(false),
                 Err(error) => Err(error),
                 Ok(one) => sent.map(|all| all && one),
@@ -228,12 +228,13 @@ impl UdpDriver {
             (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
             libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
         }
-        // SAFETY: the header describes buffers that live until the call returns, or memory that is lent until its packet is
-        // acked or it is taken back, which needs the lock that is held now; the kernel only reads them.
+        // SAFETY: the header describes buffers that live until the call returns, or memory that is lent
+        // until its packet is acked or taken back. Taking back needs the lock that is held now. The
+        // kernel only reads them.
         unsafe { libc::sendmsg(self.raw(), &raw const header, libc::MSG_DONTWAIT) }
     }
 
-    /// What names the receiver in a send: nothing if the socket is connected.
+    /// The receiver's address in a send: nothing if the socket is connected.
     fn name(&self, to: &libc::sockaddr_in) -> (*const libc::sockaddr_in, libc::socklen_t) {
         if self.connected {
             return (std::ptr::null(), 0);
@@ -279,14 +280,14 @@ impl UdpDriver {
 
     fn wait_for_room(&self) {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one structure of our own. Whatever the result, the send is tried again.
+        // SAFETY: one structure of our own. The send is tried again whatever the result.
         unsafe { libc::poll(&raw mut poll, 1, SEND_PATIENCE_MS) };
     }
 }
 
 impl Driver for UdpDriver {
-    /// A plain `recv`, since this is polled: how long the packets of a joined run are is in the
-    /// first one's header as well as in the control message that a slower call would bring.
+    /// A plain `recv`, since this is polled. The first packet's header tells how long the packets of a
+    /// joined run are; a control message would tell it too, but by a slower call.
     #[inline]
     fn receive(&mut self) -> io::Result<bool> {
         let (start, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
@@ -379,8 +380,8 @@ impl Driver for UdpDriver {
         std::mem::take(&mut self.too_long)
     }
 
-    /// What the kernel knows of the route. It may be short of descriptors, or there is no route: then it is asked again
-    /// another time.
+    /// The kernel's knowledge of the route. If descriptors are short or there is no route, it is asked
+    /// again another time.
     fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize> {
         sys::longest_payload(*attachment.address(attachment.rank()).ip(), attachment.address(to))
             .ok()
@@ -415,8 +416,9 @@ fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
-/// Routers, hosts or this machine's routes say of a packet, perhaps an earlier one, that it does not get there now: what
-/// ICMP's answers become, and prohibited routes. The path may come back; who is dead is decided elsewhere.
+/// ICMP answers and prohibited routes: routers, hosts or this machine's routes report that a packet,
+/// perhaps an earlier one, does not get there now. The path may come back; whether a peer is dead is
+/// decided elsewhere.
 fn is_of_path(code: libc::c_int) -> bool {
     matches!(
         code,

@@ -1,4 +1,5 @@
-//! Peers that this machine does not let packets go to: a firewall, a prohibited route, an address that is none here.
+//! Unreachable peers: this machine does not let packets go to them, because of a firewall, a prohibited
+//! route, or a wrong address.
 //!
 //! For a while that is a loss like others, since firewalls are loaded anew and routes come back. When it lasts, waiting would be
 //! in vain for as long as it does.
@@ -10,12 +11,12 @@ use kumi_proto::Rank;
 use crate::channel::ChannelError;
 use crate::channel::core::{ChannelCore, Handler};
 
-/// How long packets to a peer are refused before it counts as unreachable, in microseconds: from the first refusal to the
-/// last, with nothing sent and no [`GAP`] in between.
+/// How long packets to a peer are refused before it counts as unreachable, in microseconds: from the
+/// first refusal to the last, with nothing sent and no [`GAP`] in between.
 const PATIENCE: u64 = 5_000_000;
 
-/// Refusals further apart say nothing of the time between them, in microseconds: what is lost is resent several times a
-/// second, so nobody tried.
+/// Refusals further apart, in microseconds, say nothing of the time between them. Lost packets are
+/// resent several times a second, so nobody tried.
 const GAP: u64 = 1_000_000;
 
 #[derive(Debug)]
@@ -24,7 +25,7 @@ struct RefusedPeer {
     /// When it began, and when it was met last.
     first: u64,
     last: u64,
-    /// What the kernel says.
+    /// The kernel's code.
     code: i32,
 }
 

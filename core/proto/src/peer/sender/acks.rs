@@ -1,4 +1,4 @@
-//! What acks and nacks of a peer bring to light: what has arrived, what is lost, how long it took.
+//! Evaluation of a peer's acks and nacks: packets that arrived, packets that are lost, round trips.
 
 use super::super::send_ring::{PacketState, Slot};
 use super::super::{NEVER, SharedState};
@@ -6,7 +6,7 @@ use super::{Backpressure, Sender};
 use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, PacketKind, TWICE};
 use crate::{Config, Micros};
 
-/// What an ack brought to light.
+/// Outcome of an ack.
 #[derive(Default)]
 struct AckOutcome {
     acked: u32,
@@ -58,7 +58,7 @@ impl Sender {
             self.release(header.ack, &mut outcome, shared);
             self.full = Backpressure::No;
             self.refusals = 0;
-            // What the probe was to ask for has come.
+            // The answer that the probe was to ask for has come.
             self.probe.later = NEVER;
         }
         if header.flags & TWICE != 0 {
@@ -266,7 +266,7 @@ impl Sender {
         }
     }
 
-    /// How long packets may queue: what makes them overtake each other is no queue.
+    /// How long packets may queue. Delay by reordering does not count as a queue.
     fn queue_target(&self, config: &Config) -> Micros {
         match config.queue_target {
             0 => 0,

@@ -1,5 +1,5 @@
-//! How packets of the ring leave: completed where they are, laid end to end, or in pieces; and how what was lent to them
-//! comes back into the ring.
+//! Transmission of packets from the ring: completed in place, laid end to end, or in pieces. Lent data
+//! is copied back into the ring here too.
 
 use super::super::SharedState;
 use super::super::send_ring::PacketState;
@@ -9,8 +9,8 @@ use crate::{Micros, PeerCounters, Piece, Rank};
 use core::ops::Range;
 
 impl Sender {
-    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes, its pieces if parts of it are
-    /// lent, and the length of each packet but the last.
+    /// Completes the packets of a run that [`Self::next_run`] gave. Returns its bytes, its pieces if
+    /// parts of it are lent, and the length of each packet but the last.
     pub(crate) fn transmit<'r>(
         &'r mut self,
         now: Micros,

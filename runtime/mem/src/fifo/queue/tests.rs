@@ -141,8 +141,8 @@ fn senders_keep_their_order_and_lose_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Against a queue of whole records: the same records in the same order, full exactly when the bytes
-    /// do not fit, and a record that is refused leaves no trace.
+    /// Against a queue of whole records: the same records in the same order, full exactly when the
+    /// bytes do not fit; a refused record leaves no trace.
     #[test]
     fn behaves_like_a_queue(
         capacity in 2u64..40,
@@ -179,8 +179,8 @@ proptest! {
         memory.assert_guards();
     }
 
-    /// Whatever others write there: an error or some bytes of the queue, never a panic, and nothing
-    /// outside is touched.
+    /// Whatever others write there, a call returns an error or some bytes of the queue. It never panics
+    /// and touches nothing outside.
     #[test]
     fn any_contents_are_survived(
         capacity in 2u64..40,

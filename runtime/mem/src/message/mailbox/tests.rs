@@ -1,4 +1,4 @@
-//! Matching, and what becomes of messages when receives are withdrawn.
+//! Tests of matching, and of messages whose receives are withdrawn.
 
 use std::ops::Range;
 
@@ -169,8 +169,8 @@ fn come(mailbox: &mut Mailbox, messages: &mut Vec<Sent>, fresh: (u32, i32, usize
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the order of fragments of several senders and of receives, each receive gets
-    /// what a reference that keeps whole messages gives it.
+    /// With any order of fragments and receives, each receive gets the message that a reference
+    /// implementation gives it, which keeps whole messages.
     #[test]
     fn every_interleaving_keeps_the_order_of_a_pair(
         lengths in prop::collection::vec((0u32..3, 0i32..2, 0usize..20), 1..20),
@@ -224,8 +224,8 @@ proptest! {
         prop_assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
     }
 
-    /// A receive that is withdrawn, whenever that is, has done nothing: one that ends always gets
-    /// the message that began first of those that fit and that no other has got.
+    /// A withdrawn receive has done nothing. A later receive always gets the message that began first
+    /// among the matching ones that no other has got.
     #[test]
     fn a_withdrawn_receive_has_done_nothing(choices in prop::collection::vec(any::<u8>(), 300)) {
         let mut mailbox = Mailbox::new(1 << 20);

@@ -1,4 +1,4 @@
-//! Gets of lists: as many requests as it takes, several under way at a time.
+//! Gets of lists, by as many requests as needed, several of them in flight.
 
 use kumi_net::Guard;
 use kumi_net::counters::Counter;
@@ -12,7 +12,7 @@ use crate::window::pieces::{LentBuffers, Piece};
 use crate::window::table::{Access, check};
 use crate::window::{GET_PIECE, Window};
 
-/// Requests of one get under way at the same time. What a target owes for them is little: places, no bytes.
+/// Requests of one get in flight at the same time. A target keeps little for them: places, no bytes.
 const AT_ONCE: usize = 16;
 
 /// A get by frames.
@@ -27,21 +27,23 @@ struct ListGet<'l> {
     count: usize,
     /// A request for which there was no room.
     unsent: Option<(FramePieces, LentBuffers)>,
-    /// Those that have not ended: token, lowest place, bytes.
+    /// Requests in flight: token, lowest place, bytes.
     under_way: Vec<(u64, u64, usize)>,
     /// The first in the list that was refused: as above, and why.
     refused: Option<((u64, u64, usize), Refusal)>,
 }
 
 impl Window<'_> {
-    /// Reads the bytes of any number of pieces of the window at a rank, one piece behind the other:
-    /// the reverse of [`Window::put_list`]. What does not fit one request goes in several, of which up to 16
-    /// are under way at a time: a long list costs hardly more round trips than a short one.
+    /// Reads the bytes of any number of pieces of the window at a rank, one piece after the other: the
+    /// reverse of [`Window::put_list`]. If one request is not enough, up to 16 are in flight at a time:
+    /// a long list costs hardly more round trips than a short one.
     ///
     /// # Errors
-    /// [`Error::BadRank`], [`Error::OutOfBounds`] for any of the pieces, [`Error::NoRight`],
-    /// [`Error::BadWindow`], [`Error::BadLength`] if the pieces together do not have as many bytes
-    /// as `into`. What is in `into` then is not promised.
+    /// After an error the contents of `into` are undefined.
+    ///
+    /// - [`Error::BadRank`], [`Error::NoRight`], [`Error::BadWindow`].
+    /// - [`Error::OutOfBounds`] for any of the pieces.
+    /// - [`Error::BadLength`] if the pieces together do not have as many bytes as `into`.
     pub fn get_list(&self, from: u32, pieces: &[Piece], into: &mut [u8]) -> Result<(), Error> {
         self.get_lists(from, pieces, &mut [into])
     }
@@ -95,7 +97,7 @@ impl Window<'_> {
         let (unsent, under_way, refused) = (None, Vec::new(), None);
         let mut asking =
             ListGet { from, list, left: bytes, into, count, unsent, under_way, refused };
-        // Dropped first, however this ends: what is lent goes back.
+        // Dropped first, however this ends: lent buffers go back.
         let over = RequestCleanup(self.context);
         let result = self.context.drive(self.context.wait_for(&[from]), |guard| {
             asking.look(guard.handler());
@@ -137,7 +139,7 @@ impl Window<'_> {
 }
 
 impl ListGet<'_> {
-    /// What to ask for next, unless something was refused.
+    /// The next request, unless one was refused.
     fn next(&mut self) -> Option<(FramePieces, LentBuffers)> {
         if self.refused.is_some() {
             self.unsent = None;

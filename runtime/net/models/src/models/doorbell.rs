@@ -1,4 +1,4 @@
-//! Sleeping and being woken by a doorbell, as `Channel::wait` and those who deliver do it.
+//! Model of doorbells: sleeping and being woken, as `Channel::wait` and its peers do it.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -10,7 +10,7 @@ use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU64, begin};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// What others see of a rank, and its doorbell.
+/// The shared state of a rank, and its doorbell.
 struct Rank {
     sleep: Sleep,
     wake: Wake,
@@ -24,22 +24,21 @@ impl Rank {
         Rank { sleep, wake, counter: AtomicU64::default(), bell: Bell::new() }
     }
 
-    /// As `Place::wake`.
     fn wake(&self) {
-        if self.sleep.sleeps() && self.sleep.claim() {
-            self.bell.ring();
-        }
+        self.sleep.wake(|| self.bell.ring());
     }
 
     /// As `Guard::sleep`.
-    fn sleep(&self, nothing_seen: impl FnOnce() -> bool) {
-        if nothing_seen() && !self.wake.any(1) {
-            self.bell.wait();
-        }
-        self.sleep.end_sleep();
+    fn sleep(&self, satisfied: impl FnOnce() -> bool) {
+        let mut rank = self;
+        self.sleep.sleep_unless(
+            &mut rank,
+            |rank| satisfied() || rank.wake.any(1),
+            |rank| rank.bell.wait(),
+        );
     }
 
-    /// Consumes what `expected` values lie there, as `Core::drain_rings` does; how many.
+    /// Consumes what `expected` values lie there, as `ChannelCore::drain_rings` does; how many.
     fn drain(&self, consumer: &mut Consumer, first: u8) -> u8 {
         let mut next = first;
         if self.wake.take(0) != 0 {
@@ -79,7 +78,7 @@ pub fn both_ways_round() {
             seen += found;
             if found == 0 {
                 rank.sleep.announce_sleep(false);
-                rank.sleep(|| true);
+                rank.sleep(|| false);
             }
         }
         thread.join().expect("the sender ends");
@@ -100,7 +99,7 @@ pub fn two_senders_wake_a_sleeper() {
         });
         while rank.counter.load(SeqCst) < 2 {
             rank.sleep.announce_sleep(false);
-            rank.sleep(|| rank.counter.load(SeqCst) < 2);
+            rank.sleep(|| rank.counter.load(SeqCst) >= 2);
         }
         for sender in senders {
             sender.join().expect("a sender ends");
@@ -126,12 +125,10 @@ pub fn room_wakes_the_producer() {
                 let found = peers[1].drain(&mut consumer, seen);
                 seen += found;
                 if found > 0 {
-                    if peers[0].sleep.awaits_room() {
-                        peers[0].wake();
-                    }
+                    peers[0].sleep.wake_for_room(|| peers[0].bell.ring());
                 } else {
                     peers[1].sleep.announce_sleep(false);
-                    peers[1].sleep(|| true);
+                    peers[1].sleep(|| false);
                 }
             }
         });
@@ -143,7 +140,7 @@ pub fn room_wakes_the_producer() {
                 ranks[0].sleep.end_sleep();
                 break;
             }
-            ranks[0].sleep(|| true);
+            ranks[0].sleep(|| false);
         }
         thread.join().expect("the consumer ends");
     });

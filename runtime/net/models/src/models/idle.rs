@@ -1,4 +1,4 @@
-//! What a daemon may conclude from the context of a rank that runs.
+//! Model of the idle flag: conclusions of a daemon from the context of a running rank.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -13,8 +13,8 @@ struct Context {
     delivered: AtomicU64,
 }
 
-/// A rank clears its idle flag, takes a frame and counts it; who reads the count first and the flag
-/// afterwards never takes it for idle after that frame.
+/// A rank clears its idle flag, takes a frame and counts it. A daemon that reads the count first and
+/// the flag afterwards never takes it for idle after that frame.
 pub fn a_sample_never_shows_idle_from_before_what_it_shows_delivered() {
     explore(3, || {
         let _run = begin(std::ptr::null(), 0);

@@ -1,4 +1,4 @@
-//! The lock between main thread and handler thread.
+//! Model of the lock between main thread and handler thread.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -22,7 +22,7 @@ impl Guarded {
     }
 }
 
-/// What the lock guards is reached by one thread at a time, and the main thread always gets it.
+/// One thread at a time reaches the guarded data, and the main thread always gets the lock.
 pub fn main_and_handler_exclude_each_other() {
     explore(4, || {
         let _run = begin(std::ptr::null(), 0);

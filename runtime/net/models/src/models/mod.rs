@@ -1,12 +1,17 @@
-//! The models. Each runs all its interleavings and panics with the first that is wrong.
+//! The models. Each runs all its interleavings and panics at the first wrong one.
 
 mod doorbell;
+mod handover;
 mod idle;
 mod lock;
 mod queue;
 mod ring;
 
 pub use doorbell::{both_ways_round, room_wakes_the_producer, two_senders_wake_a_sleeper};
+pub use handover::{
+    a_request_is_served, a_request_is_served_while_main_comes_and_goes,
+    rings_are_served_from_now_on,
+};
 pub use idle::a_sample_never_shows_idle_from_before_what_it_shows_delivered;
 pub use lock::main_and_handler_exclude_each_other;
 pub use queue::{a_full_queue_wakes_its_senders, records_of_two_senders, the_ports_thread_wakes};

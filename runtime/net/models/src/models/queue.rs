@@ -1,4 +1,4 @@
-//! The queue behind FIFOs and signal ports.
+//! Model of the queue behind FIFOs and signal ports.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
@@ -40,7 +40,7 @@ impl Memory {
     }
 }
 
-/// Takes what is there: who sent it, and the first byte of what must be all the same.
+/// Takes the next record: its sender, and its first byte, which all its bytes must equal.
 fn take(queue: &Queue, head: &mut u64) -> Option<(u32, u8)> {
     let next = queue.peek(*head, 4).expect("nobody has damaged it")?;
     let mut data = vec![0; next.length];

@@ -1,4 +1,4 @@
-//! The ring between two ranks of a node.
+//! Model of the ring between two ranks of a node.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! What ICMP says of a path, by messages that are made here, and runs that are refused.
+//! ICMP reports about a path, by messages made here, and refused runs.
 
 use std::net::Ipv4Addr;
 use std::os::fd::FromRawFd;
@@ -64,7 +64,8 @@ fn what_is_said_of_a_path_ends_nothing() {
     let there = SocketAddrV4::new(THERE, there);
     let mut udp = UdpDriver::new(socket, Some(there)).expect("connect");
     let mut other = UdpDriver::new(other, Some(SocketAddrV4::new(HERE, port))).expect("connect");
-    // Those that a connected socket hears of at any time; the others only while it watches for peers that have gone.
+    // Errors that a connected socket reports at any time; the others come only while it watches for
+    // peers that have gone.
     let hard = [2, 3, 6, 7, 8, 9, 10, 13, 14, 15].map(|code| (UNREACHABLE, code));
     let soft = [0, 1, 5, 11, 12].map(|code| (UNREACHABLE, code));
     let others = [(PARAMETER, 0), (TIME_EXCEEDED, 0)];

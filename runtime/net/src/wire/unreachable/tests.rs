@@ -1,4 +1,4 @@
-//! Refusals, by a wire that refuses.
+//! Tests of unreachable peers, with a driver that refuses packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{IntoRawFd, RawFd};
@@ -148,7 +148,7 @@ fn a_wait_ends_when_a_peer_is_barred_for_long() {
         assert!(is_barred(&error, code), "{error}");
         let text = error.to_string();
         assert!(text.contains("rank 1 cannot be reached") && text.contains("firewall"), "{text}");
-        // As long as it lasts: what is done already succeeds, and what is waited for does not.
+        // While it lasts, finished operations succeed and waits fail.
         assert_eq!(channel.wait(Wait::Frames, |_| Ok::<_, ChannelError>(Some(7))).unwrap(), 7);
         assert!(is_barred(&wait_in_vain(&channel), code));
         // The way is open again: the resends leave.
@@ -177,7 +177,7 @@ fn only_what_lasts_is_no_loss() {
     assert!(check(&unreachable).is_ok());
     unreachable.refused(second(7), 1, libc::EPERM);
     assert!(check(&unreachable).is_ok(), "it begins anew");
-    // Nobody tried for long: who knows.
+    // Nobody tried for long, so nothing is known.
     unreachable.refused(second(60), 1, libc::EPERM);
     assert!(check(&unreachable).is_ok());
     for time in 61..=65 {

@@ -1,32 +1,29 @@
-//! What clients ask, and who may.
+//! Requests of clients: who may make each of them, and what answers it.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, Mode, NodeId};
 
-use super::jobs::refusal;
-use super::quota::input_bytes;
+use super::shutdown::Shutdown;
 use super::transfers::Chunk;
-use super::{ClientId, Head, HeadAction, Shutdown};
+use super::{ClientId, Head, HeadAction, refusal};
 use crate::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRecord, JobRequest,
-    JobState, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
+    NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
 };
 
 /// Shortest and longest slice, in nanoseconds.
 const SLICES: core::ops::RangeInclusive<u64> = 100_000..=60_000_000_000;
-/// Standard input kept for a job that does not run yet.
+/// Bytes of standard input that the head keeps for a job that does not run yet.
 const MOST_INPUT: usize = 1 << 20;
-/// About what the records in one answer may take; the newest go first.
-const MOST_RECORDS: usize = 700 << 10;
-/// How long daemons have to stop at a shutdown.
-const SHUTDOWN_GRACE: Nanos = 5_000_000_000;
 /// Signals that ask a program to end; before it runs, they end the job.
 const ENDING_SIGNALS: [u8; 5] = [1, 2, 3, 9, 15];
 
 impl Head {
-    pub(super) fn client(&mut self, client: ClientId, user: &User, request: ClientRequest) {
+    pub(super) fn request(&mut self, client: ClientId, user: &User, request: ClientRequest) {
         let done = match request {
             ClientRequest::Hello { version } => self.hello(client, version),
             ClientRequest::Submit(request) => self.client_submit(client, user, *request),
@@ -41,13 +38,13 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let (records, idle) = (self.listed(all), self.idle_jobs());
-                self.reply(client, ClientReply::Jobs(records, idle));
+                let (records, idle) = (self.jobs.listed(all), self.idle.running(&self.jobs));
+                self.actions.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }
             ClientRequest::Cluster => {
                 let status = self.status();
-                self.reply(client, ClientReply::Cluster(status));
+                self.actions.reply(client, ClientReply::Cluster(status));
                 Ok(())
             }
             ClientRequest::Sample => self.sample(client, None),
@@ -58,7 +55,7 @@ impl Head {
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
         };
         if let Err(refusal) = done {
-            self.reply(client, ClientReply::Refused(refusal));
+            self.actions.reply(client, ClientReply::Refused(refusal));
         }
     }
 
@@ -70,22 +67,15 @@ impl Head {
             );
             return Err(refusal(RefusalKind::Version, message));
         }
-        self.reply(client, ClientReply::Welcome { version: CONTROL_VERSION });
+        self.actions.reply(client, ClientReply::Welcome { version: CONTROL_VERSION });
         Ok(())
-    }
-
-    pub(super) fn owns_cluster(&self, user: &User) -> bool {
-        user.uid == 0 || user.uid == self.config.owner_uid
     }
 
     /// # Errors
     /// There is no such job, or it is not this user's to see or touch.
     fn permitted(&self, user: &User, id: JobId) -> Result<(), Refusal> {
-        let Some(job) = self.jobs.get(&id) else {
-            let message = format!("there is no job {id}; `kumi ps --all` lists those there are");
-            return Err(refusal(RefusalKind::NoSuchJob, message));
-        };
-        if self.owns_cluster(user) || job.record.spec.user.uid == user.uid {
+        let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
+        if self.owns_cluster(user) || job.uid() == user.uid {
             return Ok(());
         }
         let message = format!("job {id} belongs to another user; only they and the owner may");
@@ -99,14 +89,13 @@ impl Head {
         request: JobRequest,
     ) -> Result<(), Refusal> {
         let job = self.submit(user, request)?;
-        self.reply(client, ClientReply::Submitted { job });
-        if let Some(entry) = self.jobs.get_mut(&job).filter(|job| !job.is_over()) {
-            entry.submitter = Some(client);
-            entry.awaits_client = false;
+        self.actions.reply(client, ClientReply::Submitted { job });
+        if self.jobs.get(job).is_some_and(|job| !job.is_over()) {
+            self.transfers.set_submitter(job, client);
         }
         self.follow(client, user, job, 0, true)?;
-        // It may be the one who can supply the program.
-        self.program_ready(job);
+        // The client may be able to supply the program.
+        self.supply_program(job);
         Ok(())
     }
 
@@ -119,18 +108,18 @@ impl Head {
         wait: bool,
     ) -> Result<(), Refusal> {
         self.permitted(user, id)?;
-        let Some(job) = self.jobs.get_mut(&id) else { return Ok(()) };
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let state = job.record.state.clone();
         if let JobState::Ended(outcome) = state {
-            self.push(HeadAction::Follow { client, job: id, offset, wait });
-            self.push(HeadAction::EndSpool { job: id, outcome });
+            self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
+            self.actions.push(HeadAction::EndSpool { job: id, outcome });
             return Ok(());
         }
         if wait {
-            job.followers.insert(client);
-            self.reply(client, ClientReply::State { job: id, state });
+            self.subscribers.follow(id, client);
+            self.actions.reply(client, ClientReply::State { job: id, state });
         }
-        self.push(HeadAction::Follow { client, job: id, offset, wait });
+        self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
         Ok(())
     }
 
@@ -138,22 +127,22 @@ impl Head {
     /// after its end is dropped like what is written to a pipe nobody reads.
     fn input(&mut self, user: &User, id: JobId, data: Vec<u8>) -> Result<(), Refusal> {
         self.permitted(user, id)?;
-        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        let Some(job) = self.jobs.get(id) else { return Ok(()) };
         match job.record.state {
             JobState::Running => self.send_input(id, data),
             JobState::Queued | JobState::Preparing => {
                 let more = data.len() + 64;
-                if input_bytes(job).saturating_add(more) > MOST_INPUT {
+                if job.input_bytes().saturating_add(more) > MOST_INPUT {
                     let message = format!(
                         "job {id} does not run yet, and 1 MiB of input waits for it already; \
                          send the rest when it runs"
                     );
                     return Err(refusal(RefusalKind::NoResources, message));
                 }
-                let whose = job.record.spec.user.clone();
-                self.check_bytes(&whose, more)?;
-                self.hold(whose.uid, 0, more);
-                if let Some(job) = self.jobs.get_mut(&id) {
+                let owner = self.account(&job.record.spec.user);
+                self.quota.check_bytes(owner, more)?;
+                self.quota.charge(owner.uid, 0, more);
+                if let Some(job) = self.jobs.get_mut(id) {
                     job.input.push(data);
                 }
             }
@@ -174,10 +163,10 @@ impl Head {
             let message = format!("{signal} is no signal; they are 1 to 64");
             return Err(refusal(RefusalKind::BadRequest, message));
         }
-        let state = self.jobs.get(&id).map(|job| (job.record.state.clone(), job.live_nodes()));
+        let state = self.jobs.get(id).map(|job| (job.record.state.clone(), job.live_nodes()));
         match state {
             Some((JobState::Running, nodes)) => {
-                if let Some(job) = self.jobs.get_mut(&id) {
+                if let Some(job) = self.jobs.get_mut(id) {
                     job.asked_to_end |= ENDING_SIGNALS.contains(&signal);
                 }
                 self.send(&nodes, &Command::Signal { job: id, signal });
@@ -189,70 +178,84 @@ impl Head {
             }
             _ => {}
         }
-        self.reply(client, ClientReply::Done);
+        self.actions.reply(client, ClientReply::Done);
         Ok(())
     }
 
     fn client_kill(&mut self, client: ClientId, user: &User, id: JobId) -> Result<(), Refusal> {
         self.permitted(user, id)?;
-        match self.jobs.get_mut(&id) {
-            Some(job) if !job.is_over() => {
-                job.killers.insert(client);
-                self.end(id, Outcome::Killed);
-            }
-            _ => self.reply(client, ClientReply::Done),
+        if self.jobs.get(id).is_some_and(|job| !job.is_over()) {
+            self.subscribers.await_end(id, client);
+            self.end(id, Outcome::Killed);
+        } else {
+            self.actions.reply(client, ClientReply::Done);
         }
         Ok(())
     }
 
-    /// Environments may hold secrets and are not listed. Ascending, and cut to what fits a frame:
-    /// jobs that are not over before those that are, new ones before old ones.
-    fn listed(&self, all: bool) -> Vec<JobRecord> {
-        let live = self.jobs.values().rev().filter(|job| !job.is_over());
-        let over = self.jobs.values().rev().filter(|job| all && job.is_over());
-        let mut records: Vec<JobRecord> = Vec::new();
-        let mut size = 0;
-        for job in live.chain(over) {
-            let request = &job.record.spec.request;
-            let text: usize = request.args.iter().map(|arg| arg.len() + 4).sum();
-            size +=
-                256 + text + request.cwd.len() + request.name.len() + request.program.path.len();
-            size += job.record.spec.layout.len() * 16;
-            if size > MOST_RECORDS {
-                break;
-            }
-            let mut record = job.record.clone();
-            record.spec.request.env = Vec::new();
-            record.spec.channel_key = 0;
-            record.spec.seal_key = None;
-            records.push(record);
-        }
-        records.sort_by_key(|record| record.spec.job);
-        records
-    }
-
     fn status(&self) -> ClusterStatus {
-        let nodes = (0..).zip(&self.nodes).map(|(number, node)| NodeStatus {
-            node: NodeId(number),
-            up: self.is_up(NodeId(number)),
-            description: node.description.as_ref().map(|said| NodeDescription {
+        let nodes = self.membership.descriptions().map(|(node, description)| NodeStatus {
+            node,
+            up: self.is_up(node),
+            description: description.map(|said| NodeDescription {
                 // What it had when it attached; what it has now is below.
                 jobs: Vec::new(),
                 path: Vec::new(),
                 ..said.clone()
             }),
-            jobs: node.jobs.iter().copied().collect(),
+            jobs: self.jobs.on_node(node).into_iter().collect(),
         });
         ClusterStatus {
             name: self.config.cluster_name.clone(),
             nodes: nodes.collect(),
-            mode: self.config.mode,
-            slice_ns: self.config.slice_ns,
-            timetable: self.timetable.clone(),
-            since_ms: self.started.map_or(self.wall_ms, |(_, wall_ms)| wall_ms),
-            control_messages: self.messages,
-            policy: self.config.policy.clone(),
-            tree: self.tree(),
+            mode: self.timetable.mode(),
+            slice_ns: self.timetable.slice_ns(),
+            timetable: self.timetable.published().clone(),
+            since_ms: self.time.started_ms(),
+            control_messages: self.actions.messages(),
+            policy: self.scheduler.name().to_string(),
+            tree: match self.timetable.mode() {
+                Mode::OperatingSystem => None,
+                Mode::Gang { .. } => {
+                    self.scheduler.tree(self.timetable.slots_since(self.time.now()))
+                }
+            },
+        }
+    }
+
+    /// Asks nodes for samples: all of them, or those of a job for its ranks' peers.
+    fn sample(&mut self, client: ClientId, job: Option<JobId>) -> Result<(), Refusal> {
+        let concerned: Option<NodeSet> = match job {
+            Some(id) => Some(self.nodes_of(id)?),
+            None => None,
+        };
+        if self.samples.join(job, client) {
+            return Ok(());
+        }
+        let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
+        let nodes: BTreeSet<NodeId> = self.membership.routes().nodes().filter(concerns).collect();
+        let set = NodeSet::from_nodes(nodes.iter().copied());
+        let request = self.samples.begin(job, client, nodes, self.time.now());
+        let command = match job {
+            Some(job) => Command::SamplePeers { request, job },
+            None => Command::Sample { request },
+        };
+        self.send(&set, &command);
+        Ok(())
+    }
+
+    /// The nodes of a job. Since only known jobs have any, requests for samples are bounded.
+    fn nodes_of(&self, id: JobId) -> Result<NodeSet, Refusal> {
+        let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
+        Ok(NodeSet::from_nodes(job.record.spec.layout.iter().map(|part| part.node)))
+    }
+
+    /// Sends the samples that are complete or late.
+    pub(super) fn check_samples(&mut self) {
+        for (clients, samples) in self.samples.take_finished(self.time.now()) {
+            for client in clients {
+                self.actions.reply(client, ClientReply::Samples(samples.clone()));
+            }
         }
     }
 
@@ -279,55 +282,70 @@ impl Head {
         if let Some(name) = policy {
             self.change_policy(name)?;
         }
-        self.config.mode = mode.unwrap_or(self.config.mode);
-        self.config.slice_ns = slice_ns.unwrap_or(self.config.slice_ns);
-        self.timetable_changed();
-        self.publish_if_stale();
-        self.reply(client, ClientReply::Done);
+        self.timetable.set_sharing(mode, slice_ns);
+        self.publish_timetable();
+        self.actions.reply(client, ClientReply::Done);
         Ok(())
     }
 
     fn begin_shutdown(&mut self, client: ClientId, user: &User) -> Result<(), Refusal> {
         self.owner_only(user, "shut it down")?;
         if let Some(shutdown) = &mut self.shutdown {
-            shutdown.clients.push(client);
+            shutdown.add_client(client);
             return Ok(());
         }
-        let deadline = self.now.saturating_add(SHUTDOWN_GRACE);
-        self.shutdown = Some(Shutdown { clients: Vec::from([client]), deadline, done: false });
-        let live = self.jobs.values().filter(|job| !job.is_over());
-        let live: Vec<JobId> = live.map(super::jobs::Job::id).collect();
-        for id in live {
+        self.shutdown = Some(Shutdown::new(client, self.time.now()));
+        for id in self.jobs.live() {
             self.end(id, Outcome::Killed);
         }
-        let attached = NodeSet::from_nodes(self.routes.nodes());
-        self.send(&attached, &Command::Shutdown);
+        self.send(&self.membership.attached(), &Command::Shutdown);
         Ok(())
     }
 
-    /// Over when all jobs and all daemons are, or the daemons took too long: jobs that are not over
-    /// then stay recorded as ending, and the next head sees to them.
+    /// Finishes a shutdown once all jobs and all daemons are gone, or the daemons took too long. Jobs
+    /// that are not over then stay recorded as ending; the next head takes them over.
     pub(super) fn check_shutdown(&mut self) {
-        let now = self.now;
-        let free = self.links.is_empty() && self.jobs.values().all(super::jobs::Job::is_over);
-        let due = |shutdown: &&mut Shutdown| !shutdown.done && (free || now >= shutdown.deadline);
-        let Some(shutdown) = self.shutdown.as_mut().filter(due) else { return };
-        shutdown.done = true;
-        for client in core::mem::take(&mut shutdown.clients) {
-            self.reply(client, ClientReply::Done);
+        let all_gone = !self.membership.has_links() && self.jobs.all_over();
+        let now = self.time.now();
+        let finished = self.shutdown.as_mut().and_then(|s| s.take_finished(all_gone, now));
+        let Some(clients) = finished else { return };
+        for client in clients {
+            self.actions.reply(client, ClientReply::Done);
         }
-        self.push(HeadAction::Shutdown);
+        self.actions.push(HeadAction::Shutdown);
     }
 
     /// A client's connection is gone; its jobs go on.
     pub(super) fn client_gone(&mut self, client: ClientId) {
-        for job in self.jobs.values_mut() {
-            job.followers.remove(&client);
-            job.killers.remove(&client);
-        }
+        self.subscribers.forget_client(client);
         if let Some(shutdown) = &mut self.shutdown {
-            shutdown.clients.retain(|&other| other != client);
+            shutdown.remove_client(client);
         }
         self.source_gone(client);
     }
+
+    /// Another policy takes over. Slices keep their rhythm.
+    ///
+    /// # Errors
+    /// As of [`super::scheduler::Scheduler::prepare_change`]; then all is as it was.
+    fn change_policy(&mut self, name: &str) -> Result<(), Refusal> {
+        if name == self.scheduler.name() {
+            return Ok(());
+        }
+        let policy = self.scheduler.prepare_change(
+            name,
+            &self.jobs,
+            &self.membership,
+            &self.idle,
+            &self.time,
+        )?;
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        self.scheduler.change(name, policy);
+        Ok(())
+    }
+}
+
+fn no_such_job(id: JobId) -> Refusal {
+    let message = format!("there is no job {id}; `kumi ps --all` lists those there are");
+    refusal(RefusalKind::NoSuchJob, message)
 }

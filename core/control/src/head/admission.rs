@@ -1,0 +1,111 @@
+//! Admission of jobs: checks of a request before the head takes it.
+
+use alloc::format;
+
+use super::membership::Capacity;
+use super::refusal;
+use super::scheduler::{Scheduler, wanted_nodes};
+use crate::message::{JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind};
+
+/// Arguments, environment, name and paths together; with the rest of a `Prepare` they fit a frame.
+const MOST_TEXT: usize = 512 << 10;
+
+fn bad(message: &str) -> Result<(), Refusal> {
+    Err(refusal(RefusalKind::BadRequest, message.into()))
+}
+
+/// Checks whether a request makes sense on this cluster, and whether the policy can take it.
+/// `max_priority` is the highest that this user may have; `None` is any.
+///
+/// # Errors
+/// It does not.
+pub(super) fn check(
+    request: &JobRequest,
+    capacity: &Capacity,
+    scheduler: &Scheduler,
+    max_priority: Option<u16>,
+) -> Result<(), Refusal> {
+    check_size(request, capacity)?;
+    check_text(request)?;
+    check_priority(request, max_priority)?;
+    check_estimate(request, scheduler)?;
+    wanted_nodes(request, capacity).map(|_| ())
+}
+
+fn check_size(request: &JobRequest, capacity: &Capacity) -> Result<(), Refusal> {
+    if request.ranks == 0 {
+        return bad("a job has at least one rank; ask for one or more");
+    }
+    if request.nodes == Some(0) {
+        return bad("a job runs on at least one node; ask for one or more, or leave it open");
+    }
+    if request.nodes.is_some_and(|nodes| nodes > capacity.nodes) {
+        let message = format!(
+            "the cluster has {} nodes and the job asks for {}; ask for fewer",
+            capacity.nodes,
+            request.nodes.unwrap_or(0)
+        );
+        return Err(refusal(RefusalKind::TooLarge, message));
+    }
+    if request.nodes.is_some_and(|nodes| nodes > request.ranks) {
+        return bad("the job asks for more nodes than ranks; ask for at most one node a rank");
+    }
+    Ok(())
+}
+
+fn check_text(request: &JobRequest) -> Result<(), Refusal> {
+    if !request.program.path.starts_with('/') || !request.cwd.starts_with('/') {
+        return bad("the program and the working directory must be absolute paths");
+    }
+    if request.args.is_empty() {
+        return bad("the arguments must begin with the name of the program");
+    }
+    let env = request.env.iter().map(|(name, value)| name.len() + value.len() + 2);
+    let args = request.args.iter().map(|arg| arg.len() + 1);
+    let others = request.name.len() + request.cwd.len() + request.program.path.len();
+    if env.chain(args).sum::<usize>() + others > MOST_TEXT {
+        return bad("arguments, environment, name and paths together exceed 512 KiB; pass less");
+    }
+    let texts = request.args.iter().chain([&request.cwd, &request.program.path]);
+    let pairs = request.env.iter().flat_map(|(name, value)| [name, value]);
+    if texts.chain(pairs).any(|text| text.contains('\0')) {
+        return bad("paths, arguments and environment must not contain a zero byte");
+    }
+    Ok(())
+}
+
+fn check_priority(request: &JobRequest, max_priority: Option<u16>) -> Result<(), Refusal> {
+    let priority = request.priority;
+    if !(1..=MOST_PRIORITY).contains(&priority) {
+        let message =
+            format!("{priority} is no priority; they are 1, the ordinary one, to {MOST_PRIORITY}");
+        return Err(refusal(RefusalKind::BadRequest, message));
+    }
+    if let Some(most) = max_priority.map(|most| most.max(1))
+        && priority > most
+    {
+        let message = format!(
+            "priority {priority} is above {most}, the highest that users of this cluster may ask \
+             for; ask for less, or ask its owner"
+        );
+        return Err(refusal(RefusalKind::NotPermitted, message));
+    }
+    Ok(())
+}
+
+fn check_estimate(request: &JobRequest, scheduler: &Scheduler) -> Result<(), Refusal> {
+    match request.estimate_ns {
+        Some(estimate) if !(1..=LONGEST_ESTIMATE).contains(&estimate) => {
+            bad("an estimate is more than nothing and at most 365 days; give another")
+        }
+        None if scheduler.plans() => {
+            let message = format!(
+                "policy {} must know how long jobs run; say it with --estimate, for example \
+                 --estimate 10m",
+                scheduler.name()
+            );
+            Err(refusal(RefusalKind::BadRequest, message))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,178 @@
+//! One job of the head: its record, and what is left of it on each of its nodes.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use kumi_sched::{ClusterTime, JobId, NodeId, Request, UserId};
+
+use super::time::HeadTime;
+use crate::message::{
+    Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeSet, Outcome, PreparedRanks,
+    RankAddress,
+};
+
+/// A job that is not over, or was over a short time ago.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) record: JobRecord,
+    pub(super) parts: BTreeMap<NodeId, JobPart>,
+    /// The policy knows of it.
+    pub(super) scheduled: bool,
+    /// Nodes that the policy was asked for.
+    pub(super) wanted: u32,
+    /// Taken over from an earlier head: its ranks' addresses come with the nodes.
+    pub(super) restored: bool,
+    /// A signal that asks programs to end was sent to its ranks.
+    pub(super) asked_to_end: bool,
+    /// How it ends, and when the head kills what is left of it: ranks that were asked to end have
+    /// a little time after the first of them has ended.
+    pub(super) delayed_end: Option<(Outcome, Nanos)>,
+    /// Standard input that came before there was a rank to read it.
+    pub(super) input: Vec<Vec<u8>>,
+    pub(super) spool_end: u64,
+    pub(super) spool_failed: bool,
+}
+
+/// A node's share of a job.
+#[derive(Debug, Default)]
+pub(super) struct JobPart {
+    pub(super) prepared: Option<PreparedRanks>,
+    /// The program that the node lacks.
+    pub(super) wanted: Option<ContentHash>,
+    pub(super) state: PartState,
+}
+
+/// Whether anything of the job may be left on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PartState {
+    #[default]
+    Live,
+    /// The node has reported that nothing is left.
+    Freed,
+    /// The node is lost. If it comes back with the job, the job is killed there.
+    Lost,
+}
+
+impl Job {
+    pub(super) fn new(record: JobRecord) -> Self {
+        let parts = record.spec.layout.iter().map(|part| (part.node, JobPart::default())).collect();
+        Self {
+            record,
+            parts,
+            scheduled: false,
+            wanted: 0,
+            restored: false,
+            asked_to_end: false,
+            delayed_end: None,
+            input: Vec::new(),
+            spool_end: 0,
+            spool_failed: false,
+        }
+    }
+
+    pub(super) fn id(&self) -> JobId {
+        self.record.spec.job
+    }
+
+    /// The user it belongs to.
+    pub(super) fn uid(&self) -> u32 {
+        self.record.spec.user.uid
+    }
+
+    pub(super) fn part(&self, node: NodeId) -> Option<&JobPart> {
+        self.parts.get(&node)
+    }
+
+    /// What the policy is asked for.
+    pub(super) fn demand(&self) -> Request {
+        let JobRequest { priority, estimate_ns, .. } = self.record.spec.request;
+        let user = UserId(self.uid());
+        Request { user, priority, estimate_ns, ..Request::new(self.id(), self.wanted) }
+    }
+
+    /// The same for a job that has its nodes: the time that it has run is taken off its estimate.
+    /// An estimate that was too short is doubled first, as policies do when a job overruns.
+    pub(super) fn remaining_demand(&self, wall_ms: u64) -> Request {
+        let run_ms = wall_ms.saturating_sub(self.record.started_ms.unwrap_or(wall_ms));
+        let run = run_ms.saturating_mul(1_000_000).min(u64::MAX / 2);
+        let rest = |estimate: u64| {
+            let mut whole = estimate.max(1);
+            while whole <= run {
+                whole = whole.saturating_mul(2);
+            }
+            whole - run
+        };
+        let demand = self.demand();
+        Request { estimate_ns: demand.estimate_ns.map(rest), ..demand }
+    }
+
+    /// When it was submitted. A job that queues again gives the same time, so that no later job
+    /// overtakes it.
+    pub(super) fn arrival(&self, time: &HeadTime) -> ClusterTime {
+        let ago = time.wall_ms().saturating_sub(self.record.submitted_ms);
+        ClusterTime(time.now().saturating_sub(ago.saturating_mul(1_000_000)))
+    }
+
+    /// Whether it has nodes, and the policy knows of it.
+    pub(super) fn is_placed(&self) -> bool {
+        !self.is_over() && self.record.state != JobState::Queued
+    }
+
+    pub(super) fn nodes(&self) -> NodeSet {
+        NodeSet::from_nodes(self.parts.keys().copied())
+    }
+
+    /// Nodes that may have something of it, ascending.
+    pub(super) fn live_parts(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let live = self.parts.iter().filter(|(_, part)| part.state == PartState::Live);
+        live.map(|(&node, _)| node)
+    }
+
+    /// The same as a set.
+    pub(super) fn live_nodes(&self) -> NodeSet {
+        NodeSet::from_nodes(self.live_parts())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.record.state, JobState::Ended(_))
+    }
+
+    /// Bytes of input that wait for its first rank.
+    pub(super) fn input_bytes(&self) -> usize {
+        self.input.iter().map(|data| data.len() + 64).sum()
+    }
+
+    /// `Start` with the addresses of all ranks, once all nodes have sent theirs.
+    pub(super) fn start_command(&self) -> Option<Command> {
+        let mut addresses: Vec<RankAddress> = Vec::new();
+        let mut max_datagram = u16::MAX;
+        for part in &self.record.spec.layout {
+            let prepared = self.parts.get(&part.node)?.prepared.as_ref()?;
+            addresses.extend(&prepared.addresses);
+            max_datagram = max_datagram.min(prepared.max_datagram);
+        }
+        Some(Command::Start { job: self.id(), addresses, max_datagram })
+    }
+
+    /// Whether a transfer of its program may begin: every node has answered or lacks the program,
+    /// and some lack it.
+    pub(super) fn awaits_program(&self) -> bool {
+        let decided = self.parts.values().all(|part| {
+            part.prepared.is_some() || part.wanted.is_some() || part.state != PartState::Live
+        });
+        self.record.state == JobState::Preparing
+            && decided
+            && self.parts.values().any(|part| part.wanted.is_some())
+    }
+
+    /// Nodes that lack the program with this content.
+    pub(super) fn nodes_without(&self, hash: ContentHash) -> impl Iterator<Item = NodeId> + '_ {
+        let wanting = self.parts.iter().filter(move |(_, part)| part.wanted == Some(hash));
+        wanting.map(|(&node, _)| node)
+    }
+
+    /// The program's content.
+    pub(super) fn program(&self) -> ContentHash {
+        self.record.spec.request.program.hash
+    }
+}

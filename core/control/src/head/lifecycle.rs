@@ -1,0 +1,314 @@
+//! Life of a job in the head, from its submission to its end.
+//!
+//! Every step is recorded before the head acts on it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId, Placement};
+
+use super::job::{Job, JobPart, PartState};
+use super::quota::{Account, request_bytes};
+use super::{Head, HeadAction, admission, refusal, scheduler};
+use crate::message::{
+    ClientReply, Command, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeSet, Outcome,
+    Refusal, RefusalKind, User,
+};
+
+/// How long the other ranks have, after one has failed, when a signal asked all of them to end.
+const ENDING_GRACE: Nanos = 1_000_000_000;
+
+impl Head {
+    /// Takes over the jobs of an earlier head. The policy hears of them when the time is known.
+    pub(super) fn restore(&mut self, records: Vec<JobRecord>) {
+        let mut records = records;
+        records.sort_by_key(|record| record.spec.job);
+        for record in records {
+            let mut job = Job::new(record);
+            let id = job.id();
+            if !job.is_over() {
+                self.transfers.add_orphan(id);
+                self.quota.charge(job.uid(), 1, request_bytes(&job.record.spec.request));
+            }
+            match job.record.state {
+                JobState::Ended(_) => {
+                    job.parts.clear();
+                    self.jobs.insert(job);
+                    self.jobs.retire(id);
+                    continue;
+                }
+                JobState::Queued => {
+                    self.scheduler.enqueue(id);
+                    self.scheduler.set_nodes_changed();
+                }
+                JobState::Preparing | JobState::Running | JobState::Ending(_) => {
+                    let nodes: Vec<NodeId> = job.parts.keys().copied().collect();
+                    self.jobs.assign(id, &nodes);
+                    job.restored = true;
+                    job.scheduled = true;
+                }
+            }
+            self.jobs.insert(job);
+        }
+    }
+
+    /// A user as the quota sees them.
+    pub(super) fn account(&self, user: &User) -> Account {
+        Account { uid: user.uid, privileged: self.owns_cluster(user) }
+    }
+
+    /// A new job, or the one that was submitted with this token before.
+    ///
+    /// # Errors
+    /// Nothing of a refused job is kept.
+    pub(super) fn submit(
+        &mut self,
+        user: &User,
+        mut request: JobRequest,
+    ) -> Result<JobId, Refusal> {
+        if let Some(known) = self.jobs.by_token(request.token) {
+            if known.uid() == user.uid {
+                return Ok(known.id());
+            }
+            let message = "this token belongs to another user's job; draw a new one".into();
+            return Err(refusal(RefusalKind::NotPermitted, message));
+        }
+        if self.shutdown.is_some() {
+            let message = "the cluster is shutting down; start it again and then the job".into();
+            return Err(refusal(RefusalKind::NodeLost, message));
+        }
+        if request.priority == 0 {
+            request.priority = self.config.priority;
+        }
+        request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
+        let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
+        let capacity = self.membership.capacity(self.time.is_starting());
+        admission::check(&request, &capacity, &self.scheduler, max_priority)?;
+        self.quota.check_job(self.account(user), &request)?;
+        let record = self.new_record(user, request);
+        let id = record.spec.job;
+        self.quota.charge(user.uid, 1, request_bytes(&record.spec.request));
+        self.jobs.insert(Job::new(record));
+        self.scheduler.enqueue(id);
+        if !self.scheduler.has_changed_nodes() {
+            self.offer(id);
+        }
+        self.schedule();
+        // One that got its nodes at once is recorded as preparing already.
+        if self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Queued) {
+            self.persist(id);
+        }
+        Ok(id)
+    }
+
+    /// The record of a new job, with the cluster's settings where the request has none.
+    fn new_record(&self, user: &User, mut request: JobRequest) -> JobRecord {
+        let id = self.jobs.next_id();
+        let wall_ms = self.time.wall_ms();
+        let (channel_key, seal_key) = self.keys.derive(id, request.token, wall_ms);
+        let encrypt = request.encrypt.unwrap_or(self.config.encrypt);
+        request.encrypt = Some(encrypt);
+        let seal_key = encrypt.then_some(seal_key);
+        for (name, value) in &self.config.env {
+            if !request.env.iter().any(|(set, _)| set == name) {
+                request.env.push((name.clone(), value.clone()));
+            }
+        }
+        let (user, layout) = (user.clone(), Vec::new());
+        let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
+        JobRecord {
+            spec,
+            state: JobState::Queued,
+            submitted_ms: wall_ms,
+            started_ms: None,
+            ended_ms: None,
+        }
+    }
+
+    /// Offers jobs to the policy if nodes came or went, and places those that fit now.
+    pub(super) fn schedule(&mut self) {
+        let capacity = self.membership.capacity(self.time.is_starting());
+        let now = self.time.cluster();
+        for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
+            self.offer(id);
+        }
+        while let Some(placement) = self.scheduler.next_placement(now) {
+            self.place(&placement);
+        }
+    }
+
+    fn offer(&mut self, id: JobId) {
+        let capacity = self.membership.capacity(self.time.is_starting());
+        let refused = self.scheduler.offer(id, &mut self.jobs, &capacity, &self.time);
+        if let Some(refusal) = refused {
+            self.end(id, Outcome::Refused(refusal));
+        }
+    }
+
+    /// The policy gave the job nodes: they prepare.
+    fn place(&mut self, placement: &Placement) {
+        let id = placement.job;
+        let Some(job) = self.jobs.get_mut(id) else {
+            self.leave_rotation(id);
+            return;
+        };
+        let spec = &mut job.record.spec;
+        spec.layout = scheduler::layout(spec.request.ranks, &placement.nodes);
+        let spec = Box::new(spec.clone());
+        job.parts = placement.nodes.iter().map(|&node| (node, JobPart::default())).collect();
+        let nodes = job.nodes();
+        self.idle.forget_job(id);
+        self.jobs.assign(id, &placement.nodes);
+        self.enter(id, &JobState::Preparing);
+        self.send(&nodes, &Command::Prepare(spec));
+    }
+
+    pub(super) fn persist(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get(id) {
+            self.actions.push(HeadAction::Persist(Box::new(job.record.clone())));
+        }
+    }
+
+    /// Records a new state, and tells followers, who learn of the end only after all output.
+    pub(super) fn enter(&mut self, id: JobId, state: &JobState) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.record.state = state.clone();
+        let over = job.is_over();
+        if over {
+            // Whoever gets the table later must not be able to decrypt recorded packets.
+            job.record.spec.seal_key = None;
+        }
+        self.persist(id);
+        for client in self.subscribers.followers(id).into_iter().filter(|_| !over) {
+            self.actions.reply(client, ClientReply::State { job: id, state: state.clone() });
+        }
+    }
+
+    /// The job takes part in the rotation, or no longer.
+    pub(super) fn set_active(&mut self, id: JobId, active: bool) {
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        self.scheduler.set_active(id, active);
+        self.timetable.mark_stale();
+    }
+
+    /// The policy forgets the job.
+    fn leave_rotation(&mut self, id: JobId) {
+        self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
+        self.scheduler.remove_job(id, self.time.cluster());
+    }
+
+    /// Has a running job leave the rotation if it is idle now, or come back if it is not.
+    pub(super) fn update_idle(&mut self, id: JobId) {
+        let change = self.jobs.get(id).and_then(|job| self.idle.update(job));
+        if let Some(idle) = change {
+            self.set_active(id, !idle);
+        }
+    }
+
+    /// The job ends with this outcome unless it is ending already: what is left of it is killed.
+    pub(super) fn end(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get(id) else { return };
+        match job.record.state {
+            JobState::Queued => self.finish(id, outcome),
+            JobState::Preparing | JobState::Running => {
+                let nodes = job.live_nodes();
+                self.enter(id, &JobState::Ending(outcome));
+                self.set_active(id, false);
+                self.cancel_transfers_for(id);
+                self.send(&nodes, &Command::Kill { job: id });
+                self.finish_if_freed(id);
+            }
+            JobState::Ending(_) | JobState::Ended(_) => {}
+        }
+    }
+
+    /// A rank failed: the job ends, at once or, if its ranks were asked to end, a little later.
+    pub(super) fn end_by_rank(&mut self, id: JobId, outcome: Outcome) {
+        let delayed = |job: &Job| job.asked_to_end && job.record.state == JobState::Running;
+        if self.jobs.get(id).is_some_and(delayed) {
+            let at = self.time.now().saturating_add(ENDING_GRACE);
+            self.jobs.delay_end(id, outcome, at);
+        } else {
+            self.end(id, outcome);
+        }
+    }
+
+    /// Ends the jobs whose ranks have had their time to end by themselves.
+    pub(super) fn check_delayed_ends(&mut self) {
+        let now = self.time.now();
+        for (id, outcome) in self.jobs.due_ends(now) {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.delayed_end = None;
+            }
+            self.end(id, outcome);
+        }
+        self.jobs.set_next_end(now);
+    }
+
+    /// Nothing of the job is left on a node.
+    pub(super) fn part_freed(&mut self, id: JobId, node: NodeId) {
+        let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
+        let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
+        part.state = PartState::Freed;
+        part.wanted = None;
+        self.update_idle(id);
+        self.finish_if_freed(id);
+    }
+
+    /// The job lost a node that may have something of it, and ends.
+    pub(super) fn part_lost(&mut self, id: JobId, node: NodeId) {
+        let part = self.jobs.get_mut(id).and_then(|job| job.parts.get_mut(&node));
+        let Some(part) = part.filter(|part| part.state == PartState::Live) else { return };
+        part.state = PartState::Lost;
+        part.wanted = None;
+        self.end(id, Outcome::NodeLost(node));
+        self.finish_if_freed(id);
+    }
+
+    /// Ends the job's life once nothing of it is left anywhere.
+    fn finish_if_freed(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        if job.live_parts().next().is_some() {
+            return;
+        }
+        let outcome = match &job.record.state {
+            JobState::Running => {
+                job.delayed_end.as_ref().map_or(Outcome::Success, |(outcome, _)| outcome.clone())
+            }
+            JobState::Ending(outcome) => outcome.clone(),
+            JobState::Queued | JobState::Preparing | JobState::Ended(_) => return,
+        };
+        self.finish(id, outcome);
+    }
+
+    fn finish(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.record.ended_ms = Some(self.time.wall_ms());
+        let bytes = request_bytes(&job.record.spec.request) + job.input_bytes();
+        let (uid, nodes) = (job.uid(), job.nodes());
+        job.parts.clear();
+        job.input.clear();
+        self.idle.forget_job(id);
+        self.quota.refund(uid, 1, bytes);
+        self.enter(id, &JobState::Ended(outcome.clone()));
+        self.actions.push(HeadAction::EndSpool { job: id, outcome });
+        for client in self.subscribers.take_killers(id) {
+            self.actions.reply(client, ClientReply::Done);
+        }
+        self.send(&nodes, &Command::Forget { job: id });
+        self.jobs.unassign(id, nodes.iter());
+        self.leave_rotation(id);
+        self.timetable.mark_stale();
+        self.cancel_transfers_for(id);
+        self.transfers.forget_job(id);
+        self.subscribers.forget_job(id);
+        self.jobs.retire(id);
+    }
+
+    pub(super) fn send_input(&mut self, id: JobId, data: Vec<u8>) {
+        let first = self.jobs.get(id).and_then(|job| job.record.spec.layout.first());
+        if let Some(first) = first.map(|part| part.node) {
+            self.send(&NodeSet::from_nodes([first]), &Command::Input { job: id, data });
+        }
+    }
+}

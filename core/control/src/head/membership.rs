@@ -1,0 +1,206 @@
+//! Membership of the cluster: its nodes, the links that reach them, their leases, and who is away.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use kumi_sched::NodeId;
+
+use super::HeadConfig;
+use super::time::HeadTime;
+use crate::message::{Nanos, NodeDescription, NodeSet};
+use crate::tree::{LinkId, Routes};
+
+/// When the jobs of a node that is away fail.
+#[derive(Clone, Copy, Debug)]
+struct AbsenceDeadline {
+    /// On the clock that counts only time in which the head ran: what the node sent may wait to be read.
+    observed: Nanos,
+    /// On the machine's clock: the lease of the node is over, so it has killed its jobs itself.
+    latest: Nanos,
+}
+
+/// How large the cluster is, as far as the number of a job's nodes depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Capacity {
+    /// Configured nodes.
+    pub(super) nodes: u32,
+    /// Nodes that are attached.
+    pub(super) attached: u32,
+    /// The fewest processors and the lowest limit of ranks of any node that was ever attached.
+    pub(super) smallest_node: Option<(u32, u32)>,
+    /// More nodes are expected to attach soon, since the head has just started.
+    pub(super) growing: bool,
+}
+
+/// The nodes of the cluster.
+#[derive(Debug)]
+pub(super) struct Membership {
+    lease: Nanos,
+    /// How long a node may be away before its jobs fail.
+    grace: Nanos,
+    /// What each configured node said of itself when it last attached.
+    descriptions: Vec<Option<NodeDescription>>,
+    away: BTreeMap<NodeId, AbsenceDeadline>,
+    links: BTreeSet<LinkId>,
+    routes: Routes,
+    smallest_node: Option<(u32, u32)>,
+    lease_due: Nanos,
+}
+
+impl Membership {
+    pub(super) fn new(config: &HeadConfig) -> Self {
+        Self {
+            lease: config.lease_ns,
+            grace: config.detach_grace_ns,
+            descriptions: config.nodes.iter().map(|_| None).collect(),
+            away: BTreeMap::new(),
+            links: BTreeSet::new(),
+            routes: Routes::default(),
+            smallest_node: None,
+            lease_due: 0,
+        }
+    }
+
+    pub(super) fn is_configured(&self, node: NodeId) -> bool {
+        usize::try_from(node.0).is_ok_and(|number| number < self.descriptions.len())
+    }
+
+    /// Configured nodes.
+    pub(super) fn size(&self) -> usize {
+        self.descriptions.len()
+    }
+
+    pub(super) fn capacity(&self, starting: bool) -> Capacity {
+        let nodes = u32::try_from(self.size()).unwrap_or(u32::MAX);
+        let attached = u32::try_from(self.routes.reached()).unwrap_or(u32::MAX);
+        let growing = starting && attached < nodes;
+        Capacity { nodes, attached, smallest_node: self.smallest_node, growing }
+    }
+
+    /// The configured nodes with what they said of themselves when they last attached, ascending.
+    pub(super) fn descriptions(
+        &self,
+    ) -> impl Iterator<Item = (NodeId, Option<&NodeDescription>)> + '_ {
+        (0..).zip(&self.descriptions).map(|(number, said)| (NodeId(number), said.as_ref()))
+    }
+
+    pub(super) fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The nodes that are attached.
+    pub(super) fn attached(&self) -> NodeSet {
+        NodeSet::from_nodes(self.routes.nodes())
+    }
+
+    pub(super) fn is_attached(&self, node: NodeId) -> bool {
+        self.routes.link(node).is_some()
+    }
+
+    /// How long a node may run jobs without hearing from the head.
+    pub(super) fn lease(&self) -> Nanos {
+        self.lease
+    }
+
+    /// How long nodes have to attach again after a restart of the head. A node that does not hear
+    /// of the new head within this time has killed its jobs.
+    pub(super) fn restart_grace(&self) -> Nanos {
+        self.lease.saturating_add(self.grace)
+    }
+
+    pub(super) fn add_link(&mut self, link: LinkId) {
+        self.links.insert(link);
+    }
+
+    pub(super) fn has_link(&self, link: LinkId) -> bool {
+        self.links.contains(&link)
+    }
+
+    pub(super) fn has_links(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// The link is gone. Returns the nodes that are not reached any more.
+    pub(super) fn remove_link(&mut self, link: LinkId) -> Vec<NodeId> {
+        self.links.remove(&link);
+        self.routes.drop_link(link)
+    }
+
+    /// `link` no longer reaches these nodes. Returns those that are not reached any more.
+    pub(super) fn detach(&mut self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
+        self.routes.detach(link, nodes)
+    }
+
+    /// Takes configured nodes that are reached through `link` from now on; returns those.
+    pub(super) fn attach(
+        &mut self,
+        link: LinkId,
+        nodes: Vec<NodeDescription>,
+    ) -> Vec<NodeDescription> {
+        let mut nodes = nodes;
+        nodes.retain(|node| self.is_configured(node.node));
+        nodes.retain(|node| self.routes.attach(link, node.clone()));
+        for node in &nodes {
+            self.away.remove(&node.node);
+            self.descriptions[node.node.0 as usize] = Some(node.clone());
+        }
+        let known = self.descriptions.iter().flatten();
+        let sizes = known.map(|node| (node.processors.max(1), node.max_ranks.max(1)));
+        let smallest = |one: (u32, u32), two: (u32, u32)| (one.0.min(two.0), one.1.min(two.1));
+        self.smallest_node = sizes.reduce(smallest);
+        nodes
+    }
+
+    /// Away from now on, with so much time to come back.
+    fn deadline(&self, time: &HeadTime, grace: Nanos) -> AbsenceDeadline {
+        let longest = grace.max(self.restart_grace());
+        AbsenceDeadline {
+            observed: time.observed().elapsed().saturating_add(grace),
+            latest: time.now().saturating_add(longest),
+        }
+    }
+
+    /// The node is away, and has a little time to come back.
+    pub(super) fn set_away(&mut self, node: NodeId, time: &HeadTime) {
+        if self.is_configured(node) {
+            let deadline = self.deadline(time, self.grace);
+            self.away.insert(node, deadline);
+        }
+    }
+
+    /// After a restart of the head: these nodes have some time to attach again.
+    pub(super) fn expect(&mut self, nodes: impl Iterator<Item = NodeId>, time: &HeadTime) {
+        let deadline = self.deadline(time, self.restart_grace());
+        self.away = nodes.map(|node| (node, deadline)).collect();
+    }
+
+    /// The nodes that have been away too long, each once.
+    pub(super) fn take_lost(&mut self, time: &HeadTime) -> Vec<NodeId> {
+        let (observed, now) = (time.observed().elapsed(), time.now());
+        let late = |away: &AbsenceDeadline| observed >= away.observed || now >= away.latest;
+        let lost: Vec<NodeId> =
+            self.away.iter().filter(|(_, away)| late(away)).map(|(&node, _)| node).collect();
+        for node in &lost {
+            self.away.remove(node);
+        }
+        lost
+    }
+
+    /// Whether it is time to renew the leases, well before they run out; then the next time is set.
+    pub(super) fn take_lease_due(&mut self, now: Nanos) -> bool {
+        let due = now >= self.lease_due;
+        if due {
+            self.lease_due = now.saturating_add((self.lease / 3).max(1));
+        }
+        due
+    }
+
+    /// When a node is lost or a lease is to be renewed next.
+    pub(super) fn next_deadline(&self, time: &HeadTime) -> Option<Nanos> {
+        let due =
+            |away: &AbsenceDeadline| time.observed().next_advance(away.observed).min(away.latest);
+        let lost = self.away.values().map(due).min();
+        let lease = self.has_links().then_some(self.lease_due);
+        lost.into_iter().chain(lease).min()
+    }
+}

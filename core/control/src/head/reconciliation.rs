@@ -1,0 +1,176 @@
+//! Reconciliation: nodes that come, go and come back, and the repair of what they missed meanwhile.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId};
+
+use super::Head;
+use super::job::{Job, PartState};
+use crate::message::{Command, JobState, NodeDescription, NodeSet};
+use crate::tree::LinkId;
+
+/// What nodes must be told when they attach, gathered so that each command goes once to all.
+#[derive(Default)]
+struct Repairs {
+    kill: BTreeMap<JobId, Vec<NodeId>>,
+    prepare: BTreeMap<JobId, Vec<NodeId>>,
+    start: BTreeMap<JobId, Vec<NodeId>>,
+    /// Running there when last heard of, and not known there now.
+    vanished: Vec<(JobId, NodeId)>,
+    /// Ending, and gone without a report.
+    freed: Vec<(JobId, NodeId)>,
+}
+
+impl Head {
+    /// After a restart: the nodes of jobs that are not over have some time to attach, unless they
+    /// were taken out of the configuration meanwhile.
+    pub(super) fn await_restored_nodes(&mut self) {
+        let parts = self.jobs.iter().flat_map(|job| {
+            let id = job.id();
+            job.parts.keys().map(move |&node| (id, node))
+        });
+        let gone: Vec<(JobId, NodeId)> =
+            parts.filter(|&(_, node)| !self.membership.is_configured(node)).collect();
+        for (id, node) in gone {
+            self.part_lost(id, node);
+        }
+        self.membership.expect(self.jobs.busy_nodes(), &self.time);
+    }
+
+    pub(super) fn child_down(&mut self, link: LinkId) {
+        let lost = self.membership.remove_link(link);
+        self.detached(&lost);
+    }
+
+    /// These nodes are not reached any more. They have a little time to come back.
+    pub(super) fn detached(&mut self, lost: &[NodeId]) {
+        for &node in lost {
+            self.scheduler.remove_node(node);
+            self.transfers.forget_node(node);
+            self.membership.set_away(node, &self.time);
+        }
+        self.samples.forget_nodes(lost);
+        self.forget_idle(lost);
+    }
+
+    /// Nodes attached through `link`: for the first time, again, or by another way.
+    pub(super) fn attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
+        let nodes = self.membership.attach(link, nodes);
+        let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        self.forget_idle(&numbers);
+        self.reconcile(link, &nodes);
+        self.scheduler.count_nodes(self.membership.size());
+        self.scheduler.set_nodes_changed();
+    }
+
+    /// These nodes left or attached anew: what they reported of idle jobs does not count any more.
+    fn forget_idle(&mut self, nodes: &[NodeId]) {
+        let mut affected = Vec::new();
+        for &node in nodes {
+            affected.extend(self.idle.forget_node(node, &self.jobs.on_node(node)));
+        }
+        for id in affected {
+            self.update_idle(id);
+        }
+    }
+
+    fn reconcile(&mut self, link: LinkId, nodes: &[NodeDescription]) {
+        let set = NodeSet::from_nodes(nodes.iter().map(|node| node.node));
+        if set.is_empty() {
+            return;
+        }
+        let nanos = self.membership.lease();
+        self.actions.send_on(link, set.clone(), Command::Lease { nanos });
+        self.send_timetable(link, set.clone());
+        let mut repairs = Repairs::default();
+        for node in nodes {
+            self.scheduler.add_node(node.node);
+            self.transfers.forget_node(node.node);
+            self.compare(node, &mut repairs);
+        }
+        self.repair(repairs);
+        if self.shutdown.is_some() {
+            self.actions.send_on(link, set, Command::Shutdown);
+        }
+    }
+
+    /// Compares what a node has with what it should have.
+    fn compare(&self, node: &NodeDescription, repairs: &mut Repairs) {
+        let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
+        let state = |id| Some(self.jobs.get(id)?.part(node.node)?.state);
+        for &id in &listed {
+            // Over (then it has no parts), never known, or given up when the node was lost.
+            if state(id).is_none_or(|state| state == PartState::Lost) {
+                repairs.kill.entry(id).or_default().push(node.node);
+            }
+        }
+        for id in self.jobs.on_node(node.node) {
+            let Some(job) = self.jobs.get(id) else { continue };
+            if state(id) != Some(PartState::Live) {
+                continue;
+            }
+            let missed = match (&job.record.state, listed.contains(&id)) {
+                (JobState::Preparing, false) => &mut repairs.prepare,
+                (JobState::Running, true) if job.start_command().is_some() => &mut repairs.start,
+                (JobState::Ending(_), true) => &mut repairs.kill,
+                (JobState::Running, false) => {
+                    repairs.vanished.push((id, node.node));
+                    continue;
+                }
+                (JobState::Ending(_), false) => {
+                    repairs.freed.push((id, node.node));
+                    continue;
+                }
+                _ => continue,
+            };
+            missed.entry(id).or_default().push(node.node);
+        }
+    }
+
+    fn repair(&mut self, repairs: Repairs) {
+        for (id, nodes) in repairs.kill {
+            self.send(&NodeSet::from_nodes(nodes), &Command::Kill { job: id });
+        }
+        for (id, nodes) in repairs.prepare {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            for (_, part) in job.parts.iter_mut().filter(|(node, _)| nodes.contains(node)) {
+                part.prepared = None;
+                part.wanted = None;
+            }
+            let spec = Box::new(job.record.spec.clone());
+            self.send(&NodeSet::from_nodes(nodes), &Command::Prepare(spec));
+        }
+        for (id, nodes) in repairs.start {
+            let start = self.jobs.get(id).and_then(Job::start_command);
+            if let Some(start) = start {
+                self.send(&NodeSet::from_nodes(nodes), &start);
+            }
+        }
+        for (id, node) in repairs.vanished {
+            self.part_lost(id, node);
+        }
+        for (id, node) in repairs.freed {
+            self.part_freed(id, node);
+        }
+    }
+
+    /// Nodes that stayed away too long take their jobs with them.
+    pub(super) fn check_lost_nodes(&mut self) {
+        for node in self.membership.take_lost(&self.time) {
+            self.scheduler.set_nodes_changed();
+            for id in self.jobs.on_node(node) {
+                self.part_lost(id, node);
+            }
+        }
+    }
+
+    /// Renews the leases of all nodes well before they run out.
+    pub(super) fn renew_leases(&mut self) {
+        if self.membership.take_lease_due(self.time.now()) {
+            let nanos = self.membership.lease();
+            self.send(&self.membership.attached(), &Command::Lease { nanos });
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Hand-over between the handler thread and those who need it: the main thread, and threads that ask for service.
+//!
+//! The handler thread sleeps until its timer or a descriptor wakes it, and all others only set flags and that timer.
+//! The rule that loses no request: whoever asks sets its flag *before* the timer; the handler clears the flags
+//! *before* it serves, and looks at them once more *after* it has set the timer to its own time.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// First tick after the main thread was seen, in microseconds.
+pub(crate) const TICK: u64 = 500;
+/// Longest tick while the main thread goes on communicating.
+const LONGEST_TICK: u64 = 1_000;
+/// Time of a deep sleep, in microseconds.
+const DEEP: u64 = 20_000;
+/// As soon as possible, in microseconds: 0 would stop the timer.
+const NOW: u64 = 1;
+
+/// The timer that wakes the handler thread.
+pub(crate) trait Timer {
+    /// Wakes the handler after so many microseconds, or not. Replaces the time set before.
+    fn after(&self, microseconds: Option<u64>);
+}
+
+/// Work of the handler thread, with the channel's lock held.
+pub(crate) trait Service {
+    type Error;
+
+    /// Takes what has arrived at the socket, and with `rings` what lies in the rings.
+    fn serve(&mut self, rings: bool) -> Result<(), Self::Error>;
+
+    /// Has the socket, and with `rings` the doorbell, wake the handler. Returns the microseconds until the
+    /// next deadline, if there is one; 0 if a ring holds something already.
+    fn listen(&mut self, rings: bool) -> Result<Option<u64>, Self::Error>;
+}
+
+/// What the handler thread remembers between two rounds.
+#[derive(Debug)]
+pub(crate) struct TickState {
+    /// The main thread's epoch at the last tick.
+    epoch: u64,
+    tick: u64,
+}
+
+impl TickState {
+    pub(crate) fn new() -> TickState {
+        TickState { epoch: 0, tick: TICK }
+    }
+
+    /// The main thread has taken the lock since the last tick: look again after a longer one.
+    fn main_is_active(&mut self, epoch: u64, timer: &impl Timer) {
+        self.epoch = epoch;
+        self.tick = (self.tick * 2).min(LONGEST_TICK);
+        timer.after(Some(self.tick));
+    }
+}
+
+/// Flags that pass the channel between the threads of a rank.
+#[derive(Debug, Default)]
+pub(crate) struct Handover {
+    /// Times the main thread took the lock.
+    epoch: AtomicU64,
+    /// The handler sleeps without a tick because the main thread has held the lock for long.
+    deep: AtomicU32,
+    /// Somebody has asked for service since the handler last began to serve.
+    requested: AtomicU32,
+    /// The handler serves the rings too, not only the socket.
+    rings: AtomicU32,
+}
+
+impl Handover {
+    /// The main thread has taken the lock.
+    #[inline]
+    pub(crate) fn main_locked(&self) {
+        self.epoch.store(self.epoch.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// The main thread has given the lock back. Restarts the tick of a handler in deep sleep; missing one that
+    /// is just falling asleep costs [`DEEP`], no more.
+    #[inline]
+    pub(crate) fn main_unlocked<T: Timer>(&self, timer: Option<&T>) {
+        if self.deep.load(Relaxed) != 0 {
+            self.end_deep_sleep(timer);
+        }
+    }
+
+    #[cold]
+    fn end_deep_sleep<T: Timer>(&self, timer: Option<&T>) {
+        self.deep.store(0, Relaxed);
+        if let Some(timer) = timer {
+            timer.after(Some(TICK));
+        }
+    }
+
+    /// The rings are served too.
+    pub(crate) fn serves_rings(&self) -> bool {
+        self.rings.load(SeqCst) != 0
+    }
+
+    /// From now on the handler serves the rings too, or no longer.
+    pub(crate) fn set_serves_rings<T: Timer>(&self, serve: bool, timer: Option<&T>) {
+        let before = self.rings.swap(u32::from(serve), SeqCst);
+        if serve
+            && before == 0
+            && let Some(timer) = timer
+        {
+            self.request(timer);
+        }
+    }
+
+    /// Has the handler serve the channel soon. What it is to see must have been written before.
+    pub(crate) fn request(&self, timer: &impl Timer) {
+        self.requested.swap(1, SeqCst);
+        timer.after(Some(NOW));
+    }
+
+    /// The handler has not got the lock: it looks again later.
+    pub(crate) fn lock_refused(&self, state: &mut TickState, timer: &impl Timer) {
+        let epoch = self.epoch.load(Relaxed);
+        if epoch == state.epoch {
+            self.deep.store(1, Relaxed);
+            timer.after(Some(DEEP));
+        } else {
+            state.main_is_active(epoch, timer);
+        }
+    }
+
+    /// One round of the handler, which holds the lock.
+    pub(crate) fn round<S: Service>(
+        &self,
+        state: &mut TickState,
+        timer: &impl Timer,
+        service: &mut S,
+    ) -> Result<(), S::Error> {
+        self.deep.store(0, Relaxed);
+        self.requested.swap(0, SeqCst);
+        let rings = self.serves_rings();
+        service.serve(rings)?;
+        let epoch = self.epoch.load(Relaxed);
+        if epoch == state.epoch {
+            state.tick = TICK;
+            let deadline = service.listen(rings)?;
+            timer.after(deadline.map(|time| time.max(NOW)));
+        } else {
+            state.main_is_active(epoch, timer);
+        }
+        if self.requested.load(SeqCst) != 0 {
+            timer.after(Some(NOW));
+        }
+        Ok(())
+    }
+}
