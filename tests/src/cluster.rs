@@ -212,10 +212,16 @@ impl Drop for TestCluster {
             // What the daemons say often tells why the test failed.
             eprintln!("{}", self.logs());
         }
-        let mut command = self.command(&["cluster", "down"]);
-        let ended = command.output().is_ok_and(|output| output.status.success());
-        if !std::thread::panicking() {
-            assert!(ended, "`kumi cluster down` failed");
+        let down = self.command(&["cluster", "down"]);
+        if std::thread::panicking() {
+            // A second panic would hide the first.
+            let down = std::panic::AssertUnwindSafe(|| command::run(down).status.success());
+            let ended = std::panic::catch_unwind(down);
+            if !matches!(ended, Ok(true)) {
+                eprintln!("`kumi cluster down` failed or hung: {:?}", self.traces());
+            }
+        } else {
+            command::run(down).ok();
         }
     }
 }

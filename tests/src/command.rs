@@ -110,15 +110,17 @@ impl RunningCommand {
     /// Closes its standard input and waits for its end.
     ///
     /// # Panics
-    /// When it takes longer than [`PATIENCE`]; it is killed then.
+    /// When that takes longer than [`PATIENCE`]; it is killed then.
     #[track_caller]
     pub fn finish(mut self) -> FinishedCommand {
         drop(self.child.stdin.take());
+        // From now on: the test may have done much since the start.
+        let waits = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
                 break Some(status);
             }
-            if self.begin.elapsed() > PATIENCE {
+            if waits.elapsed() > PATIENCE {
                 break None;
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -1,11 +1,12 @@
 //! The Python package between ranks: its own program of tests, and the examples.
 #![forbid(unsafe_code)]
 
-use kumi_tests::binaries::repository;
+use kumi_tests::binaries::{self, repository};
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::FinishedCommand;
-use kumi_tests::machine;
+use kumi_tests::command::{self, FinishedCommand, RunningCommand};
+use kumi_tests::{machine, source};
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The interpreter with the package: `$KUMI_PYTHON`, which `make test` sets, or that of `make
 /// python` beside this test. None, after saying so, if the latter was not built.
@@ -142,4 +143,41 @@ fn an_exception_in_a_rank_ends_the_job_and_is_seen() {
     let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
     let words = ["kumi.BadRankError: rank 9 does not exist in a job of 4 ranks", "rank 3"];
     cluster.kumi(&args).fails(1, &words);
+}
+
+/// The line by which the documents show a call, as they have it.
+fn line_of_the_documents() -> String {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap_or_default();
+    let pages = source::files(&["md"]);
+    let all = [read("README.md")].into_iter().chain(pages.into_iter().map(|page| page.text));
+    let lines: Vec<String> = all.flat_map(|text| lines_with(&text, "kumi.call('dgesv'")).collect();
+    lines.into_iter().next().expect("a document that shows how dgesv is called")
+}
+
+fn lines_with(text: &str, word: &str) -> Vec<String> {
+    let shown = |line: &&str| line.starts_with("python3 -c ") && line.contains(word);
+    text.lines().filter(shown).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_call_that_the_documents_show() {
+    let test = "the_call_that_the_documents_show";
+    let Some(python) = interpreter(test) else { return };
+    let mut serve = Command::new(binaries::path("kumi"));
+    serve.args(["call", "serve", "--listen", "127.0.0.1:0", "--shipped", "blas,lapack"]);
+    let server = RunningCommand::start(serve);
+    let said = server.error_line();
+    let address = said.trim().rsplit(' ').next().expect("an address");
+    // What the line calls python3 is the interpreter with the package.
+    let line = line_of_the_documents().replacen("python3", &python, 1);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).env("KUMI_CALL_SERVER", address);
+    let out = command::run(shell).ok().out;
+    let numbers = out.trim().trim_matches(['[', ']']).split_whitespace();
+    let solution: Vec<f64> = numbers.map(|word| word.parse().expect("a number")).collect();
+    // 2 x + y = 3 and x + 3 y = 5.
+    let [x, y] = solution[..] else { panic!("{out}") };
+    assert!((x - 0.8).abs() < 1e-12 && (y - 1.4).abs() < 1e-12, "{out}");
+    // The server does not outlive the test, however it ends.
+    drop(server);
 }

@@ -73,7 +73,7 @@ fn overhead(
 
 /// Two programs at once with the default slice: time of a switch and skew between the nodes.
 fn switches(runs: usize) -> Result<Vec<Record>, BenchError> {
-    let (mut p50, mut skew, mut messages) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut p50, mut skew) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let stats = stats_of_two_jobs()?;
         let nodes: Vec<&Value> = stats["nodes"].as_array().into_iter().flatten().collect();
@@ -82,24 +82,23 @@ fn switches(runs: usize) -> Result<Vec<Record>, BenchError> {
         };
         let count: f64 = numbers("/switching/count").iter().sum();
         let slower = numbers("/switching/total/p50").into_iter().fold(0.0, f64::max);
-        let (Some(p99), true) = (stats["skew"]["p99_ns"].as_f64(), count > 0.0) else {
+        let one_clock = stats["skew"]["clock"] == "machine";
+        let (Some(p99), true) = (stats["skew"]["p99_ns"].as_f64(), count > 0.0 && one_clock) else {
             return Err(BenchError::Output {
-                wanted: "switches of two nodes".to_owned(),
+                wanted: "switches of two nodes of one machine".to_owned(),
                 what: "kumi stats --json".to_owned(),
                 output: stats.to_string(),
             });
         };
         p50.push(slower / 1e3);
         skew.push(p99 / 1e3);
-        messages.push(numbers("/switching/messages").iter().sum::<f64>() / count);
     }
     let record = |figure: &str, unit, values: &[f64], most| {
         Record::new(figure, unit, values, &Peer::Nobody, Goal::OursAtMost(most))
     };
     Ok(vec![
         record("switch every 10ms, p50 of the slower node", "us", &p50, 20.0),
-        record("skew between nodes, p99", "us", &skew, 100.0),
-        record("control messages sent for a switch", "", &messages, 0.0),
+        record("skew between nodes by one clock, p99", "us", &skew, 100.0),
     ])
 }
 
@@ -116,6 +115,10 @@ fn stats_of_two_jobs() -> Result<Value, BenchError> {
     }
     Ok(stats)
 }
+
+/// With 8,000 switches a second of two nodes, of which each may cause one message in a thousand, beside some forty messages
+/// that are there anyway.
+const MOST_TRAFFIC: f64 = 1.2;
 
 /// Control messages a second of all daemons while 4,000 switches a second are made, against none.
 fn traffic(runs: usize) -> Result<Record, BenchError> {
@@ -135,7 +138,7 @@ fn traffic(runs: usize) -> Result<Record, BenchError> {
     }
     let figure = "control messages with a forced switch every 250us";
     let peer = Peer::Measured("the same without switching", &peer);
-    Ok(Record::new(figure, "/s", &ours, &peer, Goal::None))
+    Ok(Record::new(figure, "/s", &ours, &peer, Goal::RatioAtMost(MOST_TRAFFIC)))
 }
 
 fn control_messages(cluster: &Cluster) -> Result<f64, BenchError> {

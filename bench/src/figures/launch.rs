@@ -1,10 +1,11 @@
-//! Launch of a job that does nothing: 8 ranks on 4 nodes, against as many processes of mpirun.
+//! Launch of a job that does nothing: 8 ranks on 4 nodes, against as many processes of mpirun. And how long it takes until
+//! the user is told that a rank has failed.
 
 use super::Setting;
 use crate::cluster::Cluster;
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Launches that do not count: caches fill.
 const WARM_UP: usize = 3;
@@ -26,5 +27,29 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let name = peers.mpi_with("mpirun -np 8 true");
     let peer = Peer::if_present(&name, &mpi);
     let figure = "launch of true, 4 nodes x 2 ranks, p50";
-    Ok(vec![Record::new(figure, "ms", &ours, &peer, Goal::RatioAtMost(0.4))])
+    let launch = Record::new(figure, "ms", &ours, &peer, Goal::RatioAtMost(0.4));
+    let told = (0..runs).map(|_| failure(&cluster)).collect::<Result<Vec<f64>, _>>()?;
+    let figure = "killed rank, 4 nodes x 2 ranks, until kumi run has ended";
+    let failure = Record::new(figure, "ms", &told, &Peer::Nobody, Goal::OursAtMost(MOST_FAILURE));
+    Ok(vec![launch, failure])
+}
+
+/// The documents promise that a failure is told within two seconds.
+const MOST_FAILURE: f64 = 2_000.0;
+
+/// One rank says the time and kills itself when all run; the others would sleep for long.
+const FAILS: &str = "[ $KUMI_RANK = 5 ] && { sleep 0.3; date +%s%N; kill -9 $$; }; exec sleep 600";
+
+/// Milliseconds from the end of a rank to that of the command that started its job.
+fn failure(cluster: &Cluster) -> Result<f64, BenchError> {
+    let words = ["run", "-n", "8", "--nodes", "4", "sh", "-c", FAILS];
+    let ended = cluster.command(&words).output();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as f64;
+    let what = words.join(" ");
+    let ended = ended.map_err(|source| BenchError::Start { what: what.clone(), source })?;
+    let output = String::from_utf8_lossy(&ended.stdout).into_owned();
+    match output.lines().next().and_then(|line| line.parse::<f64>().ok()) {
+        Some(killed) if ended.status.code() == Some(137) => Ok((now - killed) / 1e6),
+        _ => Err(BenchError::Output { wanted: "the end of rank 5".to_owned(), what, output }),
+    }
 }

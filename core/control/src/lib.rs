@@ -22,4 +22,5 @@ mod node_set;
 mod sample;
 pub mod stall_tolerant_clock;
 mod status;
+mod traffic;
 pub mod tree;

@@ -13,11 +13,14 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
-pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
+pub use crate::sample::{
+    NodeSample, PeerSample, Percentiles, RankSample, SwitchBegin, SwitchSample,
+};
 pub use crate::status::{ClusterStatus, NodeStatus};
+pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 5;
+pub const CONTROL_VERSION: u32 = 6;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;

@@ -6,17 +6,23 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::message::Nanos;
+use crate::traffic::MessageCounts;
+
 /// What a node measured, for `kumi top` and `kumi stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSample {
     /// The node.
     pub node: NodeId,
+    /// Names the machine's monotonic clock: nodes with the same name here read the same clock. It differs between
+    /// machines, and between two starts of one machine. Empty if the node cannot tell.
+    pub machine_clock: String,
     /// Its ranks, read from their channel contexts.
     pub ranks: Vec<RankSample>,
     /// Gang switching.
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.
-    pub control_messages: u64,
+    pub control_messages: MessageCounts,
     /// What was dropped or refused on the control plane, by reason.
     pub refused: Vec<(String, u64)>,
 }
@@ -81,13 +87,23 @@ pub struct SwitchSample {
     pub total: Percentiles,
     /// Begin of the switch behind the timetable, by the node's idea of the cluster clock.
     pub lateness: Percentiles,
-    /// The last switches: tick of which generation, and cluster time at which the switch began, so
-    /// that the skew between nodes can be computed.
-    pub recent: Vec<(u64, u64, ClusterTime)>,
+    /// The last switches, so that the skew between nodes can be computed.
+    pub recent: Vec<SwitchBegin>,
     /// Ticks that could not be kept because the node came too late.
     pub missed_ticks: u64,
-    /// Control messages the daemon sent on behalf of switching; stays 0.
-    pub messages: u64,
+}
+
+/// When a switch began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchBegin {
+    /// Generation of the timetable.
+    pub generation: u64,
+    /// Its tick.
+    pub tick: u64,
+    /// Cluster time, as the node estimates it: the error of the estimate is part of it.
+    pub cluster: ClusterTime,
+    /// Time on the machine's clock, which nodes of one machine share.
+    pub machine: Nanos,
 }
 
 /// Summary of a histogram.

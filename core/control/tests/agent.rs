@@ -2,9 +2,9 @@
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::message::{
-    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, NodeDescription, NodeRanks,
-    NodeSample, NodeSet, PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal,
-    RefusalKind, Report, Stream, SwitchSample, Up, User,
+    Command, ContentHash, Down, Hop, IdleReport, JobRequest, JobSpec, MessageCounts,
+    NodeDescription, NodeRanks, NodeSample, NodeSet, PreparedNode, PreparedRanks, Program,
+    RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
 
@@ -357,8 +357,9 @@ fn samples_of_the_subtree_come_together_or_late() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        machine_clock: String::new(),
         switching: SwitchSample::default(),
-        control_messages: 0,
+        control_messages: MessageCounts::default(),
         refused: Vec::new(),
     };
     let samples = |nodes: Vec<NodeSample>| Report::Samples { request: 8, nodes };

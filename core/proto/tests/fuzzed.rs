@@ -4,9 +4,16 @@
 mod harness;
 mod sim;
 
+use kumi_proto::frame::{
+    APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
+    GET_LIST_BYTES, GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, MESSAGE_BYTES,
+    MESSAGE_PART_BYTES, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MULTICAST_BYTES,
+    MULTICAST_DONE_BYTES, PIECE_BYTES, PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES,
+    PUT_LIST_BYTES, PUT_STRIDED_BYTES, REFUSED_BYTES,
+};
 use kumi_proto::seal::SealedCodec;
 use kumi_proto::wire::{Codec, Header, PacketKind};
-use kumi_proto::{ChannelKey, SealKey, frame::Frame};
+use kumi_proto::{ChannelKey, SealKey};
 use sim::Random;
 
 fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
@@ -56,17 +63,87 @@ fn packets() {
     }
 }
 
+/// Each kind of frame: its first byte, the bytes of its header, and the bytes of one entry of the list whose length
+/// its bytes 2 and 3 tell (0: it has none).
+const KINDS: [(u8, usize, usize); 20] = [
+    (1, MESSAGE_BYTES, 0),
+    (2, MESSAGE_PART_BYTES, 0),
+    (3, PUT_BYTES, 0),
+    (4, GET_REQUEST_BYTES, 0),
+    (5, GET_REPLY_BYTES, 0),
+    (6, ATOMIC_REQUEST_BYTES, 0),
+    (7, ATOMIC_REPLY_BYTES, 0),
+    (8, REFUSED_BYTES, 0),
+    (9, PUT_COUNTED_BYTES, 0),
+    (10, PUT_DONE_BYTES, 0),
+    (11, PUT_STRIDED_BYTES, 0),
+    (12, GET_STRIDED_BYTES, 0),
+    (13, MULTICAST_BYTES, 4),
+    (14, MULTICAST_DONE_BYTES, 0),
+    (16, APPEND_BYTES, 0),
+    (17, APPEND_REPLY_BYTES, 0),
+    (20, PUT_LIST_BYTES, PIECE_BYTES),
+    (21, GET_LIST_BYTES, PIECE_BYTES),
+    (22, MULTICAST_APPEND_BYTES, 4),
+    (23, MULTICAST_APPEND_DONE_BYTES, 4),
+];
+
+/// Bytes with small numbers in the places of a header's fields, and a list that is as long as it says.
+fn frame_of((kind, header, entry): (u8, usize, usize), random: &mut Random) -> Vec<u8> {
+    let count = if entry > 0 { random.below(4) as u8 } else { 0 };
+    let mut frame = vec![kind, random.below(4) as u8, count, 0];
+    // Every field is a multiple of four bytes long.
+    while frame.len() < header {
+        frame.extend([random.below(4) as u8, 0, 0, 0]);
+    }
+    let (mut listed, mut data) = (Vec::new(), random.below(9) as usize);
+    if entry == PIECE_BYTES {
+        data = 0;
+    }
+    for _ in 0..count {
+        let (place, length) = (random.below(9) as u8, 1 + random.below(4) as u8);
+        listed.extend([place, 0, 0, 0, length, 0, 0, 0].into_iter().take(entry));
+        // What a put of pieces carries; a request for pieces carries nothing.
+        if (entry, header) == (PIECE_BYTES, PUT_LIST_BYTES) {
+            data += usize::from(length);
+        }
+    }
+    [frame, listed, vec![7; data]].concat()
+}
+
+/// The list above is complete: every other first byte is no kind.
+#[test]
+fn kinds_of_frames() {
+    for kind in 0..=u8::MAX {
+        let input = [kind, 0, 0, 0];
+        let decoded = Frame::decode(&input);
+        let unknown = matches!(decoded, Err(FrameError::Kind(found)) if found == kind);
+        assert_eq!(unknown, KINDS.iter().all(|known| known.0 != kind), "kind {kind}");
+    }
+}
+
 #[test]
 fn frames() {
     let mut random = Random(3);
-    let mut decoded = 0;
-    for _ in 0..20_000 {
-        let mut input = bytes(&mut random, 48);
-        if let Some(start) = input.get_mut(..4) {
-            start.copy_from_slice(&[random.below(16) as u8, random.below(3) as u8, 0, 0]);
+    for known in KINDS {
+        let (mut accepted, mut refused) = (0, 0);
+        for _ in 0..2_000 {
+            let mut input = frame_of(known, &mut random);
+            if random.chance(300) {
+                let at = random.below(input.len() as u64) as usize;
+                input[at] = random.next() as u8;
+            }
+            if random.chance(200) {
+                input.resize(random.below(60) as usize, 0);
+            }
+            harness::frame(&input);
+            match Frame::decode(&input) {
+                Ok(frame) if frame.header()[0] == known.0 => accepted += 1,
+                _ => refused += 1,
+            }
         }
-        harness::frame(&input);
-        decoded += u32::from(Frame::decode(&input).is_ok());
+        assert!(accepted >= 20 && refused >= 20, "{known:?}: {accepted} taken, {refused} not");
     }
-    assert!(decoded > 1_000, "{decoded} inputs were frames");
+    // And noise.
+    (0..20_000).for_each(|_| harness::frame(&bytes(&mut random, 48)));
 }

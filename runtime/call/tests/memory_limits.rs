@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{config, served};
+use common::{config, read_some, served};
 use kumi_call::{CallError, Client};
 use kumi_rpc::{CallHead, ClientEvent, ClientHello, Code, Step, Value};
 
@@ -74,7 +74,7 @@ impl RawClient {
                 }
                 Step::More(_) => {
                     let mut buffer = [0; 4096];
-                    let count = self.socket.read(&mut buffer).expect("something");
+                    let count = read_some(&mut self.socket, &mut buffer).expect("something");
                     assert!(count > 0, "the server closed the connection");
                     self.input.extend_from_slice(&buffer[..count]);
                 }

@@ -5,12 +5,12 @@ mod common;
 #[path = "common/grid.rs"]
 mod grid;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::served;
+use common::{read_some, served};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::{CallError, Client, Grid, Options};
 use kumi_rpc::{Code, Failure, FrameStep, Metaserver, MetaserverEvent};
@@ -39,7 +39,7 @@ fn attend(mut stream: TcpStream, answers: Answers) {
     let mut rpc = Metaserver::new(100);
     let (mut input, mut piece) = (Vec::new(), [0; 4096]);
     let mut answering = true;
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
+    while let Ok(count @ 1..) = read_some(&mut stream, &mut piece) {
         input.extend_from_slice(&piece[..count]);
         while let Ok(FrameStep::Event(used, event)) = rpc.step(&input) {
             input.drain(..used);

@@ -5,11 +5,11 @@ mod common;
 #[path = "common/grid.rs"]
 mod grid;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{Gate, served};
+use common::{Gate, read_some, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, GridCall};
 use kumi_rpc::{
@@ -122,7 +122,7 @@ impl IdleClient {
                 }
                 _ => {
                     let mut piece = [0; 4096];
-                    let count = self.stream.read(&mut piece).expect("read");
+                    let count = read_some(&mut self.stream, &mut piece).expect("read");
                     assert!(count > 0, "it is closed");
                     self.input.extend_from_slice(&piece[..count]);
                 }

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{TestServer, config, eventually, interfaces, served_at};
+use common::{TestServer, config, eventually, interfaces, read_some, served_at};
 use kumi_call::server::{Config, Listener};
 use kumi_call::{CallError, Client, Options};
 use kumi_rpc::{
@@ -109,7 +109,7 @@ impl Raw {
                 }
                 Step::More(_) | Step::Data(..) => {
                     let mut buffer = [0; 4096];
-                    match self.socket.read(&mut buffer) {
+                    match read_some(&mut self.socket, &mut buffer) {
                         Ok(0) => return None,
                         Ok(count) => self.input.extend_from_slice(&buffer[..count]),
                         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use authority::Authority;
-use common::{TestServer, config, served};
+use common::{TestServer, config, read_some, served};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{CallError, Client, Options, Tls};
@@ -142,7 +142,7 @@ fn tapped(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
         let server = TcpStream::connect(server).expect("the server");
         let pass = |mut from: TcpStream, mut to: TcpStream, tape: Arc<Mutex<Vec<u8>>>| {
             let mut buffer = vec![0; 64 << 10];
-            while let Ok(count @ 1..) = from.read(&mut buffer) {
+            while let Ok(count @ 1..) = read_some(&mut from, &mut buffer) {
                 tape.lock().expect("the tape").extend_from_slice(&buffer[..count]);
                 if to.write_all(&buffer[..count]).is_err() {
                     break;

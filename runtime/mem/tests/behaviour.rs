@@ -1,6 +1,8 @@
 //! What is between the operations: the idle flag, stopped and killed ranks, waiting in every way,
 //! the handler thread, bounds, the end.
 
+#[path = "common/bad_packets.rs"]
+mod bad_packets;
 mod common;
 
 use std::sync::atomic::AtomicU64;
@@ -390,28 +392,29 @@ fn what_was_sent_last_arrives_though_the_sender_ends() {
 
 #[test]
 fn strangers_packets_are_dropped_and_counted() {
+    let packets = bad_packets::each();
+    let expected = packets.len() as u64;
     let body = |context: &Context| {
         context.barrier().expect("barrier");
         if context.rank() == 0 {
             // Until the packets are there.
             let invalid = || context.counters().iter().find(|c| c.0 == "invalid").map(|c| c.1);
-            while invalid() < Some(50) {
+            while invalid() < Some(expected) {
                 context.progress().expect("progress");
             }
         }
         context.barrier().expect("barrier");
     };
     let job = Job { layout: &[1, 1, 1], ..Job::default() };
-    let job = start("strangers_packets_are_dropped_and_counted", &job, body);
+    let mut job = start("strangers_packets_are_dropped_and_counted", &job, body);
+    bad_packets::accepted_when_right();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("socket");
-    let mut numbers = common::Numbers(3);
-    for length in 1..=50 {
-        let mut packet: Vec<u8> = (0..length * 3).map(|_| numbers.next() as u8).collect();
-        if length % 2 == 0 && packet.len() > 7 {
-            packet[4..7].copy_from_slice(&[0x4b, 0x55, 1]); // Looks like one of ours.
-        }
-        socket.send_to(&packet, job.addresses[0]).expect("send");
+    for (check, packet) in &packets {
+        assert_eq!(bad_packets::dropped_by(packet), [(*check, 1)]);
+        socket.send_to(packet, job.addresses[0]).expect("send");
     }
+    job.wait();
+    assert_eq!(counter(&job.sample(0), "invalid"), expected);
     job.finish();
 }
 

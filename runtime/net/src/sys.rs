@@ -181,13 +181,21 @@ pub fn memory() -> u64 {
 /// The kernel's error.
 pub fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
-    // SAFETY: eight bytes are written to `bytes`.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match got {
-        8 => Ok(u64::from_ne_bytes(bytes)),
-        -1 => Err(io::Error::last_os_error()),
-        // So few bytes come whole or not at all.
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    loop {
+        // SAFETY: eight bytes are written to `bytes`.
+        let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        match got {
+            8 => return Ok(u64::from_ne_bytes(bytes)),
+            -1 => {
+                let error = io::Error::last_os_error();
+                // Early after the machine's start it may wait, and a signal interrupts that.
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            // So few bytes come whole or not at all.
+            _ => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a rank accepts from its environment, and what it says to the rest.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::FileExt;
 
 use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
@@ -120,23 +120,56 @@ fn what_does_not_fit_is_refused() {
     );
 }
 
+/// What a rank must do about a header with this byte changed to this value.
+fn must_be_refused(at: u64, value: u8) -> bool {
+    match at {
+        // Mark, version, whether addresses are there; ranks of the job.
+        0..16 | 24..28 => true,
+        // Ranks of this node; bytes of rings and arenas.
+        32..36 | 40..56 => true,
+        // Whether packets are encrypted.
+        64..68 => at > 64 || value > 1,
+        // Keys, datagrams, the first rank: other values make sense too. The rest is not for ranks.
+        _ => false,
+    }
+}
+
 #[test]
 fn any_damaged_header_is_refused_or_harmless() {
-    // Every byte of the header, with several values: an error or the right layout, no panic.
+    let mut refused = 0;
     for at in 0..128u64 {
         for value in [0u8, 1, 0x7f, 0xff] {
             let segment = segment(true);
             let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
+            let mut before = [0];
+            file.read_exact_at(&mut before, at).expect("read");
             file.write_all_at(&[value], at).expect("write");
             let block = launch(&segment, 1);
             let socket = block.socket;
-            if Attachment::attach(&block).is_err() {
-                for descriptor in [socket, block.segment].iter().chain(&block.doorbells) {
-                    // SAFETY: attaching failed, so they are still ours; so many would run out.
-                    unsafe { libc::close(*descriptor) };
+            let case = format!("byte {at} from {} to {value}", before[0]);
+            match Attachment::attach(&block) {
+                Ok((place, _socket)) => {
+                    let bad = must_be_refused(at, value) && before[0] != value;
+                    assert!(!bad, "{case} is accepted");
+                    // The rank uses a context and an arena of this segment, and no others.
+                    assert_eq!((place.ranks(), place.local_count()), (3, 2), "{case}");
+                    assert!(segment.sample(place.local()).attached, "{case}");
+                    assert_eq!(place.arena_bytes(), 8192, "{case}");
+                    // SAFETY: the first byte of an arena of 8,192, which nobody else uses.
+                    unsafe { place.arena(place.local()).as_ptr().write(7) };
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(matches!(error, AttachError::BadSegment(_)), "{case}: {error}");
+                    assert!((0..2).all(|local| !segment.sample(local).attached), "{case}");
+                    for descriptor in [socket, block.segment].iter().chain(&block.doorbells) {
+                        // SAFETY: attaching failed, so they are still ours; so many would run out.
+                        let closed = unsafe { libc::close(*descriptor) };
+                        assert_eq!(closed, 0, "{case}: a descriptor that was not taken over");
+                    }
                 }
             }
-            assert!(file.as_raw_fd() >= 0);
         }
     }
+    assert!(refused > 100, "{refused} of 512");
 }

@@ -17,6 +17,27 @@ pub fn monotonic() -> Nanos {
     })
 }
 
+/// The name of the clock that [`monotonic`] reads: the same for all processes that read the same clock, and for no others.
+/// Empty if the system does not tell.
+pub fn name() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    name_of(&read("/proc/sys/kernel/random/boot_id"), &read("/proc/self/timens_offsets"))
+}
+
+/// The start of the machine, and by how much a time namespace (one with an offset) shows another time.
+fn name_of(boot: &str, offsets: &str) -> String {
+    let offset = offsets.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let is_ours = words.next().is_some_and(|word| word == "monotonic" || word == "1");
+        is_ours.then(|| words.collect::<Vec<_>>().join("."))
+    });
+    let boot = boot.trim();
+    match offset.filter(|offset| !boot.is_empty() && offset != "0.0") {
+        Some(offset) => format!("{boot} {offset}"),
+        None => boot.to_owned(),
+    }
+}
+
 /// Milliseconds since the epoch.
 pub fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -54,6 +75,17 @@ impl SharedClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_is_named_by_its_machine_and_its_offset() {
+        let plain = "monotonic           0         0\nboottime            0         0\n";
+        let shifted = "monotonic        -500         7\nboottime            0         0\n";
+        assert_eq!(name_of("abc\n", ""), "abc");
+        assert_eq!(name_of("abc\n", plain), "abc");
+        assert_eq!(name_of("abc\n", shifted), "abc -500.7");
+        assert_eq!(name_of("", shifted), "");
+        assert_eq!(name(), name());
+    }
 
     #[test]
     fn offsets_of_both_signs() {

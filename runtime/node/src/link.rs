@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_control::message::{CONTROL_VERSION, Down, Refusal, RefusalKind, Up, User};
+use kumi_control::message::{
+    CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, Refusal, RefusalKind, Up,
+    User,
+};
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_sched::{ClusterTime, NodeId};
 use serde::de::DeserializeOwned;
@@ -137,19 +140,42 @@ impl Refusals {
     }
 }
 
+/// Counts of the control messages that links send and receive.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic(Arc<[AtomicU64; 5]>);
+
+impl Traffic {
+    /// Counts a message.
+    pub fn count(&self, kind: MessageKind) {
+        self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub fn counts(&self) -> MessageCounts {
+        let of = |kind: MessageKind| self.0[kind as usize].load(Ordering::Relaxed);
+        MessageCounts {
+            clock: of(MessageKind::Clock),
+            disclosure: of(MessageKind::Disclosure),
+            lease: of(MessageKind::Lease),
+            sample: of(MessageKind::Sample),
+            other: of(MessageKind::Other),
+        }
+    }
+}
+
 /// The sending side of a link: frames are queued here and written by a task of their own.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     queued: Arc<AtomicUsize>,
-    sent: Arc<AtomicU64>,
+    traffic: Traffic,
 }
 
 impl Outbox {
-    /// Queues a frame; counted in `sent` of [`Outbox::start`]. Returns whether the link takes it.
-    pub fn send<T: Serialize>(&self, value: &T) -> bool {
+    /// Queues a frame; counted in `traffic` of [`Outbox::start`]. Returns whether the link takes it.
+    pub fn send<T: ControlMessage>(&self, value: &T) -> bool {
         match frame::encode(value, LINK_LIMIT) {
-            Ok(bytes) => self.send_bytes(bytes),
+            Ok(bytes) => self.send_bytes(bytes, value.kind()),
             Err(error) => {
                 tracing::error!(%error, "a message is too long to send and is dropped");
                 false
@@ -157,12 +183,12 @@ impl Outbox {
         }
     }
 
-    fn send_bytes(&self, bytes: Vec<u8>) -> bool {
+    fn send_bytes(&self, bytes: Vec<u8>, kind: MessageKind) -> bool {
         let length = bytes.len();
         self.queued.fetch_add(length, Ordering::Relaxed);
         let taken = self.frames.send(bytes).is_ok();
         if taken {
-            self.sent.fetch_add(1, Ordering::Relaxed);
+            self.traffic.count(kind);
         } else {
             self.queued.fetch_sub(length, Ordering::Relaxed);
         }
@@ -175,11 +201,8 @@ impl Outbox {
     }
 
     /// An outbox and the future that writes its frames to `stream`; it ends when every clone of
-    /// the outbox is gone or the stream fails. Frames sent are counted in `sent`.
-    pub fn start<W>(
-        mut stream: W,
-        sent: Arc<AtomicU64>,
-    ) -> (Self, impl Future<Output = io::Result<()>>)
+    /// the outbox is gone or the stream fails. Frames sent are counted in `traffic`.
+    pub fn start<W>(mut stream: W, traffic: Traffic) -> (Self, impl Future<Output = io::Result<()>>)
     where
         W: AsyncWrite + Unpin,
     {
@@ -198,7 +221,7 @@ impl Outbox {
             }
             stream.shutdown().await
         };
-        (Self { frames, queued, sent }, write)
+        (Self { frames, queued, traffic }, write)
     }
 }
 
@@ -231,12 +254,12 @@ pub type ConnectedStream = tokio_rustls::client::TlsStream<TcpStream>;
 pub type AcceptedStream = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Serves the link of an accepted child until it ends, and says why: answers clock probes with
-/// `time`, counts frames in `messages` and hands the rest to `deliver`, which says whether anybody
+/// `time`, counts frames in `traffic` and hands the rest to `deliver`, which says whether anybody
 /// still listens.
 pub async fn serve_child(
     mut read: impl AsyncRead + Unpin,
     (outbox, writing): (Outbox, impl Future<Output = io::Result<()>>),
-    messages: &AtomicU64,
+    traffic: &Traffic,
     time: impl Fn() -> ClusterTime,
     deliver: impl AsyncFn(Up) -> bool,
 ) -> LinkError {
@@ -246,7 +269,7 @@ pub async fn serve_child(
                 Ok(up) => up,
                 Err(error) => return error,
             };
-            messages.fetch_add(1, Ordering::Relaxed);
+            traffic.count(up.kind());
             if let Up::ClockProbe { stamp } = up {
                 outbox.send(&Down::Clock { stamp, time: time() });
             } else if !deliver(up).await {

@@ -317,13 +317,6 @@ impl Head {
         self.jobs.records()
     }
 
-    /// How many jobs and nodes were looked at so far to find out how many nodes jobs want. A
-    /// submission adds one, whatever else waits; a node that comes or goes one for each node and for
-    /// each job that waits.
-    pub fn considered(&self) -> u64 {
-        self.scheduler.considered()
-    }
-
     /// The timetable in force.
     pub fn timetable(&self) -> &Timetable {
         self.timetable.published()

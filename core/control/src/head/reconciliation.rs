@@ -61,7 +61,6 @@ impl Head {
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         self.forget_idle(&numbers);
         self.reconcile(link, &nodes);
-        self.scheduler.count_nodes(self.membership.size());
         self.scheduler.set_nodes_changed();
     }
 

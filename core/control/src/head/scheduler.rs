@@ -33,8 +33,6 @@ pub(super) struct Scheduler {
     nodes_changed: bool,
     /// Queued jobs that the policy has not been told of.
     undecided: BTreeSet<JobId>,
-    /// See [`super::Head::considered`].
-    considered: u64,
 }
 
 /// Ranks in blocks over the nodes, ascending; the first nodes have one more if it does not divide.
@@ -109,7 +107,6 @@ impl Scheduler {
             limits,
             nodes_changed: false,
             undecided: BTreeSet::new(),
-            considered: 0,
         })
     }
 
@@ -121,10 +118,6 @@ impl Scheduler {
     /// Whether jobs must say how long they run.
     pub(super) fn plans(&self) -> bool {
         self.policy.plans()
-    }
-
-    pub(super) fn considered(&self) -> u64 {
-        self.considered
     }
 
     /// Slots of every node, to come.
@@ -163,11 +156,6 @@ impl Scheduler {
     /// Nodes came or went, or are no longer expected: jobs may want another number of them.
     pub(super) fn set_nodes_changed(&mut self) {
         self.nodes_changed = true;
-    }
-
-    /// All nodes were looked at.
-    pub(super) fn count_nodes(&mut self, nodes: usize) {
-        self.considered += nodes as u64;
     }
 
     /// A queued job comes.
@@ -214,7 +202,6 @@ impl Scheduler {
     fn reconsider(&mut self, jobs: &mut JobTable, capacity: &Capacity, now: ClusterTime) {
         let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
         let queued: Vec<&Job> = jobs.iter().filter(queued).collect();
-        self.considered += queued.len() as u64;
         let other = |job: &&Job| {
             let request = &job.record.spec.request;
             request.nodes.is_none()
@@ -243,7 +230,6 @@ impl Scheduler {
         capacity: &Capacity,
         time: &HeadTime,
     ) -> Option<Refusal> {
-        self.considered += 1;
         let queued = |job: &&mut Job| !job.scheduled && job.record.state == JobState::Queued;
         let Some(request) = jobs.get(id).map(|job| &job.record.spec.request) else {
             self.undecided.remove(&id);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent};
 use kumi_control::message::{
-    ContentHash, JobSpec, NodeDescription, NodeSample, PreparedRanks, RankAddress, RankStatus,
-    Refusal, RefusalKind, Stream, SwitchSample,
+    ContentHash, JobSpec, MessageCounts, NodeDescription, NodeSample, PreparedRanks, RankAddress,
+    RankStatus, Refusal, RefusalKind, Stream, SwitchSample,
 };
 use kumi_control::tree::Parent;
 use kumi_sched::{JobId, NodeId, Timetable};
@@ -170,8 +170,9 @@ impl World {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),
+                    machine_clock: String::new(),
                     switching: SwitchSample::default(),
-                    control_messages: 0,
+                    control_messages: MessageCounts::default(),
                     refused: Vec::new(),
                 };
                 self.later(number, MS, 3 * MS, AgentEvent::Sampled { request, sample });

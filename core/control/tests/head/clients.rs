@@ -219,8 +219,9 @@ fn samples_are_gathered_for_a_second() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        machine_clock: String::new(),
         switching: SwitchSample::default(),
-        control_messages: 1,
+        control_messages: MessageCounts::default(),
         refused: Vec::new(),
     };
     let mut test = Test::new(3);
@@ -247,8 +248,9 @@ fn peers_are_asked_of_the_jobs_nodes_only() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        machine_clock: String::new(),
         switching: SwitchSample::default(),
-        control_messages: 1,
+        control_messages: MessageCounts::default(),
         refused: Vec::new(),
     };
     let mut test = Test::new(3);

@@ -4,8 +4,9 @@
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
-    JobState, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
-    RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
+    JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
+    PreparedRanks, Program, RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up,
+    User,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 

@@ -1,44 +1,81 @@
-//! Many jobs and many nodes: what an event costs, counted.
+//! Many jobs and many nodes: what an event costs, in processor time, beside one that must look at all jobs.
 
 use super::*;
 
-const NODES: u32 = 1_000;
-const JOBS: u32 = 10_000;
+use nix::time::{ClockId, clock_gettime};
 
-/// How much the head looked at during what the test does.
-fn considered(test: &mut Test, what: impl FnOnce(&mut Test)) -> u64 {
-    let before = test.head.considered();
-    what(test);
-    test.head.considered() - before
+/// Processor time of this thread so far, in nanoseconds: what other programs do is not in it.
+fn processor_time() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has this clock");
+    (time.tv_sec() * 1_000_000_000 + time.tv_nsec()) as u64
+}
+
+impl Test {
+    /// Nanoseconds that the head needs for one of these events: the mean over the cheapest of several rounds of
+    /// `count`. What the test keeps of the actions is not in it.
+    fn cost(&mut self, count: u64, mut event: impl FnMut(u64) -> HeadEvent) -> u64 {
+        let mut least = u64::MAX;
+        for round in 0..5 {
+            let events: Vec<HeadEvent> =
+                (round * count..(round + 1) * count).map(&mut event).collect();
+            let begin = processor_time();
+            for event in events {
+                self.now += 1000;
+                self.head.handle(self.now, 1_700_000_000_000 + self.now / MS, event);
+                while let Some(action) = self.head.poll_action() {
+                    let refused =
+                        matches!(action, HeadAction::ToClient(_, ClientReply::Refused(_)));
+                    assert!(!refused, "{action:?}");
+                }
+            }
+            least = least.min((processor_time() - begin) / count);
+        }
+        least
+    }
+
+    /// A cluster of so many nodes with so many jobs, of which two run. Half of the others wait for all nodes, half for
+    /// as many as have a processor for each rank.
+    fn crowded(nodes: u32, jobs: u64) -> Self {
+        let mut test = Self::new(nodes);
+        for number in 0..jobs {
+            test.event(submitted(nodes, number));
+        }
+        assert_eq!(test.head.records().count() as u64, jobs);
+        test
+    }
+}
+
+/// The submission of job `number`, which wants all of a cluster of so many nodes.
+fn submitted(nodes: u32, number: u64) -> HeadEvent {
+    let wanted = (number % 2 == 0).then_some(nodes);
+    let wanted = request(u128::from(number), nodes * 2, wanted);
+    HeadEvent::Client(CLIENT, OWNER, submission(wanted))
 }
 
 #[test]
-fn a_submission_does_not_look_at_those_that_wait_nor_at_the_nodes() {
-    let mut test = Test::new(NODES);
-    // Two run, the others wait for all nodes, or for as many as have a processor for each rank.
-    for number in 0..JOBS {
-        let nodes = (number % 2 == 0).then_some(NODES);
-        let looks = considered(&mut test, |test| {
-            let wanted = request(u128::from(number), NODES * 2, nodes);
-            assert_eq!(refusal(&test.ask(&OWNER, submission(wanted))), None);
-        });
-        assert_eq!(looks, 1, "job {number}");
-    }
+fn a_submission_does_not_look_at_those_that_wait() {
+    const JOBS: u64 = 8_000;
+    let mut test = Test::crowded(100, JOBS);
     // Until now nodes might have been missing because they had not come yet.
     test.advance(5_000 * MS);
-    let (all, waiting) = (u64::from(NODES), u64::from(JOBS) - 2);
-    let detached = |test: &mut Test| drop(test.report(Report::Detached(set([7]))));
-    assert_eq!(considered(&mut test, detached), 0, "it has its grace");
-    // One is missing: those that left their number open now want one node less, and queue again.
-    let lost = considered(&mut test, |test| drop(test.advance(1_100 * MS)));
-    assert_eq!(lost, waiting + waiting);
-    let back = |test: &mut Test| drop(test.report(Report::Attached(vec![description(7)])));
-    assert_eq!(considered(&mut test, back), all + waiting + waiting);
-    // Heard of again, but nothing is new.
-    let again = |test: &mut Test| drop(test.report(Report::Attached(vec![description(7)])));
-    assert_eq!(considered(&mut test, again), all + waiting);
-    let timeout = |test: &mut Test| drop(test.event(HeadEvent::Timeout));
-    assert_eq!(considered(&mut test, timeout), 0);
+    // A node that is heard of again looks at its cluster's nodes and at all jobs that wait.
+    let attached = || HeadEvent::Child(LINK, Up::Report(Report::Attached(vec![description(7)])));
+    let all = test.cost(3, |_| attached());
+    let one = test.cost(200, |number| submitted(100, JOBS + number));
+    assert!(one * 4 < all, "a submission {one} ns, a look at {JOBS} jobs {all} ns");
+    let timeout = test.cost(200, |_| HeadEvent::Timeout);
+    assert!(timeout * 4 < all, "a timeout {timeout} ns, a look at {JOBS} jobs {all} ns");
+}
+
+#[test]
+fn a_submission_does_not_look_at_the_nodes() {
+    let cost = |nodes| {
+        let mut test = Test::crowded(nodes, 100);
+        test.advance(5_000 * MS);
+        test.cost(200, |number| submitted(nodes, 100 + number))
+    };
+    let (few, many) = (cost(10), cost(10_000));
+    assert!(many < few * 4, "a submission to 10 nodes {few} ns, to 10,000 {many} ns");
 }
 
 /// A job that will not be placed while another has the node, with so many bytes of arguments.

@@ -107,7 +107,12 @@ impl Server {
         self.signal(Signal::SIGSTOP);
         let child = self.child.as_ref().map_or(0, Child::id);
         let id = Pid::from_raw(i32::try_from(child).expect("a process"));
-        let status = waitpid(id, Some(WaitPidFlag::WUNTRACED)).expect("its state");
+        let status = loop {
+            match waitpid(id, Some(WaitPidFlag::WUNTRACED)) {
+                Err(nix::errno::Errno::EINTR) => {}
+                status => break status.expect("its state"),
+            }
+        };
         assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 

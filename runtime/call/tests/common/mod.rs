@@ -15,6 +15,17 @@ use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
 
+/// Reads as `read` does. A signal for this process (a child has ended) interrupts a read with a time limit: then it
+/// tries again.
+pub fn read_some(from: &mut impl std::io::Read, into: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match from.read(into) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
 /// Compiles the routines once.
 pub fn library() -> PathBuf {
     library_of("routines.c")

@@ -70,9 +70,12 @@ impl ScriptedServer {
     pub fn next(&mut self) -> Option<Frame> {
         loop {
             let mut header = [0; HEADER];
-            match self.socket.read(&mut header[..1]).expect("a client that says something") {
-                0 => return None,
-                _ => self.socket.read_exact(&mut header[1..]).expect("a header"),
+            match self.socket.read(&mut header[..1]) {
+                Ok(0) => return None,
+                // A signal for this process interrupts a read with a time limit.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Ok(_) => self.socket.read_exact(&mut header[1..]).expect("a header"),
+                Err(error) => panic!("no client that says something: {error}"),
             }
             let number = |at: usize| {
                 u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])

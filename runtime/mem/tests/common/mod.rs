@@ -25,6 +25,9 @@ pub use input::Numbers;
 /// How long a job may take: far more than any needs, since machines can be slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The key of every job's channel.
+pub const CHANNEL_KEY: u64 = 0x1234_5678_9abc_def0;
+
 /// Bytes of an arena.
 const ARENA: u64 = 1 << 30;
 
@@ -135,7 +138,7 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     let mut first = 0;
     for (node, count) in job.layout.iter().enumerate() {
         let spec = SegmentSpec {
-            channel_key: 0x1234_5678_9abc_def0,
+            channel_key: CHANNEL_KEY,
             seal_key: job.encrypted.then_some(SealKey([0x5a; 16])),
             ranks,
             local_ranks: first..first + count,

@@ -300,7 +300,8 @@ impl Attachment {
     #[inline]
     pub fn count(&self, counter: crate::segment::counters::Counter, amount: u64) {
         let counter = &self.own().counters[counter as usize];
-        counter.store(counter.load(Relaxed) + amount, Relaxed);
+        // A peer that scribbles over the context may have left any number here.
+        counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
     /// Sets one of the own counters.

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use kumi_control::head::Head;
 use kumi_control::message::JobState;
@@ -108,7 +107,7 @@ impl MetricsSource for HeadMetrics {
         page.sample(&[], counts.unwritten.get());
         page.family("head_clients", MetricKind::Gauge, "Connections of clients.");
         page.sample(&[], counts.clients.get());
-        let messages = self.shared.messages.load(Ordering::Relaxed);
+        let messages = self.shared.traffic.counts().total();
         page.family("head_control_messages", MetricKind::Counter, "Control messages of the head.");
         page.sample(&[], messages);
         page.family(

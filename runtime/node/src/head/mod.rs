@@ -12,7 +12,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use kumi_control::disclosure::{Disclosure, EXCHANGE, LinkPeer};
@@ -28,7 +27,7 @@ use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
-use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
+use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
@@ -66,7 +65,7 @@ struct Shared {
     credentials: Credentials,
     events: mpsc::Sender<Event>,
     refusals: Refusals,
-    messages: Arc<AtomicU64>,
+    traffic: Traffic,
     /// Whether so much waits for some link that clients must not send more.
     congested: watch::Receiver<bool>,
     ids: Rc<Cell<u64>>,
@@ -153,7 +152,7 @@ impl HeadDaemon {
             credentials,
             events: sender,
             refusals: Refusals::default(),
-            messages: Arc::new(AtomicU64::new(0)),
+            traffic: Traffic::default(),
             congested: congestion.subscribe(),
             ids: Rc::default(),
         };
@@ -500,7 +499,7 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared)
     let id = LinkId(shared.next_id());
     tracing::info!(node = %hello.node, "attached");
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, Arc::clone(&shared.messages));
+    let (outbox, writing) = Outbox::start(write, shared.traffic.clone());
     if shared.events.send(Event::LinkUp(id, outbox.clone())).await.is_err() {
         return;
     }
@@ -508,7 +507,7 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared)
     let time = || ClusterTime(monotonic());
     let deliver =
         async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
-    let error = link::serve_child(read, (outbox, writing), &shared.messages, time, deliver).await;
+    let error = link::serve_child(read, (outbox, writing), &shared.traffic, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "detached");
     if let LinkError::Frame(error) = &error {
         shared.refusals.count_frame(error);

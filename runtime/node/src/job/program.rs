@@ -252,10 +252,14 @@ fn hash_file(path: &Path, size: u64) -> io::Result<(Version, ContentHash)> {
     // It may grow as fast as it is read.
     let mut content = (&file).take(size.saturating_add(1));
     loop {
-        match content.read(&mut buffer)? {
-            0 => break,
-            count => hasher.update(&buffer[..count]),
-        };
+        match content.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                hasher.update(&buffer[..count]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
     let after = Version::of(&file.metadata()?);
     if after != Version::of(&before) {

@@ -191,10 +191,10 @@ impl Ready {
 
     fn wait_and_run(mut self) -> ExitCode {
         let mut go = [0];
-        match self.go.read(&mut go) {
-            Ok(1) => {}
+        // A signal may interrupt a plain `read`: the rank would not start, and nobody would know.
+        if self.go.read_exact(&mut go).is_err() {
             // The job was called off, or the daemon is gone.
-            _ => return ExitCode::Ok,
+            return ExitCode::Ok;
         }
         let spec = &self.spec;
         let mut command = Command::new(&spec.path);

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use kumi_control::message::Percentiles;
 use kumi_net::counters::{NAMES, is_level};
@@ -74,7 +73,7 @@ impl NodeMetrics {
             MetricKind::Counter,
             "Control messages sent and received by the daemon.",
         );
-        page.sample(&[], self.shared.messages.load(Ordering::Relaxed));
+        page.sample(&[], self.shared.traffic.counts().total());
         page.family("refused", MetricKind::Counter, "What the control plane dropped or refused.");
         for (reason, count) in self.shared.refusals.snapshot() {
             page.sample(&[("reason", &reason)], count);

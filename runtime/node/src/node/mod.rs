@@ -15,13 +15,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
 use kumi_control::disclosure::LinkPeer;
-use kumi_control::message::{ContentHash, Down, NodeFacts, Refusal, RefusalKind, Up};
+use kumi_control::message::{
+    ContentHash, ControlMessage, Down, NodeFacts, Refusal, RefusalKind, Up,
+};
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -32,7 +32,7 @@ use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
-use crate::link::{Outbox, Refusals};
+use crate::link::{Outbox, Refusals, Traffic};
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::Sampler;
@@ -64,7 +64,7 @@ struct Shared {
     clock: SharedClock,
     refusals: Refusals,
     /// Control messages sent and received.
-    messages: Arc<AtomicU64>,
+    traffic: Traffic,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failur
 }
 
 /// Tells a neighbour what it does not know yet, unless much waits for it already.
-fn send_facts<T: serde::Serialize>(
+fn send_facts<T: ControlMessage>(
     publisher: &mut DisclosurePublisher,
     to: LinkPeer,
     outbox: &Outbox,
@@ -425,7 +425,7 @@ impl NodeDaemon {
         {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let messages = self.shared.messages.load(Ordering::Relaxed);
-        tracing::debug!(messages, "control messages in all");
+        let messages = self.shared.traffic.counts();
+        tracing::debug!(?messages, "control messages in all");
     }
 }

@@ -1,6 +1,5 @@
 //! Load of ranks, read off their channel contexts, and the answer to `Sample`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_control::message::{NodeSample, PeerSample, RankSample, SwitchSample};
@@ -10,6 +9,7 @@ use kumi_sched::{JobId, Mode};
 use tokio::time::Instant;
 
 use super::Shared;
+use crate::clock;
 use crate::job::{LiveJob, NodeServices};
 use crate::switch::SwitchStatistics;
 
@@ -23,6 +23,7 @@ const ATTENTION: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Sampler {
     digest: SwitchStatistics,
+    machine_clock: String,
     mode: Mode,
     asked: Option<Instant>,
     next: Instant,
@@ -38,6 +39,7 @@ impl Sampler {
         let mode = Mode::Gang { force_switch: false };
         Self {
             digest: SwitchStatistics::default(),
+            machine_clock: clock::name(),
             mode,
             asked: None,
             next: Instant::now(),
@@ -143,8 +145,9 @@ impl Sampler {
         NodeSample {
             node: services.node,
             ranks,
+            machine_clock: self.machine_clock.clone(),
             switching: self.digest.sample(services.switcher.ring(), self.recent),
-            control_messages: shared.messages.load(Ordering::Relaxed),
+            control_messages: shared.traffic.counts(),
             refused,
         }
     }

@@ -2,11 +2,10 @@
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_control::clock::ClockFilter;
-use kumi_control::message::{CONTROL_VERSION, Down, RefusalKind, Up};
+use kumi_control::message::{CONTROL_VERSION, ControlMessage, Down, RefusalKind, Up};
 use kumi_control::tree::{LinkId, Parent, parent_candidates};
 use kumi_sched::NodeId;
 use tokio::net::{TcpListener, TcpStream};
@@ -125,7 +124,7 @@ async fn attend_parent(
     filter: &mut ClockFilter,
 ) -> LinkError {
     let (mut read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
+    let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
     if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
         return LinkError::Closed;
     }
@@ -137,7 +136,7 @@ async fn attend_parent(
                 Err(error) => return error,
             };
             let received = monotonic();
-            tree.shared.messages.fetch_add(1, Ordering::Relaxed);
+            tree.shared.traffic.count(down.kind());
             if let Down::Clock { stamp, time } = down {
                 let mut filter = filter.borrow_mut();
                 filter.sample(stamp, time, received);
@@ -213,14 +212,14 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
     };
     tracing::info!(node = %hello.node, "child attached");
     let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
+    let (outbox, writing) = Outbox::start(write, tree.shared.traffic.clone());
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
         return;
     }
     let time = || tree.shared.clock.now();
     let deliver = async |up| tree.events.send(TreeEvent::Child(id, up)).await.is_ok();
     let error =
-        link::serve_child(read, (outbox, writing), &tree.shared.messages, time, deliver).await;
+        link::serve_child(read, (outbox, writing), &tree.shared.traffic, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "child gone");
     if let LinkError::Frame(error) = &error {
         tree.shared.refusals.count_frame(error);

@@ -290,6 +290,7 @@ impl SwitcherThread {
             generation,
             tick,
             begin: now,
+            machine: begin,
             freeze_ns: frozen - begin,
             thaw_ns: thawed - frozen,
             late_ns: now.0.saturating_sub(due.0),

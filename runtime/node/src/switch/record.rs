@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
-use kumi_control::message::{Percentiles, SwitchSample};
+use kumi_control::message::{Nanos, Percentiles, SwitchBegin, SwitchSample};
 use kumi_net::tracepoints::switched;
 use kumi_sched::ClusterTime;
 
@@ -20,6 +20,8 @@ pub struct SwitchRecord {
     pub tick: u64,
     /// Cluster time at which it began.
     pub begin: ClusterTime,
+    /// The machine's time at that moment.
+    pub machine: Nanos,
     /// Nanoseconds the stopping took.
     pub freeze_ns: u64,
     /// Nanoseconds the continuing took.
@@ -28,8 +30,15 @@ pub struct SwitchRecord {
     pub late_ns: u64,
 }
 
+impl SwitchRecord {
+    fn begin(&self) -> SwitchBegin {
+        let Self { generation, tick, begin: cluster, machine, .. } = *self;
+        SwitchBegin { generation, tick, cluster, machine }
+    }
+}
+
 #[derive(Debug, Default)]
-struct Slot([AtomicU64; 6]);
+struct Slot([AtomicU64; 7]);
 
 /// A ring with one writer, which never waits, and one reader.
 #[derive(Debug)]
@@ -69,6 +78,7 @@ impl RecordRing {
             record.generation,
             record.tick,
             record.begin.0,
+            record.machine,
             record.freeze_ns,
             record.thaw_ns,
             record.late_ns,
@@ -81,9 +91,17 @@ impl RecordRing {
     }
 
     fn read(&self, position: u64) -> SwitchRecord {
-        let [generation, tick, begin, freeze_ns, thaw_ns, late_ns] =
+        let [generation, tick, begin, machine, freeze_ns, thaw_ns, late_ns] =
             std::array::from_fn(|i| self.slots[place(position)].0[i].load(Ordering::Relaxed));
-        SwitchRecord { generation, tick, begin: ClusterTime(begin), freeze_ns, thaw_ns, late_ns }
+        SwitchRecord {
+            generation,
+            tick,
+            begin: ClusterTime(begin),
+            machine,
+            freeze_ns,
+            thaw_ns,
+            late_ns,
+        }
     }
 
     /// Counts ticks that were not kept.
@@ -187,9 +205,8 @@ impl SwitchStatistics {
             thaw: percentiles(&self.thaw),
             total: percentiles(&self.total),
             lateness: percentiles(&self.lateness),
-            recent: last.map(|r| (r.generation, r.tick, r.begin)).collect(),
+            recent: last.map(SwitchRecord::begin).collect(),
             missed_ticks: ring.missed.load(Ordering::Relaxed),
-            messages: 0,
         }
     }
 }
@@ -215,8 +232,8 @@ mod tests {
     use super::*;
 
     fn record(tick: u64) -> SwitchRecord {
-        let begin = ClusterTime(tick * 100 + 7);
-        SwitchRecord { generation: 1, tick, begin, freeze_ns: 10, thaw_ns: 30, late_ns: 7 }
+        let (begin, machine) = (ClusterTime(tick * 100 + 7), tick * 100);
+        SwitchRecord { generation: 1, tick, begin, machine, freeze_ns: 10, thaw_ns: 30, late_ns: 7 }
     }
 
     #[test]
@@ -233,7 +250,10 @@ mod tests {
         let sample = digest.sample(&ring, 2);
         assert_eq!((sample.count, sample.missed_ticks), (11, 2));
         assert_eq!((sample.total.p50, sample.total.max, sample.freeze.mean), (40, 40, 10));
-        assert_eq!(sample.recent, vec![(1, 9, ClusterTime(907)), (1, 10, ClusterTime(1_007))]);
+        assert_eq!(sample.recent, [record(9).begin(), record(10).begin()]);
+        let last =
+            SwitchBegin { generation: 1, tick: 10, cluster: ClusterTime(1_007), machine: 1_000 };
+        assert_eq!(sample.recent[1], last);
     }
 
     #[test]
@@ -245,6 +265,6 @@ mod tests {
         digest.drain(&ring);
         let sample = digest.sample(&ring, RING);
         assert_eq!(sample.count, RING as u64 - 16);
-        assert_eq!(sample.recent.last().unwrap().1, 2 * RING as u64 - 1);
+        assert_eq!(sample.recent.last().unwrap().tick, 2 * RING as u64 - 1);
     }
 }

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
 use kumi_control::message::{
-    ClientReply, ClientRequest, ClusterStatus, NodeSample, Percentiles, RankSample, SwitchSample,
+    ClientReply, ClientRequest, ClusterStatus, MessageCounts, NodeSample, Percentiles, RankSample,
+    SwitchSample,
 };
 use kumi_sched::JobId;
 use serde::Serialize;
@@ -23,8 +24,11 @@ struct StatsView<'a> {
     slice_us: f64,
     /// Control messages of the head since its start.
     head_control_messages: u64,
-    /// Between nodes; absent when no tick was seen by two of them.
+    /// Between nodes, by the best clock there is; absent when no tick was seen by two of them.
     skew: Option<skew::Skew>,
+    /// Beside a skew by one machine's clock: between all nodes of several machines, by their estimates of cluster time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_between_machines: Option<skew::Skew>,
     nodes: Vec<NodeView<'a>>,
 }
 
@@ -36,6 +40,8 @@ struct NodeView<'a> {
     ranks: Vec<RankView<'a>>,
     /// Control messages of the daemon since its start.
     control_messages: u64,
+    /// The same by what they are for.
+    control_messages_by_kind: BTreeMap<&'static str, u64>,
     refused: BTreeMap<&'a str, u64>,
 }
 
@@ -48,7 +54,6 @@ struct SwitchView {
     total: PercentilesView,
     lateness: PercentilesView,
     missed_ticks: u64,
-    messages: u64,
 }
 
 /// A histogram's summary in nanoseconds.
@@ -136,8 +141,20 @@ fn switch_view(switching: &SwitchSample) -> SwitchView {
         total: switching.total.into(),
         lateness: switching.lateness.into(),
         missed_ticks: switching.missed_ticks,
-        messages: switching.messages,
     }
+}
+
+/// Control messages by what they are for.
+fn by_kind(counts: MessageCounts) -> BTreeMap<&'static str, u64> {
+    let MessageCounts { clock, disclosure, lease, sample, other } = counts;
+    [
+        ("clock", clock),
+        ("disclosure", disclosure),
+        ("lease", lease),
+        ("sample", sample),
+        ("other", other),
+    ]
+    .into()
 }
 
 fn counters(pairs: &[(String, u64)]) -> BTreeMap<&str, u64> {
@@ -165,16 +182,19 @@ fn view<'a>(
         node: node.node.0,
         switching: switch_view(&node.switching),
         ranks: node.ranks.iter().filter(wanted).map(rank_view).collect(),
-        control_messages: node.control_messages,
+        control_messages: node.control_messages.total(),
+        control_messages_by_kind: by_kind(node.control_messages),
         refused: counters(&node.refused),
     };
+    let (skew, skew_between_machines) = skew::between_nodes(samples);
     #[allow(clippy::cast_precision_loss)]
     StatsView {
         mode,
         force_switch,
         slice_us: status.slice_ns as f64 / 1e3,
         head_control_messages: status.control_messages,
-        skew: skew::between_nodes(samples),
+        skew,
+        skew_between_machines,
         nodes: samples.iter().map(node_view).collect(),
     }
 }
@@ -184,11 +204,7 @@ fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) ->
     text.push_str(&switch_table(samples));
     text.push('\n');
     text.push_str(&skew_line(samples));
-    let daemons: u64 = samples.iter().map(|node| node.control_messages).sum();
-    text.push_str(&format!(
-        "control messages: head {}, daemons {daemons}\n",
-        status.control_messages
-    ));
+    text.push_str(&message_line(status, samples));
     for node in samples {
         for (reason, count) in node.refused.iter().filter(|(_, count)| *count > 0) {
             let reason = table::printable(reason);
@@ -203,11 +219,22 @@ fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) ->
     text
 }
 
+fn message_line(status: &ClusterStatus, samples: &[NodeSample]) -> String {
+    let daemons: u64 = samples.iter().map(|node| node.control_messages.total()).sum();
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for (kind, count) in samples.iter().flat_map(|node| by_kind(node.control_messages)) {
+        *kinds.entry(kind).or_default() += count;
+    }
+    let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let (head, kinds) = (status.control_messages, kinds.join(", "));
+    format!("control messages: head {head}, daemons {daemons} ({kinds})\n")
+}
+
 fn switch_table(samples: &[NodeSample]) -> String {
     let [switches, late] =
         [[">SWITCH p50", ">p90", ">p99", ">max"].as_slice(), &[">LATE p50", ">p99"]];
     let phases = [">NODE", ">SWITCHES", ">FREEZE p50", ">THAW p50"].as_slice();
-    let headings = [phases, switches, late, &[">MISSED", ">MESSAGES"]].concat();
+    let headings = [phases, switches, late, &[">MISSED"]].concat();
     let mut nodes = Table::new(&headings);
     for node in samples {
         let s = &node.switching;
@@ -220,24 +247,30 @@ fn switch_table(samples: &[NodeSample]) -> String {
         let mut row = vec![node.node.to_string(), s.count.to_string()];
         let written = |time: u64| if s.count == 0 { "-".to_owned() } else { table::nanos(time) };
         row.extend(times.into_iter().map(written));
-        row.extend([s.missed_ticks.to_string(), s.messages.to_string()]);
+        row.push(s.missed_ticks.to_string());
         nodes.row(row);
     }
     nodes.render()
 }
 
 fn skew_line(samples: &[NodeSample]) -> String {
-    let Some(skew) = skew::between_nodes(samples) else {
+    let (best, estimated) = skew::between_nodes(samples);
+    let skews: Vec<skew::Skew> = best.into_iter().chain(estimated).collect();
+    if skews.is_empty() {
         return "skew between nodes: no tick was switched on two nodes yet\n".to_owned();
+    }
+    let line = |skew: &skew::Skew| {
+        format!(
+            "skew between {} nodes over {} ticks, by {}: p50 {}, p99 {}, max {}\n",
+            skew.nodes,
+            skew.ticks,
+            skew.clock,
+            table::nanos(skew.p50_ns),
+            table::nanos(skew.p99_ns),
+            table::nanos(skew.max_ns)
+        )
     };
-    format!(
-        "skew between {} nodes over {} ticks: p50 {}, p99 {}, max {}\n",
-        skew.nodes,
-        skew.ticks,
-        table::nanos(skew.p50_ns),
-        table::nanos(skew.p99_ns),
-        table::nanos(skew.max_ns)
-    )
+    skews.iter().map(line).collect()
 }
 
 /// One column per counter that is not 0 everywhere.
@@ -273,6 +306,7 @@ fn rank_table(ranks: &[(u32, &RankSample)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::message::SwitchBegin;
     use kumi_sched::{ClusterTime, Mode, NodeId, Timetable};
 
     fn status() -> ClusterStatus {
@@ -315,6 +349,7 @@ mod tests {
         };
         NodeSample {
             node: NodeId(node),
+            machine_clock: "one".into(),
             ranks: vec![rank(7, node, 100 + u64::from(node)), rank(8, node, 5)],
             switching: SwitchSample {
                 count,
@@ -322,11 +357,15 @@ mod tests {
                 thaw: p(1_700),
                 total: p(8_600),
                 lateness: p(50_600),
-                recent: vec![(1, 9, ClusterTime(begin))],
+                recent: vec![SwitchBegin {
+                    generation: 1,
+                    tick: 9,
+                    cluster: ClusterTime(5),
+                    machine: begin,
+                }],
                 missed_ticks: 0,
-                messages: 0,
             },
-            control_messages: 10,
+            control_messages: MessageCounts { clock: 7, other: 3, ..MessageCounts::default() },
             refused: vec![("bad frame".into(), u64::from(node))],
         }
     }
@@ -337,12 +376,12 @@ mod tests {
         let expected = "\
 gang scheduling by dqt in slices of 1ms
 
-NODE  SWITCHES  FREEZE p50  THAW p50  SWITCH p50    p90     p99     max  LATE p50      p99  MISSED  MESSAGES
-   0        42       6.5us     1.7us       8.6us  8.6us  17.2us  25.8us    50.6us  101.2us       0         0
-   1         0           -         -           -      -       -       -         -        -       0         0
+NODE  SWITCHES  FREEZE p50  THAW p50  SWITCH p50    p90     p99     max  LATE p50      p99  MISSED
+   0        42       6.5us     1.7us       8.6us  8.6us  17.2us  25.8us    50.6us  101.2us       0
+   1         0           -         -           -      -       -       -         -        -       0
 
-skew between 2 nodes over 1 ticks: p50 27.7us, p99 27.7us, max 27.7us
-control messages: head 40, daemons 20
+skew between 2 nodes over 1 ticks, by the machine's clock: p50 27.7us, p99 27.7us, max 27.7us
+control messages: head 40, daemons 20 (clock 14, disclosure 0, lease 0, other 6, sample 0)
 node 1 refused 1: bad frame
 
 JOB  RANK  NODE  LOAD  sent
@@ -361,6 +400,9 @@ JOB  RANK  NODE  LOAD  sent
         assert_eq!(value["nodes"][1]["ranks"][0]["counters"]["sent"], 101);
         assert_eq!(value["nodes"][1]["refused"]["bad frame"], 1);
         assert_eq!(value["skew"]["p50_ns"], 27_700);
+        assert_eq!(value["skew"]["clock"], "machine");
+        assert_eq!(value["nodes"][1]["control_messages"], 10);
+        assert_eq!(value["nodes"][1]["control_messages_by_kind"]["clock"], 7);
         assert_eq!(value["head_control_messages"], 40);
     }
 }

@@ -117,7 +117,7 @@ pub fn table(ranks: &[(u32, &RankSample)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::SwitchSample;
+    use kumi_control::message::{MessageCounts, SwitchSample};
     use kumi_sched::NodeId;
 
     fn rank(job: u64, rank: u32, peers: Vec<PeerSample>, peers_left_out: u32) -> RankSample {
@@ -158,8 +158,9 @@ and 5 peers with less traffic
         let node = |ranks| NodeSample {
             node: NodeId(0),
             ranks,
+            machine_clock: String::new(),
             switching: SwitchSample::default(),
-            control_messages: 0,
+            control_messages: MessageCounts::default(),
             refused: Vec::new(),
         };
         let mut samples = [node(vec![rank(7, 0, vec![], 0), rank(8, 0, vec![], 0)])];

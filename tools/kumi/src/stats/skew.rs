@@ -1,12 +1,34 @@
 //! Skew between nodes: how far apart they switch at the same tick of the same timetable.
 
-use kumi_control::message::NodeSample;
+use kumi_control::message::{NodeSample, SwitchBegin};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// By which clock a skew was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SkewClock {
+    /// The monotonic clock of the machine that the nodes share.
+    Machine,
+    /// Each node's own estimate of cluster time: the error of the estimates is missing from the skew.
+    Estimates,
+}
+
+impl fmt::Display for SkewClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Machine => "the machine's clock",
+            Self::Estimates => "the nodes' estimates of cluster time",
+        })
+    }
+}
 
 /// Skew over the ticks that at least two nodes still remember. Times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skew {
+    /// What the times were read from.
+    pub clock: SkewClock,
     /// Ticks compared.
     pub ticks: u64,
     /// Most nodes that took part in one of these ticks.
@@ -19,13 +41,36 @@ pub struct Skew {
     pub max_ns: u64,
 }
 
-/// Computes the skew from the switches that each node remembers; `None` when no tick was seen by
-/// two nodes.
-pub fn between_nodes(samples: &[NodeSample]) -> Option<Skew> {
-    let mut ticks: BTreeMap<(u64, u64), BTreeMap<u32, u64>> = BTreeMap::new();
+/// Computes the skew from the switches that each node remembers, by the best clock there is; none when no tick was seen
+/// by two nodes. If that is the clock of machines that only some nodes share, also the skew between all nodes.
+pub fn between_nodes(samples: &[NodeSample]) -> (Option<Skew>, Option<Skew>) {
+    let machines: BTreeSet<&str> = samples.iter().map(|node| &*node.machine_clock).collect();
+    // A node whose clock has no name shares it with nobody.
+    let named = samples.iter().filter(|node| !node.machine_clock.is_empty());
+    let exact = skew(SkewClock::Machine, named, |node| &node.machine_clock, |begin| begin.machine);
+    if exact.is_some() && machines.len() == 1 {
+        return (exact, None);
+    }
+    let all = samples.iter();
+    let estimated = skew(SkewClock::Estimates, all, |_| "", |begin| begin.cluster.0);
+    match exact {
+        None => (estimated, None),
+        exact => (exact, estimated),
+    }
+}
+
+/// The skew between nodes of one `group`, over all groups.
+fn skew<'s>(
+    clock: SkewClock,
+    samples: impl Iterator<Item = &'s NodeSample>,
+    group: impl Fn(&'s NodeSample) -> &'s str,
+    time: impl Fn(&SwitchBegin) -> u64,
+) -> Option<Skew> {
+    let mut ticks: BTreeMap<(&str, u64, u64), BTreeMap<u32, u64>> = BTreeMap::new();
     for sample in samples {
-        for &(generation, tick, begin) in &sample.switching.recent {
-            ticks.entry((generation, tick)).or_default().insert(sample.node.0, begin.0);
+        for begin in &sample.switching.recent {
+            let tick = (group(sample), begin.generation, begin.tick);
+            ticks.entry(tick).or_default().insert(sample.node.0, time(begin));
         }
     }
     let shared: Vec<_> = ticks.values().filter(|begins| begins.len() > 1).collect();
@@ -35,6 +80,7 @@ pub fn between_nodes(samples: &[NodeSample]) -> Option<Skew> {
         .collect();
     skews.sort_unstable();
     Some(Skew {
+        clock,
         ticks: skews.len() as u64,
         nodes: shared.iter().map(|begins| begins.len()).max()?,
         p50_ns: percentile(&skews, 50)?,
@@ -52,49 +98,93 @@ fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::SwitchSample;
+    use kumi_control::message::{MessageCounts, SwitchSample};
     use kumi_sched::{ClusterTime, NodeId};
 
-    fn node(number: u32, recent: &[(u64, u64, u64)]) -> NodeSample {
-        let recent = recent.iter().map(|&(g, t, at)| (g, t, ClusterTime(at))).collect();
+    /// A node of a machine; its switches are (generation, tick, time on the machine's clock), and its estimate of cluster
+    /// time is off by so much.
+    fn node(number: u32, machine: &str, off: u64, recent: &[(u64, u64, u64)]) -> NodeSample {
+        let begin = |&(generation, tick, machine): &(u64, u64, u64)| SwitchBegin {
+            generation,
+            tick,
+            cluster: ClusterTime(machine + off),
+            machine,
+        };
+        let recent = recent.iter().map(begin).collect();
         NodeSample {
             node: NodeId(number),
+            machine_clock: machine.into(),
             ranks: Vec::new(),
             switching: SwitchSample { recent, ..SwitchSample::default() },
-            control_messages: 0,
+            control_messages: MessageCounts::default(),
             refused: Vec::new(),
         }
+    }
+
+    fn skew(
+        clock: SkewClock,
+        ticks: u64,
+        nodes: usize,
+        [p50_ns, p99_ns]: [u64; 2],
+    ) -> Option<Skew> {
+        Some(Skew { clock, ticks, nodes, p50_ns, p99_ns, max_ns: p99_ns })
     }
 
     #[test]
     fn only_the_same_tick_of_the_same_timetable_is_compared() {
         let samples = [
-            node(0, &[(1, 5, 1000), (1, 6, 2000), (2, 5, 9000)]),
-            node(1, &[(1, 5, 1030), (1, 6, 1990), (1, 7, 3000)]),
-            node(2, &[(1, 5, 990), (3, 5, 5000)]),
+            node(0, "one", 0, &[(1, 5, 1000), (1, 6, 2000), (2, 5, 9000)]),
+            node(1, "one", 0, &[(1, 5, 1030), (1, 6, 1990), (1, 7, 3000)]),
+            node(2, "one", 0, &[(1, 5, 990), (3, 5, 5000)]),
         ];
-        let skew = between_nodes(&samples).unwrap();
-        assert_eq!(skew, Skew { ticks: 2, nodes: 3, p50_ns: 10, p99_ns: 40, max_ns: 40 });
+        let expected = skew(SkewClock::Machine, 2, 3, [10, 40]);
+        assert_eq!(between_nodes(&samples), (expected, None));
+    }
+
+    /// A node that switches by a wrong clock believes to be on time.
+    #[test]
+    fn a_wrong_clock_shows_where_the_machine_is_the_same() {
+        let late =
+            |machine| [node(0, "one", 0, &[(1, 5, 1000)]), node(1, machine, 100, &[(1, 5, 900)])];
+        let estimated = skew(SkewClock::Estimates, 1, 2, [0, 0]);
+        assert_eq!(between_nodes(&late("one")), (skew(SkewClock::Machine, 1, 2, [100, 100]), None));
+        assert_eq!(between_nodes(&late("two")), (estimated.clone(), None));
+        let nameless = late("").map(|node| NodeSample { machine_clock: String::new(), ..node });
+        assert_eq!(between_nodes(&nameless), (estimated, None));
+    }
+
+    #[test]
+    fn two_machines_with_two_nodes_each() {
+        let samples = [
+            node(0, "one", 0, &[(1, 5, 1000)]),
+            node(1, "one", 0, &[(1, 5, 1007)]),
+            node(2, "two", 500, &[(1, 5, 520)]),
+            node(3, "two", 500, &[(1, 5, 500)]),
+        ];
+        let exact = skew(SkewClock::Machine, 2, 2, [7, 20]);
+        assert_eq!(between_nodes(&samples), (exact, skew(SkewClock::Estimates, 1, 4, [20, 20])));
     }
 
     #[test]
     fn nothing_to_compare() {
-        assert_eq!(between_nodes(&[]), None);
-        assert_eq!(between_nodes(&[node(0, &[(1, 1, 1)])]), None);
-        assert_eq!(between_nodes(&[node(0, &[(1, 1, 1)]), node(1, &[(1, 2, 1)])]), None);
+        let one = |number, tick| node(number, "one", 0, &[(1, tick, 1)]);
+        assert_eq!(between_nodes(&[]), (None, None));
+        assert_eq!(between_nodes(&[one(0, 1)]), (None, None));
+        assert_eq!(between_nodes(&[one(0, 1), one(1, 2)]), (None, None));
     }
 
     #[test]
     fn percentiles_of_a_hundred_ticks() {
         let zero: Vec<_> = (0..100).map(|tick| (1, tick, 1000)).collect();
         let late: Vec<_> = (0..100).map(|tick| (1, tick, 1001 + tick)).collect();
-        let skew = between_nodes(&[node(0, &zero), node(1, &late)]).unwrap();
+        let samples = [node(0, "one", 0, &zero), node(1, "one", 0, &late)];
+        let skew = between_nodes(&samples).0.unwrap();
         assert_eq!((skew.p50_ns, skew.p99_ns, skew.max_ns), (50, 99, 100));
     }
 
     #[test]
     fn a_node_that_tells_a_tick_twice_counts_once() {
-        let samples = [node(0, &[(1, 1, 10), (1, 1, 500)])];
-        assert_eq!(between_nodes(&samples), None);
+        let samples = [node(0, "one", 0, &[(1, 1, 10), (1, 1, 500)])];
+        assert_eq!(between_nodes(&samples), (None, None));
     }
 }

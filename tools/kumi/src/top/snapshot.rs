@@ -214,8 +214,8 @@ fn load_text(load: Load) -> String {
 pub mod tests {
     use super::*;
     use kumi_control::message::{
-        ContentHash, JobRequest, JobSpec, JobState, NodeDescription, NodeRanks, Program,
-        RankSample, SwitchSample, User,
+        ContentHash, JobRequest, JobSpec, JobState, MessageCounts, NodeDescription, NodeRanks,
+        Program, RankSample, SwitchSample, User,
     };
     use kumi_sched::{ClusterTime, Column, Mode, NodeId, Timetable};
 
@@ -266,8 +266,9 @@ pub mod tests {
         let sample = NodeSample {
             node: NodeId(0),
             ranks: vec![rank(3, 0, 1000), rank(3, 1, 250), rank(4, 0, 0), rank(4, 1, 999)],
+            machine_clock: String::new(),
             switching: SwitchSample { count: 42, ..SwitchSample::default() },
-            control_messages: 5,
+            control_messages: MessageCounts::default(),
             refused: Vec::new(),
         };
         let node = |number, up| NodeStatus {
