@@ -235,7 +235,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
         eventually("a call that runs", || gate.begun() == 1);
         call
     };
-    let event = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("an event");
     for round in 0..20 {
         let (own, other) = (Gate::new(), Gate::new());
         let (mut call, mut read) = (begin(&own), begin(&other));

@@ -212,16 +212,16 @@ fn who_goes_frees_the_slot() {
         ..CallHead::default()
     };
     kumi_rpc::Client::new().call(&head, &[], &mut bytes).expect("short");
-    let mut stranger = TcpStream::connect(server.address).expect("a connection");
-    stranger.write_all(&bytes).expect("it is sent");
+    let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+    raw_client.write_all(&bytes).expect("it is sent");
     let mut hello = [0; 8];
-    stranger.read_exact(&mut hello).expect("it is greeted");
+    raw_client.read_exact(&mut hello).expect("it is greeted");
     assert_eq!(&hello, b"KUMICALL");
     // The only slot is taken, so others wait.
     let waits = client.call_within("noop", vec![], Some(Duration::from_millis(200)));
     assert!(matches!(waits, Err(CallError::TimedOut(_))), "{waits:?}");
     assert!(lives(pid));
-    drop(stranger);
+    drop(raw_client);
     runs(&client);
     eventually("the end of the process", || !lives(pid));
     server.stop();
@@ -244,12 +244,12 @@ fn strangers_are_told_and_closed() {
     let call = [&hello[..], &[0xff; 12]].concat();
     let long = [&hello[..], &chunk].concat();
     for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), newer.encode(), call, long] {
-        let mut stranger = TcpStream::connect(server.address).expect("a connection");
-        stranger.write_all(&bytes).expect("it is sent");
+        let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+        raw_client.write_all(&bytes).expect("it is sent");
         let mut said = Vec::new();
-        stranger.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
+        raw_client.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
         // A reset counts as an end.
-        let _end = stranger.read_to_end(&mut said);
+        let _end = raw_client.read_to_end(&mut said);
         assert!(said.starts_with(b"KUMICALL"), "{said:?}");
     }
     runs(&client);

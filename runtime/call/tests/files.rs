@@ -240,10 +240,10 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     rpc.call(&head(1000), &[], &mut bytes).expect("short");
     bytes.extend(chunk_header(1, 0, 5));
     bytes.extend(b"hello");
-    let mut stranger = TcpStream::connect(server.address).expect("a connection");
-    stranger.write_all(&bytes).expect("it is sent");
+    let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+    raw_client.write_all(&bytes).expect("it is sent");
     eventually("the folder", || calls_in(folder.path()) == 1);
-    drop(stranger);
+    drop(raw_client);
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
     // Clients that announce more than allowed, or send more than announced.
     for (length, sent) in [(u64::MAX, 0), (3, 4)] {
@@ -253,11 +253,11 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
             bytes.extend(chunk_header(1, 0, sent));
             bytes.extend(vec![0; sent as usize]);
         }
-        let mut stranger = TcpStream::connect(server.address).expect("a connection");
-        stranger.write_all(&bytes).expect("it is sent");
-        stranger.shutdown(std::net::Shutdown::Write).expect("it is told");
+        let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+        raw_client.write_all(&bytes).expect("it is sent");
+        raw_client.shutdown(std::net::Shutdown::Write).expect("it is told");
         let mut said = Vec::new();
-        let _end = stranger.read_to_end(&mut said);
+        let _end = raw_client.read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said);
         assert!(said.contains("more"), "{said}");
     }

@@ -203,7 +203,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
     let name = names().fresh();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
-    let stranger = std::thread::spawn(move || {
+    let raw_client = std::thread::spawn(move || {
         let hello = kumi_rpc::ServerHello {
             version: Ok(1),
             highest: 1,
@@ -230,7 +230,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
         let error = refused(&client, held(name, 16, &address));
         assert!(matches!(error, CallError::NoSource(_)), "{error:?}");
     }
-    stranger.join().expect("it has ended");
+    raw_client.join().expect("it has ended");
     // It is silent: the call's time limit ends it.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("its address").to_string();

@@ -57,9 +57,9 @@ impl RawClient {
         socket.write_all(&hello).expect("it is sent");
         let limit = Some(Duration::from_secs(60));
         socket.set_read_timeout(limit).expect("a limit");
-        let mut stranger = RawClient { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
-        assert!(matches!(stranger.event(), ClientEvent::Hello(_)));
-        stranger
+        let mut raw_client = RawClient { socket, rpc: kumi_rpc::Client::new(), input: Vec::new() };
+        assert!(matches!(raw_client.event(), ClientEvent::Hello(_)));
+        raw_client
     }
 
     /// The next event from the server.
@@ -88,17 +88,18 @@ impl RawClient {
 fn a_client_that_does_not_read_is_not_read_either() {
     const ASKED: usize = 60_000;
     let server = served(config());
-    let mut stranger = RawClient::new(server.address);
+    let mut raw_client = RawClient::new(server.address);
     let mut bytes = Vec::new();
-    let streams: Vec<u32> =
-        (0..ASKED).map(|_| stranger.rpc.interface("dmmul", &mut bytes).expect("a name")).collect();
-    let mut socket = stranger.socket.try_clone().expect("a descriptor");
+    let streams: Vec<u32> = (0..ASKED)
+        .map(|_| raw_client.rpc.interface("dmmul", &mut bytes).expect("a name"))
+        .collect();
+    let mut socket = raw_client.socket.try_clone().expect("a descriptor");
     // Together they exceed the limit, so the rest waits at the client.
     let writes = std::thread::spawn(move || socket.write_all(&bytes).expect("it is sent"));
     server.client().call("noop", vec![]).expect("others are served meanwhile");
     let mut length = 0;
     for stream in streams {
-        let event = stranger.event();
+        let event = raw_client.event();
         let ClientEvent::Description(answered, _, json) = event else { panic!("{event:?}") };
         assert_eq!(answered, stream);
         length += json.len();
@@ -124,11 +125,11 @@ fn arguments_that_do_not_come_hold_memory_for_the_calls_time_only() {
         values: vec![(0, Value::I64(200))],
         ..CallHead::default()
     };
-    let mut stranger = RawClient::new(server.address);
+    let mut raw_client = RawClient::new(server.address);
     let mut bytes = Vec::new();
-    let stream = stranger.rpc.call(&head, &[], &mut bytes).expect("short");
-    stranger.socket.write_all(&bytes).expect("it is sent");
-    match stranger.event() {
+    let stream = raw_client.rpc.call(&head, &[], &mut bytes).expect("short");
+    raw_client.socket.write_all(&bytes).expect("it is sent");
+    match raw_client.event() {
         ClientEvent::Failed(failed, failure) => {
             assert_eq!((failed, failure.code), (stream, Code::TimedOut));
             assert!(failure.text.contains("arguments came too late"), "{}", failure.text);

@@ -302,8 +302,8 @@ fn strangers_cost_a_counter() {
         stream.read_to_end(&mut answer).expect("it is closed");
         assert!(answer.starts_with(b"KUMICALL"), "{index}: it says why");
     }
-    let state =
-        meta.until("strangers", |state| state.counters.hostile == unidentified.len() as u64);
+    let state = meta
+        .until("malformed clients", |state| state.counters.hostile == unidentified.len() as u64);
     assert_eq!(state.servers.len(), 1);
     meta.grid().call("noop", vec![]).expect("it runs");
 }

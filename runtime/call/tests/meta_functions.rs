@@ -223,7 +223,7 @@ fn who_waits_for_several_calls_is_woken() {
     // Callbacks and ends, with and without a metaserver.
     let mut calls: Vec<RemoteCall> =
         [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
-    let event = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("an event");
     while !calls.is_empty() {
         let watches: Vec<CallWatch> = calls.iter().map(RemoteCall::watch).collect();
         event.wait(&watches, HOUR).expect("it waits");

@@ -108,10 +108,10 @@ fn one_side_alone_has_tls() {
     assert!(said.contains("does not speak TLS"), "{said}");
     // Noise harms nobody.
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 100], b"k"] {
-        let mut stranger = TcpStream::connect(with.address).expect("a connection");
-        stranger.write_all(noise).expect("it is sent");
-        stranger.shutdown(std::net::Shutdown::Write).expect("its end");
-        let _end = stranger.read_to_end(&mut Vec::new());
+        let mut raw_client = TcpStream::connect(with.address).expect("a connection");
+        raw_client.write_all(noise).expect("it is sent");
+        raw_client.shutdown(std::net::Shutdown::Write).expect("its end");
+        let _end = raw_client.read_to_end(&mut Vec::new());
     }
     multiply(&connect(with.address, &authority.file(), "").expect("a connection"), 2, 1);
     multiply(&without.client(), 2, 1);

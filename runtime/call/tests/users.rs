@@ -327,8 +327,8 @@ fn strangers_wait_in_bounds() {
         config.unidentified = 3;
         config.hello_time = Duration::from_secs(600);
     });
-    let stranger = || TcpStream::connect(fixture.server.address).expect("a connection");
-    let mut silent: Vec<TcpStream> = (0..5).map(|_| stranger()).collect();
+    let raw_client = || TcpStream::connect(fixture.server.address).expect("a connection");
+    let mut silent: Vec<TcpStream> = (0..5).map(|_| raw_client()).collect();
     for closed in &mut silent[..2] {
         closed.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         assert_eq!(read_some(closed, &mut [0; 1]).expect("its end"), 0);
@@ -338,8 +338,8 @@ fn strangers_wait_in_bounds() {
     let token = fixture.token("ada", None);
     let clients: Vec<Client> = (0..8).map(|_| fixture.client(&token)).collect();
     clients.iter().for_each(|client| assert!(client.call("noop", vec![]).is_ok()));
-    assert!(fixture.counters.displaced() <= 5, "at most the strangers");
-    let mut late = stranger();
+    assert!(fixture.counters.displaced() <= 5, "at most the unidentified");
+    let mut late = raw_client();
     late.write_all(b"kumi").expect("it is sent");
     drop(clients);
     fixture.client(&token).call("noop", vec![]).expect("it runs");
@@ -348,9 +348,9 @@ fn strangers_wait_in_bounds() {
 #[test]
 fn the_silent_are_closed() {
     let fixture = ServerWithUsers::new(|config| config.hello_time = Duration::from_millis(20));
-    let mut stranger = TcpStream::connect(fixture.server.address).expect("a connection");
-    stranger.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-    assert_eq!(read_some(&mut stranger, &mut [0; 1]).expect("its end"), 0);
+    let mut raw_client = TcpStream::connect(fixture.server.address).expect("a connection");
+    raw_client.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    assert_eq!(read_some(&mut raw_client, &mut [0; 1]).expect("its end"), 0);
     let begin = Instant::now();
     while fixture.counters.silent() < 1 {
         assert!(begin.elapsed() < Duration::from_secs(60));

@@ -35,7 +35,7 @@ enum Source {
     /// A stream of a connection that the waiting thread reads itself.
     Stream(Arc<Link>, u32),
     /// A thread of its own runs the call.
-    Meeting(Arc<Completion>),
+    Thread(Arc<Completion>),
 }
 
 impl WakeEvents {
@@ -65,7 +65,7 @@ impl CallWatch {
     }
 
     pub(super) fn of_completion(completion: &Arc<Completion>) -> CallWatch {
-        CallWatch(Source::Meeting(Arc::clone(completion)))
+        CallWatch(Source::Thread(Arc::clone(completion)))
     }
 
     /// Whether the call is over. Does not wait.
@@ -73,7 +73,7 @@ impl CallWatch {
     pub fn is_over(&self) -> bool {
         match &self.0 {
             Source::Stream(link, stream) => link.answered(*stream),
-            Source::Meeting(completion) => completion.is_over(),
+            Source::Thread(completion) => completion.is_over(),
         }
     }
 
@@ -82,7 +82,7 @@ impl CallWatch {
     pub fn has_news(&self) -> bool {
         match &self.0 {
             Source::Stream(link, stream) => link.answered(*stream) || link.has_news(*stream),
-            Source::Meeting(completion) => completion.has_news(),
+            Source::Thread(completion) => completion.has_news(),
         }
     }
 }
@@ -105,7 +105,7 @@ impl<'b> Subscription<'b> {
                         listening.links.push(link);
                     }
                 }
-                Source::Meeting(completion) => {
+                Source::Thread(completion) => {
                     completion.listen(wake_event);
                     listening.meetings.push(completion);
                 }

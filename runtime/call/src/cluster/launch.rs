@@ -20,7 +20,7 @@ use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
 
 /// Most connections at a time that have not proved to be rank 0.
-const STRANGERS: usize = 16;
+const CANDIDATES: usize = 16;
 /// Bytes of a line passed on at once.
 const MOST_LINE: u64 = 16 << 10;
 /// How often to check for a new connection.
@@ -113,7 +113,7 @@ impl LaunchedJob {
                 && let Ok(candidate) = PendingConnection::greet(stream, *key, known.clone())
             {
                 candidates.retain(PendingConnection::is_there);
-                if candidates.len() >= STRANGERS
+                if candidates.len() >= CANDIDATES
                     && let Some(oldest) = candidates.pop_front()
                 {
                     oldest.evict();
@@ -254,7 +254,7 @@ mod tests {
         let address = listener.local_addr().expect("an address").to_string();
         let key = random().expect("bytes");
         let mut silent: Vec<TcpStream> = Vec::new();
-        for _ in 0..3 * STRANGERS {
+        for _ in 0..3 * CANDIDATES {
             silent.push(TcpStream::connect(&address).expect("a connection"));
         }
         let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();

@@ -72,7 +72,7 @@ mod tests {
         assert!(dispatcher.paths.observe(home, hall, &over, 1.0).is_some());
         // More sites than there is room for, all of them unused.
         let unidentified: Vec<SiteId> =
-            (0..100).map(|n| dispatcher.site(&format!("stranger {n}"))).collect();
+            (0..100).map(|n| dispatcher.site(&format!("unused {n}"))).collect();
         assert!(unidentified.iter().all(|site| ![SiteId(0), hall, home].contains(site)));
         assert_eq!((dispatcher.site("hall"), dispatcher.site("home")), (hall, home));
         assert_eq!(dispatcher.sites.name(home.0), "home");

@@ -52,7 +52,7 @@ impl Mailbox {
     /// # Errors
     /// An error of the system.
     pub fn new() -> io::Result<Mailbox> {
-        Arena::named("kumi-board", PAGE).map(Arc::new).map(Mailbox)
+        Arena::named("kumi-mailbox", PAGE).map(Arc::new).map(Mailbox)
     }
 
     /// A mailbox in memory that the server has made. `None`: the length is wrong.

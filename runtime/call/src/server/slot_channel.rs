@@ -194,10 +194,10 @@ mod tests {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("sockets");
-        let slot_channel = SlotChannel::new(ours).expect("an ear");
+        let slot_channel = SlotChannel::new(ours).expect("a channel");
         let file = slot_channel.mailbox().file().try_clone_to_owned().expect("its descriptor");
         let arena = Arena::of(file, slot_channel.mailbox().length()).expect("its memory");
-        let mailbox = Mailbox::of(arena.into()).expect("a board");
+        let mailbox = Mailbox::of(arena.into()).expect("a mailbox");
         (slot_channel, theirs, mailbox)
     }
 
