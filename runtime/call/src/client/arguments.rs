@@ -1,5 +1,9 @@
 //! Arguments of a call, checked against the routine's description before anything is sent.
 
+pub(super) mod files;
+pub(super) mod functions;
+pub(super) mod remote_array;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

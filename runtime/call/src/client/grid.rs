@@ -10,8 +10,10 @@
 //! ```
 
 mod objects;
+pub(super) mod placed;
 pub(crate) mod placement;
 mod placement_queue;
+pub(super) mod routed_call;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};

@@ -12,8 +12,10 @@ mod held;
 mod liveness;
 mod meta;
 mod queries;
+pub(super) mod read_buffer;
 mod shared_memory;
 mod wake_events;
+pub(super) mod wire;
 mod writer;
 
 pub use callbacks::{CallbackInvocation, Functions};

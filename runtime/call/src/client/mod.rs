@@ -9,26 +9,21 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
-mod answer_handle;
-mod any;
 mod arguments;
-mod completion;
 mod environment;
 mod error;
-mod files;
-mod functions;
 mod grid;
 mod link;
 mod local_shortcut;
 mod object;
-mod placed;
 mod queries;
-mod read_buffer;
 mod remote;
-mod remote_array;
-mod routed_call;
-mod wake_event;
-mod wire;
+mod wait;
+
+use arguments::{files, functions, remote_array};
+use grid::routed_call;
+use link::{read_buffer, wire};
+use wait::{answer_handle, any, completion, wake_event};
 
 use std::collections::HashMap;
 use std::fmt;

@@ -2,25 +2,20 @@
 //! straight between the two. `kumi-broker` decides; this module has connections, time and stored state.
 
 mod access;
-mod attempt_end;
-mod catalogue;
+mod calls;
 mod connection;
 mod dispatcher;
-mod etcd;
-mod held_arguments;
 mod http;
-mod members;
-mod names;
-mod orphans;
-mod outcome;
-mod paths;
+mod network;
 mod peer;
-mod persistence;
-mod sites;
-mod startup_queue;
-mod store;
-mod term;
+mod servers;
+mod state;
 mod view;
+
+use calls::{outcome, startup_queue};
+use network::{names, paths};
+use servers::{catalogue, members};
+use state::{etcd, persistence, store, term};
 
 use std::cell::RefCell;
 use std::future::ready;

@@ -1,24 +1,19 @@
 //! Server of routines: accepts connections and runs calls in slot processes.
 
-mod arenas;
-mod callback_requests;
+mod access;
 mod connection;
-mod fetch_connection;
-mod folder_removal;
-mod gather;
-mod handshake_limit;
-mod held_results;
+mod files;
 mod load;
-mod local_peer;
 mod member;
-mod owner;
-mod process;
-mod program;
-mod registry;
-mod scratch;
-mod slot_channel;
+mod memory;
+mod routines;
 mod slots;
-mod tickets;
+
+use access::{handshake_limit, local_peer, owner, tickets};
+use files::{folder_removal, scratch};
+use memory::{arenas, fetch_connection, gather, held_results};
+use routines::{program, registry};
+use slots::{callback_requests, process, slot_channel};
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,6 +1,9 @@
 //! Pool of slot processes, and the queue of calls that wait for one.
 
+pub(super) mod callback_requests;
 mod objects;
+pub(super) mod process;
+pub(super) mod slot_channel;
 mod worker_task;
 
 use std::cell::{Cell, RefCell};
