@@ -202,7 +202,7 @@ fn conservative_one_by_one() {
     agrees("conservative", false, (7_035.946, 90.044_1, 235_103));
 }
 
-/// Of this there is no other result; it is written down in docs/scheduling.md.
+/// Of this there is no other result; it is written down in docs/guide/scheduling.md.
 #[test]
 fn conservative_batched() {
     agrees("conservative", true, (7_040.519, 89.872_7, 235_103));

@@ -94,7 +94,7 @@ pub struct ClusterConfig {
     /// Children of each inner node of the control tree.
     #[serde(default = "defaults::fan_out")]
     pub fan_out: u32,
-    /// Name of the scheduling policy, by which `mode = "gang"` schedules; see `docs/scheduling.md`.
+    /// Name of the scheduling policy, by which `mode = "gang"` schedules; see `docs/guide/scheduling.md`.
     #[serde(default = "defaults::policy")]
     pub policy: String,
     /// The highest priority that jobs of others than the owner and root may ask for.

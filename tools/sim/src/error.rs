@@ -120,7 +120,7 @@ pub enum SimError {
     UnknownCallPolicy(#[from] kumi_broker::UnknownPolicy),
     /// A model of calls that makes no sense.
     #[error(
-        "the model of calls is not possible: {reason}; docs/simulator.md says what it may hold"
+        "the model of calls is not possible: {reason}; docs/guide/simulating.md says what it may hold"
     )]
     Model {
         /// What is wrong with it.

@@ -1,4 +1,4 @@
-//! The language of descriptions (docs/interfaces.md): reading with errors at their places, and writing.
+//! The language of descriptions (docs/reference/interface-language.md): reading with errors at their places, and writing.
 
 mod check;
 mod diagnostic;

@@ -4,7 +4,7 @@
 //! Nothing happens between two calls: who is placed is found out in [`Policy::next_placement`],
 //! from what has been reported by then. So a caller that reports all ends and arrivals of an
 //! instant before it asks (as the simulator does) may get other placements than one that asks after
-//! each; docs/scheduling.md shows by how much.
+//! each; docs/guide/scheduling.md shows by how much.
 
 mod backfill;
 mod fcfs;

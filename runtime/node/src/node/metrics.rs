@@ -146,7 +146,11 @@ fn ranks(page: &mut MetricsPage, rows: &[Row]) {
     }
     for (place, name) in NAMES.iter().enumerate() {
         let kind = if is_level(name) { MetricKind::Gauge } else { MetricKind::Counter };
-        page.family(&format!("rank_{name}"), kind, "Of the rank's channel; see docs/cluster.md.");
+        page.family(
+            &format!("rank_{name}"),
+            kind,
+            "Of the rank's channel; see docs/guide/administering.md.",
+        );
         for row in rows {
             // Round trips do not add up.
             if *name == "round_trip_us" && row.rank == "others" {

@@ -86,8 +86,11 @@ fn for_host(context: &Context, host: &NodeConfig, node: NodeId, with_head: bool)
     let there = Path::new("/var/lib/kumi").join(&context.name);
     let there = there.display();
     let files = files(node, with_head).join(" ");
-    let unit =
-        if context.name == "default" { "" } else { " (set KUMI_CLUSTER, see docs/cluster.md)" };
+    let unit = if context.name == "default" {
+        ""
+    } else {
+        " (set KUMI_CLUSTER, see docs/guide/administering.md)"
+    };
     let mut text = format!(
         "{name} ({address}): copy its files\n\
          \x20 tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C {there} -xp'\n\
