@@ -349,7 +349,7 @@ fn what_a_function_helped_to_make_stays_as_long_as_its_client() {
             args.set("first", Scalar::I64(left))?;
             args.set("count", Scalar::I64(count))
         });
-        client.call("states", vec![3.into(), next.into(), Arg::AtServers(Box::new(array))])
+        client.call("states", vec![3.into(), next.into(), Arg::Remote(Box::new(array))])
     };
     match states(true) {
         Err(CallError::Argument { text, .. }) => assert!(text.contains("functions of its client")),

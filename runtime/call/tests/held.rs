@@ -28,11 +28,11 @@ fn names() -> HeldNames {
 }
 
 fn stays(name: HeldArrayName) -> Arg<'static> {
-    Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)))
+    Arg::Remote(Box::new(RemoteArray::stays(name, MINUTE)))
 }
 
 fn held(name: HeldArrayName, bytes: u64, server: &str) -> Arg<'static> {
-    Arg::AtServers(Box::new(RemoteArray::held(name, bytes, server)))
+    Arg::Remote(Box::new(RemoteArray::held(name, bytes, server)))
 }
 
 /// Makes a server hold an array of this many numbers.
@@ -60,7 +60,7 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     let address = server.address.to_string();
     product(
         held(one, 32, &address),
-        Arg::AtServers(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
+        Arg::Remote(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
     );
     assert_eq!(c, a);
     let mut fetched = [0.0; 2];
@@ -112,7 +112,7 @@ fn parts_come_from_several_places() {
         voucher: String::new(),
     };
     let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    let x = Arg::AtServers(Box::new(RemoteArray {
+    let x = Arg::Remote(Box::new(RemoteArray {
         from: Some(Array::flat(&own)),
         parts: vec![part(8, far, 8, &address), part(32, near, 0, "")],
         ..RemoteArray::default()
@@ -126,7 +126,7 @@ fn parts_come_from_several_places() {
     let keep = HeldResult { name, lifetime_ms: 60_000, sent: false, survives: false };
     let array =
         RemoteArray { from: Some(Array::flat(&x)), keep: Some(keep), ..RemoteArray::default() };
-    one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    one.call("negate", vec![5.into(), Arg::Remote(Box::new(array))]).expect("it runs");
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
     assert_eq!(kept, [-1, -3, -5]);
@@ -140,7 +140,7 @@ fn parts_come_from_several_places() {
     };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
     let array = RemoteArray { parts: vec![part], to, ..RemoteArray::default() };
-    two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    two.call("negate", vec![5.into(), Arg::Remote(Box::new(array))]).expect("it runs");
     assert_eq!(x, [1, 2, 3, 4, 5]);
 }
 
@@ -161,13 +161,13 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     let error = refused(&client, held(unknown, 16, ""));
     assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
     let short = RemoteArray::held(known, 8, "");
-    let error = refused(&client, Arg::AtServers(Box::new(short)));
+    let error = refused(&client, Arg::Remote(Box::new(short)));
     assert!(error.to_string().contains("is only partly at servers"), "{error}");
     let error = refused(&client, held(known, 24, ""));
     assert!(error.to_string().contains("fewer than the parts"), "{error}");
     let mut beyond = RemoteArray::held(known, 16, "");
     beyond.parts[0].from = 1;
-    let error = refused(&client, Arg::AtServers(Box::new(beyond)));
+    let error = refused(&client, Arg::Remote(Box::new(beyond)));
     assert!(error.to_string().contains("more than the held array has"), "{error}");
     // A name that is in use; and a call that makes its own argument.
     let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
@@ -175,7 +175,7 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     let keep = Some(HeldResult { name: own, lifetime_ms: 1000, sent: false, survives: false });
     let circle = RemoteArray { keep, ..RemoteArray::held(own, 16, "") };
     let x = [1.0, 2.0];
-    let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
+    let args = vec![2.into(), x.as_slice().into(), Arg::Remote(Box::new(circle))];
     let error = client.call("add", args).expect_err("it cannot run");
     assert!(matches!(error, CallError::NotHeld { .. }), "{error:?}");
     // Addresses without a listener, and forbidden ones.
@@ -305,7 +305,7 @@ fn arrays_end_with_their_time_or_their_client() {
     let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
     let keep = |name, lifetime_ms, survives| {
         let keep = HeldResult { name, lifetime_ms, sent: false, survives };
-        Arg::AtServers(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
+        Arg::Remote(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
     };
     // Each time by another connection: the one that asks for an abandoned array takes it over.
     let missing = |name| {

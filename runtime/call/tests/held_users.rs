@@ -21,13 +21,13 @@ fn client(server: &TestServer, token: &str) -> Client {
 }
 
 fn fill(client: &Client, name: HeldArrayName) -> Result<(), CallError> {
-    let y = Arg::AtServers(Box::new(RemoteArray::stays(name, Duration::from_secs(60))));
+    let y = Arg::Remote(Box::new(RemoteArray::stays(name, Duration::from_secs(60))));
     client.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).map(|_| ())
 }
 
 /// Adds the held array at `server` to ones.
 fn sum(client: &Client, name: HeldArrayName, server: &str) -> Result<[f64; 2], CallError> {
-    let x = Arg::AtServers(Box::new(RemoteArray::held(name, 16, server)));
+    let x = Arg::Remote(Box::new(RemoteArray::held(name, 16, server)));
     let mut y = [1.0; 2];
     client.call("add", vec![2.into(), x, y.as_mut_slice().into()])?;
     Ok(y)

@@ -48,7 +48,7 @@ fn methods_of_classes_are_offered_with_their_class() {
         let mut more = module.classes[0].methods[0].clone();
         more.name = "c.more".to_owned();
         let twice = registry.add_program(vec![more], &other);
-        assert!(matches!(twice, Err(RegistryError::ClassTwice(class)) if class == "c"));
+        assert!(matches!(twice, Err(RegistryError::DuplicateClass(class)) if class == "c"));
     }
     // Only a server describes the making of objects.
     let constructor = Interface::constructor("c", kumi_idl::Language::C);

@@ -186,7 +186,7 @@ impl Guarded {
 
     /// Makes it hold an array of two threes for ada.
     fn hold(&self, name: HeldArrayName) {
-        let y = Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)));
+        let y = Arg::Remote(Box::new(RemoteArray::stays(name, MINUTE)));
         self.ada.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).expect("it runs");
     }
 
@@ -195,7 +195,7 @@ impl Guarded {
         let mut array = RemoteArray::held(name, 16, &self.server.address.to_string());
         array.parts[0].voucher = voucher.to_owned();
         let mut y = [1.0; 2];
-        let args = vec![2.into(), Arg::AtServers(Box::new(array)), y.as_mut_slice().into()];
+        let args = vec![2.into(), Arg::Remote(Box::new(array)), y.as_mut_slice().into()];
         at.call("add", args).map(|_| y)
     }
 }

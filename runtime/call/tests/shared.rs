@@ -205,9 +205,9 @@ fn what_stays_at_the_server_goes_as_ever() {
     let client = server.client();
     let name = HeldNames::new().expect("random bytes").fresh();
     let minute = Duration::from_secs(60);
-    let stays = Arg::AtServers(Box::new(RemoteArray::stays(name, minute)));
+    let stays = Arg::Remote(Box::new(RemoteArray::stays(name, minute)));
     client.call("fill", vec![MANY.into(), 0.into(), 7.0.into(), stays]).expect("it runs");
-    let held = Arg::AtServers(Box::new(RemoteArray::held(name, BYTES, "")));
+    let held = Arg::Remote(Box::new(RemoteArray::held(name, BYTES, "")));
     let mut y = vec![1.0; MANY as usize];
     client.call("add", vec![MANY.into(), held, (&mut y).into()]).expect("it runs");
     assert!(y.iter().all(|y| *y == 8.0));

@@ -127,7 +127,7 @@ pub enum Arg<'a> {
     /// A function that the routine may call.
     Callback(Callback<'a>),
     /// An array of which servers hold parts, or whose result stays at the server.
-    AtServers(Box<RemoteArray<'a>>),
+    Remote(Box<RemoteArray<'a>>),
 }
 
 macro_rules! scalars {
@@ -267,7 +267,7 @@ impl<'a> SortedArguments<'a> {
                 let both = RemoteArray { from: Some(from), to: Some(to), ..RemoteArray::default() };
                 self.arrays.push((index, both));
             }
-            Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
+            Arg::Remote(array) if is_array && fits_mode(&array, param.mode) => {
                 self.arrays.push((index, *array));
             }
             _ => return Err(format!("`{}` is {}", param.name, wanted(param))),

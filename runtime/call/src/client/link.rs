@@ -56,9 +56,9 @@ pub enum Answer {
     Done(ResultHead, Instant, Option<Arc<GrantedMemory>>),
     /// A result file could not be written or is too long, for this reason. A file that is too long may still
     /// be arriving.
-    Unwritten(String),
+    FileNotWritten(String),
     /// The routine calls a function, or cannot for this reason.
-    Called(Result<Box<CallbackInvocation>, String>),
+    Callback(Result<Box<CallbackInvocation>, String>),
     Placed(Placement),
     Closed,
     State(String),
@@ -86,7 +86,7 @@ struct PendingStream {
 impl PendingStream {
     /// Whether nothing more will arrive for it.
     fn is_over(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
+        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Callback(_))))
     }
 
     /// The destination of bytes of an array. Bytes of a file are written here.
@@ -317,7 +317,7 @@ impl Link {
         }
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.wire);
+            state.poll_input(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some() || state.pending.get(&stream).is_none_or(PendingStream::is_over)
@@ -502,7 +502,7 @@ impl State {
     }
 
     /// Processes what has arrived, without waiting. Returns whether there may be more.
-    fn look_around(&mut self, wire: &Wire) -> bool {
+    fn poll_input(&mut self, wire: &Wire) -> bool {
         if matches!(self.process_input(wire), NextRead::Any) && self.broken.is_none() {
             match self.read_buffer.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),

@@ -408,7 +408,7 @@ impl Call<'_> {
                 }
                 outcome
             }
-            Ok(Answer::Unwritten(why)) => {
+            Ok(Answer::FileNotWritten(why)) => {
                 // The client skips the rest of a file that is too long, and asks the server not to send it.
                 // If the connection is lost, the next call reports that.
                 let _lost = self.ticket.link.cancel(self.ticket.stream);

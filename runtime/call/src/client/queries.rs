@@ -37,7 +37,7 @@ impl Client {
         let Some(until) = until else { return ticket.wait(None, &|| false) };
         loop {
             match ticket.wait(Some(until.min(Instant::now() + LOOK)), &|| false) {
-                Err(CallError::TimedOut(_)) if Instant::now() < until => self.link.beat(),
+                Err(CallError::TimedOut(_)) if Instant::now() < until => self.link.check_alive(),
                 other => return other,
             }
         }

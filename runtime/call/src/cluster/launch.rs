@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::job_listener::{kumi, own};
+use super::job_listener::{kumi, own_message};
 use super::rank_connection::{Key, RankConnection, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
@@ -196,7 +196,7 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
         }
         // Standard error may be closed.
         let _written = io::stderr().write_all(&line);
-        if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
+        if let Some(said) = own_message(String::from_utf8_lossy(&line).trim_end()) {
             said.clone_into(&mut lock(state).said);
         }
     }

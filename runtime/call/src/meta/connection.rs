@@ -115,7 +115,7 @@ impl Connection {
                     if read? == 0 {
                         return Ok(());
                     }
-                    self.look(&mut input);
+                    self.process_input(&mut input);
                 }
                 count = writer.write(&out[written..]), if left > 0 => {
                     let count = count?;
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Processes the input.
-    fn look(&mut self, input: &mut Vec<u8>) {
+    fn process_input(&mut self, input: &mut Vec<u8>) {
         let mut begin = 0;
         while !self.peer.closing.get() {
             let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// The peer may not do what it asks for.
-    fn turn_away(&mut self, failure: Failure) {
+    fn reject(&mut self, failure: Failure) {
         tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
         self.dispatcher.borrow_mut().counters.refused += 1;
         self.peer.tell(|rpc| rpc.end(failure));
@@ -237,7 +237,7 @@ impl Connection {
             (MetaserverEvent::Register(register), _) => {
                 let offers = self.dispatcher.borrow().may_offer(&self.peer);
                 if let Err(failure) = offers {
-                    return self.turn_away(failure);
+                    return self.reject(failure);
                 }
                 let left = usize::from(register.offers);
                 if left == 0 || left > MOST_OFFERS.0 {
@@ -289,7 +289,7 @@ impl Connection {
         {
             let registers = self.dispatcher.borrow().may_register(&self.peer, &register);
             if let Err(failure) = registers {
-                return self.turn_away(failure);
+                return self.reject(failure);
             }
             let registration = CompleteRegistration { register, offers, holds };
             let id = self.dispatcher.borrow_mut().register(&self.peer, registration);

@@ -217,7 +217,7 @@ async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
         if next <= now {
             let mut dispatcher = dispatcher.borrow_mut();
             next = now + dispatcher.config.report;
-            dispatcher.look_around();
+            dispatcher.check_silence();
             dispatcher.check_users();
         }
     }

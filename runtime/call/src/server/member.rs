@@ -87,14 +87,14 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 break;
             }
         }
-        rest(&mut news, pause).await;
+        wait_before_retry(&mut news, pause).await;
         pause = (pause * 2).min(AGAIN.1);
     }
 }
 
 /// Waits before the next attempt. It drops news meanwhile, because the next registration reports the whole
 /// state.
-async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
+async fn wait_before_retry<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
     let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
@@ -119,7 +119,7 @@ impl MetaserverSession<'_> {
             timeout(PATIENCE, connect(address, self.membership.ca.as_deref())).await??;
         // The registration includes all earlier news.
         while news.try_recv().is_ok() {}
-        self.introduce(speed)?;
+        self.register(speed)?;
         let mut input = Vec::with_capacity(4096);
         let mut leaving = self.shared.leave.begun.subscribe();
         let mut stays = true;
@@ -135,7 +135,7 @@ impl MetaserverSession<'_> {
                         return Ok(());
                     }
                     self.heard = Instant::now();
-                    self.look(&mut input)?;
+                    self.process_input(&mut input)?;
                 }
                 reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
@@ -150,7 +150,7 @@ impl MetaserverSession<'_> {
     }
 
     /// Sends the registration: identity, routines, and running attempts.
-    fn introduce(&mut self, speed: f64) -> io::Result<()> {
+    fn register(&mut self, speed: f64) -> io::Result<()> {
         let Shared { config, registry, tickets, passes, .. } = &**self.shared;
         let hello = ClientHello {
             versions: VERSIONS,
@@ -198,7 +198,7 @@ impl MetaserverSession<'_> {
         timeout(PATIENCE, socket.write_all(&out)).await?
     }
 
-    fn look(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+    fn process_input(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
         let mut begin = 0;
         loop {
             match self.member.step(&input[begin..]).map_err(io::Error::other)? {
@@ -286,8 +286,8 @@ mod tests {
             reported.send(index).expect("somebody listens");
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let rest = rest(&mut news, Duration::from_millis(1));
-        runtime.expect("a runtime").block_on(rest);
+        let wait_before_retry = wait_before_retry(&mut news, Duration::from_millis(1));
+        runtime.expect("a runtime").block_on(wait_before_retry);
         assert!(news.is_empty() && !news.is_closed());
     }
 }

@@ -356,7 +356,7 @@ pub fn serve(
             () = stop => Ok(()),
             () = held_results::sweep(&shared) => Ok(()),
         };
-        take_leave(&shared).await;
+        leave_metaserver(&shared).await;
         shared.end.send_replace(true);
         // A client that has not read it by now is not told.
         let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
@@ -375,7 +375,7 @@ fn remove_socket(path: &Path) {
 }
 
 /// Tells the metaserver before the clients: otherwise their calls would come back here.
-async fn take_leave(shared: &Rc<Shared>) {
+async fn leave_metaserver(shared: &Rc<Shared>) {
     shared.leave.begun.send_replace(true);
     if shared.leave.attends.get() {
         // A metaserver that does not read notices the end of the connection.

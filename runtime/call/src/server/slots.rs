@@ -138,7 +138,7 @@ struct Worker {
 
 impl Worker {
     /// Tells the process to unmap memory that was given up. False: it is broken and is killed.
-    fn lets_go(&self) -> bool {
+    fn unmap_freed(&self) -> bool {
         let mut process = self.process.borrow_mut();
         let forgot = process.forget();
         if forgot.is_err() {
@@ -366,10 +366,10 @@ impl SlotPool {
     fn let_go(&mut self) {
         let freed = self.arenas.freed();
         if std::mem::replace(&mut self.freed, freed) < freed {
-            self.idle.retain(|worker| worker.lets_go());
+            self.idle.retain(|worker| worker.unmap_freed());
             // The worker's task notices a process that is broken.
             self.objects.values().filter(|it| it.job.borrow().is_none()).for_each(|object| {
-                object.lets_go();
+                object.unmap_freed();
             });
         }
     }

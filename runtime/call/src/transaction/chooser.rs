@@ -30,7 +30,7 @@ pub enum DriverMessage {
     /// An attempt has ended.
     Ended(AttemptEnd),
     /// An event for the chooser.
-    Heard(ChooserEvent),
+    Event(ChooserEvent),
 }
 
 /// An event for the chooser.
@@ -61,17 +61,17 @@ pub struct CompletedCall<'a> {
 /// A decision of the chooser.
 pub enum PlacementDecision {
     /// A new server. Its number follows the last.
-    Server(Server),
+    NewServer(Server),
     /// Start a call at this server as the attempt with this number, with the placement to show.
     Start(CallId, ServerId, u32, Option<Arc<Placement>>),
     /// End an attempt: it counts as failed.
-    Leave(CallId, u32),
+    Abandon(CallId, u32),
     /// A call does not start, or not again, for this reason.
-    Over(CallId, String),
+    NotStarted(CallId, String),
 }
 
 /// Chooser of servers. Each submitted call ends in one of these ways: it is reported as ended, as failed with
-/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::Over`].
+/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::NotStarted`].
 pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);

@@ -170,7 +170,7 @@ impl ServerChooser for LocalChooser {
                         Outcome::Rejected(reject) => reject.to_string(),
                         _ => "it could not be run".to_owned(),
                     };
-                    PlacementDecision::Over(call, why)
+                    PlacementDecision::NotStarted(call, why)
                 }
                 // This chooser cancels no running call and sets no times.
                 Action::Stop(..) | Action::Queued(..) | Action::Declined(_) => continue,

@@ -136,13 +136,13 @@ impl Driver<'_> {
                 placed.returned.push(output);
                 placed.direct.push(call.uses[written].access);
             }
-            return Ok(Arg::AtServers(Box::new(array)));
+            return Ok(Arg::Remote(Box::new(array)));
         }
         let mut array = self.source(node, one, &argument, server, placed);
         if let Some(output) = output {
             self.target(node, written, output, &mut array, placed)?;
         }
-        Ok(Arg::AtServers(Box::new(array)))
+        Ok(Arg::Remote(Box::new(array)))
     }
 
     /// Prepares an array that is sent.
@@ -162,7 +162,7 @@ impl Driver<'_> {
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
             let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
-            let ByteSource::Held(output, holder) = self.source_of(one, bytes, *from) else {
+            let ByteSource::HeldResult(output, holder) = self.source_of(one, bytes, *from) else {
                 placed.moved.sent += length;
                 gaps.push((offset, length));
                 continue;

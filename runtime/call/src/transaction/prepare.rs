@@ -336,7 +336,7 @@ fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> 
             array.keep = RemoteArray::stays(name, Duration::ZERO).keep;
         }
     }
-    Arg::AtServers(Box::new(array))
+    Arg::Remote(Box::new(array))
 }
 
 /// An argument for which only the caller's memory is used.

@@ -49,7 +49,7 @@ pub enum UsersError {
     },
     /// The requested change is impossible.
     #[error("{0}")]
-    Asked(String),
+    Request(String),
 }
 
 /// Content of the file.

@@ -239,7 +239,7 @@ impl Call<'_> {
     ) -> Result<Result<Answer, kumi_rpc::Failure>, CallError> {
         loop {
             match self.ticket.wait(deadline, interrupted)? {
-                Ok(Answer::Called(called)) => self.serve(called)?,
+                Ok(Answer::Callback(called)) => self.serve(called)?,
                 answer => return Ok(answer),
             }
         }

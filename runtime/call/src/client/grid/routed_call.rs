@@ -95,7 +95,7 @@ enum Attempt {
     /// The attempt failed.
     Failed(CallError, AttemptOutcome),
     /// The metaserver has meanwhile moved or ended the call.
-    Overtaken,
+    Superseded,
 }
 
 /// What the error of an attempt means for the next attempt.
@@ -263,7 +263,7 @@ impl RoutedCall<'_> {
                 }
                 Err(CallError::TimedOut(_)) => {
                     // The metaserver enforces this limit too, but it may be gone.
-                    meta.link.beat();
+                    meta.link.check_alive();
                     self.left()?;
                 }
                 Err(CallError::Lost(_)) => {
@@ -289,7 +289,7 @@ impl RoutedCall<'_> {
             self.placing.attempts = placed.ticket.attempt;
             self.at = Some(attempt(&placed));
             match self.attempt(&placed, control, interrupted) {
-                Attempt::Overtaken => {
+                Attempt::Superseded => {
                     self.tried.push(format!("{}: the metaserver lost it", server(&placed)));
                     self.has_run = true;
                 }
@@ -370,7 +370,7 @@ impl RoutedCall<'_> {
             Ok(left) => left,
             Err(error) => return Attempt::Over(Err(error)),
         };
-        let Some(checked) = self.checked.take() else { return Attempt::Overtaken };
+        let Some(checked) = self.checked.take() else { return Attempt::Superseded };
         self.called = false;
         if let Some(completion) = &control.completion {
             completion.begin();
@@ -421,7 +421,7 @@ impl RoutedCall<'_> {
     ) -> Attempt {
         let error = loop {
             match call.ticket.wait(Some(Instant::now() + SLICE), interrupted) {
-                Ok(Ok(Answer::Called(called))) => match self.serve(&call, called, control) {
+                Ok(Ok(Answer::Callback(called))) => match self.serve(&call, called, control) {
                     Ok(()) => {}
                     Err(error) => break error,
                 },
@@ -449,7 +449,7 @@ impl RoutedCall<'_> {
                 && self.may_leave(control)
             {
                 self.checked = Some(call.checked);
-                return Attempt::Overtaken;
+                return Attempt::Superseded;
             }
         };
         let how = ended(&error);
@@ -500,7 +500,7 @@ impl RoutedCall<'_> {
         match &mut self.place_request {
             Some((meta, ticket)) if !meta.link.is_broken() => {
                 if answered == Some(false) {
-                    meta.link.beat();
+                    meta.link.check_alive();
                     return false;
                 }
                 if !self.is_reattaching {

@@ -162,5 +162,5 @@ fn is_lost(sent: Result<(), CallError>) -> Result<(), CallError> {
 
 /// Whether more answers follow on the stream of this one.
 pub fn goes_on<E>(answer: &Result<Answer, E>) -> bool {
-    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_) | Answer::Created))
+    matches!(answer, Ok(Answer::Placed(_) | Answer::Callback(_) | Answer::Created))
 }

@@ -45,9 +45,9 @@ pub enum Next {
     /// The end of the call; reported once.
     Over(Result<Outcome, CallError>),
     /// The end was reported before.
-    Told,
+    AlreadyReported,
     /// Run this function: [`Completion::serve`].
-    Called(PendingCallback),
+    Callback(PendingCallback),
     /// Nothing yet.
     Nothing,
 }
@@ -137,12 +137,12 @@ impl Completion {
             return Next::Over(result);
         }
         if state.taken {
-            return Next::Told;
+            return Next::AlreadyReported;
         }
         match state.asked.take() {
             Some(asked) => {
                 state.called = true;
-                Next::Called(asked)
+                Next::Callback(asked)
             }
             None => Next::Nothing,
         }

@@ -168,10 +168,10 @@ impl WakeEvent {
         let mut sockets: Vec<BorrowedFd<'_>> = Vec::new();
         for link in links {
             match link.reader() {
-                Reader::Nobody(socket) => sockets.push(socket),
+                Reader::NoThread(socket) => sockets.push(socket),
                 // The reading thread sets the event when it has read something, and when it stops reading.
-                Reader::Another => {}
-                Reader::NotNeeded => return Ok(false),
+                Reader::OtherThread => {}
+                Reader::Buffered => return Ok(false),
             }
         }
         let all = [self.receiver.as_fd()].into_iter().chain(sockets);

@@ -40,7 +40,7 @@ impl Dispatcher {
         if over.ended == AttemptOutcome::Done && !open.gone {
             // The server decides whether and how long the attempt ran. A client could otherwise spoil the
             // estimates for everybody, or free a slot in which its routine still runs.
-            open.said = Some((*over, now));
+            open.client_report = Some((*over, now));
             return;
         }
         self.ended(call, over, server);
@@ -82,12 +82,12 @@ impl Dispatcher {
                 self.tell(Event::Ended(id, attempt, ran.unwrap_or(f64::NAN)));
             }
             AttemptOutcome::NotBegun if !has_run => {
-                self.never(ticket, server);
+                self.forbid(ticket, server);
                 let why = if kept { Why::Unclaimed } else { Why::NotBegun };
                 self.tell(Event::Failed(id, attempt, why));
             }
             AttemptOutcome::NotBegun | AttemptOutcome::Broken => {
-                self.never(ticket, server);
+                self.forbid(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::Broken));
             }
             AttemptOutcome::Failed => self.tell(Event::Failed(id, attempt, Why::Routine)),
@@ -95,11 +95,11 @@ impl Dispatcher {
     }
 
     /// The server has reported the end of a call whose client has the results, or will not report it.
-    pub fn end_said(&mut self, call: u64) {
+    pub fn end_reported(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
-        let said = open.said.take();
+        let client_report = open.client_report.take();
         let server = open.running.as_ref().map(|running| (running.server, running.ticket));
-        if let (Some((over, _)), Some((server, ticket))) = (said, server)
+        if let (Some((over, _)), Some((server, ticket))) = (client_report, server)
             && over.ticket == ticket
         {
             self.ended(call, &over, server);
@@ -108,11 +108,13 @@ impl Dispatcher {
 
     /// Asks servers again for the ends of calls whose clients have the results. A server that stays silent
     /// for long is believed not to run them.
-    pub fn look_for_said(&mut self) {
+    pub fn ask_for_missing_reports(&mut self) {
         let now = self.now();
         let mut silent = Vec::new();
         for (call, open) in &self.calls {
-            let (Some((_, since)), Some(running)) = (&open.said, &open.running) else { continue };
+            let (Some((_, since)), Some(running)) = (&open.client_report, &open.running) else {
+                continue;
+            };
             let waited = now.0.saturating_sub(since.0);
             if waited > WORD {
                 silent.push(*call);
@@ -123,11 +125,11 @@ impl Dispatcher {
                 }
             }
         }
-        silent.into_iter().for_each(|call| self.end_said(call));
+        silent.into_iter().for_each(|call| self.end_reported(call));
     }
 
     /// Tells the server that an attempt must not begin, or not go on.
-    fn never(&mut self, ticket: Ticket, server: ServerId) {
+    fn forbid(&mut self, ticket: Ticket, server: ServerId) {
         if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
             peer.tell(|rpc| rpc.stop(ticket));
         }

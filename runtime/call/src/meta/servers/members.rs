@@ -218,7 +218,7 @@ impl Dispatcher {
         if open.peer.is_none() {
             open.orphan = Some(now);
         }
-        self.end_said(call);
+        self.end_reported(call);
     }
 
     /// A server takes no new calls.
@@ -239,7 +239,7 @@ impl Dispatcher {
     }
 
     /// Looks for servers that are silent for longer than the configured time, or that have not come back.
-    pub fn look_around(&mut self) {
+    pub fn check_silence(&mut self) {
         let now = self.now();
         let silence = u64::try_from(self.config.silence.as_nanos()).unwrap_or(u64::MAX);
         let (mut lost, mut forgotten) = (Vec::new(), Vec::new());
@@ -272,7 +272,7 @@ impl Dispatcher {
         }
         self.forget_owners();
         self.expire_places();
-        self.look_for_said();
+        self.ask_for_missing_reports();
         self.give_up_orphans();
         self.replay_queued_requests();
     }
@@ -298,9 +298,10 @@ impl Dispatcher {
         self.stopping.retain(|_, at| *at != id);
         let of_server =
             |open: &OpenCall| open.running.as_ref().is_some_and(|running| running.server == id);
-        let calls = self.calls.iter().filter(|(_, open)| open.said.is_some() && of_server(open));
-        let said: Vec<u64> = calls.map(|(call, _)| *call).collect();
-        said.into_iter().for_each(|call| self.end_said(call));
+        let calls =
+            self.calls.iter().filter(|(_, open)| open.client_report.is_some() && of_server(open));
+        let client_report: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        client_report.into_iter().for_each(|call| self.end_reported(call));
         self.tell(Event::ServerLost(id));
     }
 }

@@ -94,12 +94,12 @@ impl Dispatcher {
             running: Some(running),
             gone: false,
             fate: AttemptState::Unknown,
-            said: None,
+            client_report: None,
             orphan: Some(now),
             attempts: 0,
             tried: 0,
             restored: true,
-            untold: false,
+            placement_untold: false,
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);

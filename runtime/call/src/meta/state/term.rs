@@ -28,7 +28,7 @@ const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 /// How a term as leader ended.
 enum TermEnd {
     /// The state cannot be read. Another metaserver may be able to.
-    Unread(EtcdError),
+    UnreadableState(EtcdError),
     /// Another leads.
     Deposed,
     /// The metaserver stops.
@@ -55,7 +55,7 @@ pub fn serve(
         match lead(runtime, config, session, listener, stop.as_mut())? {
             TermEnd::Stopped => return Ok(()),
             TermEnd::Deposed => rest = REST.0,
-            TermEnd::Unread(why) => {
+            TermEnd::UnreadableState(why) => {
                 tracing::error!(%why, ?rest, "the state cannot be read; others may lead meanwhile");
                 candidate.rest(rest, why);
                 rest = (rest * 2).min(REST.1);
@@ -120,7 +120,7 @@ fn lead(
                 return match error {
                     // A call whose record is not understood might run twice.
                     EtcdError::Content(_) => Err(error.into()),
-                    other => Ok(TermEnd::Unread(other)),
+                    other => Ok(TermEnd::UnreadableState(other)),
                 };
             }
         };
@@ -152,7 +152,7 @@ async fn open(session: &Session) -> Result<(EtcdStore, Writer), EtcdError> {
     let until = session.given_up();
     loop {
         match session.open().await {
-            Err(error @ EtcdError::Away { .. }) if Instant::now() < until => {
+            Err(error @ EtcdError::NoAnswer { .. }) if Instant::now() < until => {
                 tracing::warn!(%error, "the state cannot be read yet");
                 sleep(AGAIN).await;
             }

@@ -45,7 +45,7 @@ impl Connection {
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
-        held::may_survive(&offered.interface, &head.held.keep, object.is_some())?;
+        held::check_survival(&offered.interface, &head.held.keep, object.is_some())?;
         let sources = GatherPlan::new(&shared, &layout, &head.held.from, self.holder())?;
         let requested_arrays = shared_memory::requested_arrays(&layout, &head.shared)?;
         let id = shared.pool.borrow_mut().number();
@@ -85,7 +85,7 @@ impl Connection {
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.gather(&job, sources);
-        self.calls.insert(stream, CallStage::Coming(Box::new(job), given));
+        self.calls.insert(stream, CallStage::Receiving(Box::new(job), given));
         match head.shared.is_empty() {
             true => self.rpc.accept(stream, &sizes),
             false => self.grant(stream, &sizes, lent, granted),

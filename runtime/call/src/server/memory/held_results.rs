@@ -51,18 +51,18 @@ const PART: usize = 4;
 
 fn full(full: ReserveError, bytes: u64) -> Failure {
     let text = match full {
-        ReserveError::Bytes(most) => format!(
+        ReserveError::NoMemory(most) => format!(
             "the server has no room to hold {bytes} more bytes (of {most}); release other arrays, or try again later"
         ),
-        ReserveError::Names => {
+        ReserveError::TooManyNames => {
             "the server holds as many arrays as it may; release others".to_owned()
         }
-        ReserveError::Taken => {
+        ReserveError::NameInUse => {
             "an array of this name is held already; take another name".to_owned()
         }
     };
     match full {
-        ReserveError::Taken => values::bad(-1, text),
+        ReserveError::NameInUse => values::bad(-1, text),
         _ => Failure::new(Code::HeldFull, i64::try_from(bytes).unwrap_or(i64::MAX), text),
     }
 }
@@ -95,7 +95,8 @@ fn memory(
         tracing::warn!(%error, bytes, "no memory for arrays that stay");
         None
     });
-    let (block, _) = taken.ok_or_else(|| full(ReserveError::Bytes(shared.config.bytes), bytes))?;
+    let (block, _) =
+        taken.ok_or_else(|| full(ReserveError::NoMemory(shared.config.bytes), bytes))?;
     Ok(block)
 }
 

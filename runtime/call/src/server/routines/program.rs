@@ -74,13 +74,13 @@ impl Registry {
     /// Checks that sandboxes can show every routine its program.
     ///
     /// # Errors
-    /// [`RegistryError::Covered`].
+    /// [`RegistryError::HiddenInSandbox`].
     pub fn check_sandbox(&self) -> Result<(), RegistryError> {
         for name in self.names() {
             let program = self.find(name).and_then(|offered| offered.program.as_ref());
             let folder = program.and_then(|program| program.folder.as_ref());
             if let Some(folder) = folder.filter(|folder| is_own_folder(folder)) {
-                return Err(RegistryError::Covered {
+                return Err(RegistryError::HiddenInSandbox {
                     routine: name.to_owned(),
                     folder: folder.clone(),
                 });

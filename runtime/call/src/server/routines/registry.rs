@@ -71,13 +71,13 @@ pub enum RegistryError {
     },
     /// Two routines have the same name.
     #[error("the routine `{0}` is described twice")]
-    Twice(String),
+    DuplicateRoutine(String),
     /// Only the description of a server can contain this.
     #[error("`{0}` has the name of its class: methods are called `class.method`")]
     Constructor(String),
     /// The methods of one class come from two programs.
     #[error("the class `{0}` is served by two programs: give one of them another name")]
-    ClassTwice(String),
+    DuplicateClass(String),
     /// The manifest of an executable cannot be used.
     #[error("{}: {why}", path.display())]
     Executable {
@@ -92,7 +92,7 @@ pub enum RegistryError {
          folder of its own, or leave --sandbox away",
         folder.display()
     )]
-    Covered {
+    HiddenInSandbox {
         /// The routine.
         routine: String,
         /// The folder.
@@ -219,10 +219,10 @@ impl Registry {
                     self.offer(constructor, libraries.clone(), program.clone())?;
                 }
                 Some(known) if !known.interface.is_constructor() => {
-                    return Err(RegistryError::Twice(interface.class));
+                    return Err(RegistryError::DuplicateRoutine(interface.class));
                 }
                 Some(known) if known.program != program => {
-                    return Err(RegistryError::ClassTwice(interface.class));
+                    return Err(RegistryError::DuplicateClass(interface.class));
                 }
                 Some(_) => {}
             }
@@ -231,7 +231,7 @@ impl Registry {
         let name = interface.name.clone();
         let offered = Arc::new(OfferedRoutine { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
-            return Err(RegistryError::Twice(name));
+            return Err(RegistryError::DuplicateRoutine(name));
         }
         Ok(())
     }

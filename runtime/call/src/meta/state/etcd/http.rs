@@ -93,7 +93,7 @@ impl Gateway {
     }
 
     fn away(&self, why: &impl ToString) -> EtcdError {
-        EtcdError::Away { endpoint: self.place().to_owned(), why: why.to_string() }
+        EtcdError::NoAnswer { endpoint: self.place().to_owned(), why: why.to_string() }
     }
 
     async fn connect(&mut self) -> Result<(), EtcdError> {
@@ -117,10 +117,10 @@ impl Gateway {
     /// Sends one request. After an error that is not etcd's own, the next request goes to the next endpoint.
     ///
     /// # Errors
-    /// [`EtcdError`]. After [`EtcdError::Away`] etcd may have carried out the request.
+    /// [`EtcdError`]. After [`EtcdError::NoAnswer`] etcd may have carried out the request.
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let result = self.post_as_user(path, body).await;
-        if matches!(result, Err(EtcdError::Away { .. })) {
+        if matches!(result, Err(EtcdError::NoAnswer { .. })) {
             self.sender = None;
             self.token = None;
             self.at = (self.at + 1) % self.settings.endpoints.len();

@@ -60,7 +60,7 @@ impl fmt::Debug for Etcd {
 pub enum EtcdError {
     /// Nothing answers at the endpoint, or not in time.
     #[error("etcd at {endpoint} does not answer: {why}; check --etcd, and that etcd runs")]
-    Away {
+    NoAnswer {
         /// The endpoint.
         endpoint: String,
         /// The reason.

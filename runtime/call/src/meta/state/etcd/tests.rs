@@ -181,7 +181,7 @@ fn what_is_no_state_and_no_etcd_is_told() {
         let nobody = Etcd { endpoints: vec![address()], ..server.settings("bad") };
         let mut gateway = Gateway::new(&Rc::new(nobody), session.leadership()).expect("settings");
         let away = api::get(&mut gateway, "/bad/leader").await;
-        assert!(matches!(away, Err(EtcdError::Away { .. })), "{away:?}");
+        assert!(matches!(away, Err(EtcdError::NoAnswer { .. })), "{away:?}");
         assert_eq!(session.leadership().figures.errors.get() - before, 2);
     });
 }
