@@ -108,7 +108,7 @@ fn servers_do_not_fetch_from_whom_they_do_not_trust() {
     let wrong = other.file();
     let all = two(Some((&authority, &wrong)), |_| {});
     let report = all.run("", Some(&authority.file()));
-    all.was_helped(&report, "not trusted here; give that authority's with --peer-ca");
+    all.was_helped(&report, "not trusted here; name the authority's certificate with --peer-ca");
     // Nor without known authorities.
     let gone = wrong.with_file_name("nothing.pem");
     let all = two(Some((&authority, &gone)), |_| {});
