@@ -1,5 +1,5 @@
-//! Bytes a second of large puts: between nodes against what the kernel moves at most (UDP in runs of
-//! packets, nothing checked or resent) and against a TCP stream; within a node against memcpy.
+//! Bytes a second of large puts. Between nodes: against the kernel's maximum (UDP in runs of packets,
+//! unchecked and never resent), and against a TCP stream. Within a node: against memcpy.
 //!
 //! Every put goes to the same place of the target, as the peers write the same buffer: all stays in
 //! the caches, for ours and for them.

@@ -8,7 +8,7 @@ use crate::error::BenchError;
 use crate::record::{Goal, Record};
 
 const BYTES: &str = "16";
-/// Puts in flight at once: what the tests of MPI use, and more.
+/// Puts in flight at once: the number that MPI's tests use, and more.
 const WINDOWS: [(&str, Goal); 2] = [("64", Goal::RatioAtLeast(3.0)), ("1024", Goal::None)];
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {

@@ -6,7 +6,7 @@ use crate::record::{Goal, Peer, Record};
 /// Measures once.
 pub(super) type Measure<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
 
-/// What a figure is compared with.
+/// The peer of a figure.
 pub(super) struct Against<'a> {
     /// Its name with its version, or why it is absent.
     pub(super) name: Result<String, String>,

@@ -233,7 +233,7 @@ pub enum Frame<'d> {
         block: u32,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// The blocks, one behind the other; at least one.
+        /// The blocks, one after the other; at least one.
         data: &'d [u8],
     },
     /// Ask for blocks of equal length at equal distances; answered as a [`Frame::GetRequest`] is.

@@ -368,5 +368,8 @@ fn what_comes_back_elsewhere_leaves_what_was_sent() {
     let (sum, twice) = (tx.array(&mut sum), tx.array(&mut twice));
     tx.call("add", vec![n.into(), TxArg::InOut(sum, twice), sum.into()]);
     let wrong = tx.plan(&all.addresses, &in_turn()).expect_err("it does not go both ways");
-    assert!(wrong.to_string().starts_with("call 0 (`add`): `x` is not both sent and returned"), "{wrong}");
+    assert!(
+        wrong.to_string().starts_with("call 0 (`add`): `x` is not both sent and returned"),
+        "{wrong}"
+    );
 }

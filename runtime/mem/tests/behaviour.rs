@@ -1,5 +1,5 @@
-//! What is between the operations: the idle flag, stopped and killed ranks, waiting in every way,
-//! the handler thread, bounds, the end.
+//! Behaviour between operations: the idle flag, stopped and killed ranks, waits of all kinds, the
+//! handler thread, bounds, the end.
 
 #[path = "common/bad_packets.rs"]
 mod bad_packets;
@@ -239,7 +239,7 @@ fn every_way_of_waiting_works() {
     for spin in ["0", "5", "adaptive"] {
         for layout in [&[3][..], &[2, 1], &[1, 1]] {
             let env = &[("KUMI_SPIN", spin)];
-            // All on one processor: whoever waits must let the others run.
+            // All on one processor: a waiting rank must let the others run.
             let cpus = &[0, 0, 0];
             let job = Job { layout, env, cpus, ..Job::default() };
             start("every_way_of_waiting_works", &job, body).finish();

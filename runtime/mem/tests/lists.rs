@@ -1,4 +1,4 @@
-//! Lists of pieces: what is promised beside what `one_sided` compares with a reference memory.
+//! Lists of pieces: guarantees beyond those that `one_sided` compares with a reference memory.
 
 mod common;
 mod reference;
@@ -47,7 +47,7 @@ fn the_last_of_overlapping_pieces_remains() {
     });
 }
 
-/// Whatever is wrong is found before anything is done.
+/// Errors are found before anything is done.
 fn check_wrong(window: &Window<'_>, other: u32, after: OnPlacement<'_>) {
     let outside = [piece(0, 10), piece(995, 6), piece(20, 0)];
     let result = window.put_list(other, &outside, &[7; 16], after);

@@ -1,4 +1,4 @@
-//! What a rank accepts from its environment, and what it says to the rest.
+//! Attaching: environments that a rank accepts, and its errors for all others.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::IntoRawFd;

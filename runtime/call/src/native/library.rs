@@ -148,8 +148,8 @@ impl Routine {
                 _ => std::ptr::from_ref(word).cast_mut().cast(),
             })
             .collect();
-        // SAFETY: each address is that of a value of the type that the call's description has at this place: in the
-        // arena, whose layout has room and alignment for it, or in `words`, both of which live on.
+        // SAFETY: each address points to a value of the type that the call's description has at this place. The value
+        // lies in the arena, with room and alignment from the layout, or in `words`. Both live on.
         let arguments: Vec<Arg<'_>> =
             addresses.iter().map(|address| Arg::new(unsafe { &**address })).collect();
         // Integers shorter than a word are returned as a word, little-endian.

@@ -310,8 +310,13 @@ impl Connection {
     /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
+<<<<<<< HEAD
         while self.stalled && self.rpc.outbox().waiting() < UNREAD {
             self.process_input(socket.get_ref());
+=======
+        while self.stalled && self.rpc.send_queue().waiting() < UNREAD {
+            self.look(socket.get_ref());
+>>>>>>> main
             self.write(socket)?;
         }
         Ok(())
@@ -321,7 +326,7 @@ impl Connection {
     fn process_input(&mut self, socket: &OwnedFd) {
         self.stalled = false;
         while !self.closing {
-            self.stalled = self.rpc.outbox().waiting() >= UNREAD;
+            self.stalled = self.rpc.send_queue().waiting() >= UNREAD;
             if self.stalled {
                 return;
             }
@@ -399,7 +404,7 @@ impl Connection {
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
-            ServerEvent::Back(stream) => self.back(stream),
+            ServerEvent::ReturnReady(stream) => self.back(stream),
             ServerEvent::Fetch(stream, head) => {
                 let done = self.fetch(stream, &head);
                 self.refuse(stream, done);
@@ -469,7 +474,7 @@ impl Connection {
 
     /// Whether there is anything to write.
     fn writes(&mut self) -> bool {
-        !self.rpc.outbox().is_empty()
+        !self.rpc.send_queue().is_empty()
             || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
     }
 
@@ -488,21 +493,21 @@ impl Connection {
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
         let socket = socket.get_ref().as_fd();
-        if self.rpc.outbox().is_empty() {
+        if self.rpc.send_queue().is_empty() {
             let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
             return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         if let Some(written) = self.write_file(socket) {
             let count = written?;
-            self.rpc.outbox().wrote(count);
+            self.rpc.send_queue().wrote(count);
             self.written();
             return Ok(count);
         }
-        let memory = self.rpc.outbox().descriptor();
+        let memory = self.rpc.send_queue().descriptor();
         let descriptor = memory.and_then(|number| self.sharing.descriptor(number));
         let (calls, callbacks) = (&self.calls, &self.callbacks);
         let outgoing = &self.outgoing;
-        let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
+        let pieces = self.rpc.send_queue().pieces().map_while(|piece| match piece {
             SendPiece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             SendPiece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             SendPiece::Data(place, length) => match calls.get(&place.stream) {
@@ -527,7 +532,7 @@ impl Connection {
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.rpc.outbox().wrote(count);
+        self.rpc.send_queue().wrote(count);
         self.written();
         Ok(count)
     }

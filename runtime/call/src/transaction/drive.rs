@@ -214,12 +214,17 @@ impl Driver<'_> {
             InputStatus::Complete => return true,
             InputStatus::Repeat(makers) => {
                 for maker in makers {
-                    let again = self.graph.again(maker);
+                    let again = self.graph.restart(maker);
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
+<<<<<<< HEAD
             InputStatus::LostResult(maker, why) => {
                 let lost = self.graph.lose(maker, why);
+=======
+            InputStatus::Lost(maker, why) => {
+                let lost = self.graph.mark_lost(maker, why);
+>>>>>>> main
                 debug_assert!(lost.is_ok(), "it has ended");
             }
             InputStatus::Overwritten => {
@@ -447,7 +452,7 @@ impl Driver<'_> {
             return self.give_up(call, number, node, why);
         };
         self.failures.insert(node, why);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.failed(call, number, failure);
     }
@@ -456,7 +461,7 @@ impl Driver<'_> {
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.withdrawn(call, number);
     }

@@ -31,7 +31,7 @@ pub const CHANNEL_KEY: u64 = 0x1234_5678_9abc_def0;
 /// Bytes of an arena.
 const ARENA: u64 = 1 << 30;
 
-/// What a job is started with.
+/// Parameters of a job.
 pub struct Job<'j> {
     /// Ranks on each node.
     pub layout: &'j [u32],
@@ -246,7 +246,7 @@ pub fn pin(cpu: usize) {
 }
 
 impl Running {
-    /// What the daemon would see of a rank.
+    /// A rank as the daemon would see it.
     pub fn sample(&self, rank: u32) -> ContextSample {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {
@@ -258,7 +258,7 @@ impl Running {
         panic!("no rank {rank}");
     }
 
-    /// What the daemon would see of a rank's peers on other nodes.
+    /// A rank's peers on other nodes as the daemon would see them.
     pub fn peers(&self, rank: u32) -> Vec<kumi_net::PeerCounters> {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {

@@ -35,7 +35,7 @@ impl State {
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
-            ClientEvent::Called(stream) => return self.called(stream),
+            ClientEvent::CallbackReady(stream) => return self.called(stream),
             ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::Created(stream) => (stream, Ok(Answer::Created)),

@@ -80,7 +80,7 @@ impl Connection {
     /// Writes bytes of a file if they are next. `None`: something else is next.
     pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
         let outgoing = &self.outgoing;
-        let next = self.rpc.outbox().pieces().next();
+        let next = self.rpc.send_queue().pieces().next();
         let Some(SendPiece::Data(place, length)) = next else { return None };
         let file = file_of(outgoing, place)?;
         self.read.resize(length.min(READ), 0);

@@ -61,7 +61,7 @@ impl Connection {
 
     /// Releases the memory of results that are written.
     pub(super) fn written(&mut self) {
-        while let Some(stream) = self.rpc.outbox().written() {
+        while let Some(stream) = self.rpc.send_queue().written() {
             self.rpc.ended(stream);
             // The arguments of a callback are written.
             if !matches!(
