@@ -310,13 +310,8 @@ impl Connection {
     /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
-<<<<<<< HEAD
-        while self.stalled && self.rpc.outbox().waiting() < UNREAD {
-            self.process_input(socket.get_ref());
-=======
         while self.stalled && self.rpc.send_queue().waiting() < UNREAD {
-            self.look(socket.get_ref());
->>>>>>> main
+            self.process_input(socket.get_ref());
             self.write(socket)?;
         }
         Ok(())

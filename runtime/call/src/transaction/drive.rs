@@ -218,13 +218,8 @@ impl Driver<'_> {
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
-<<<<<<< HEAD
             InputStatus::LostResult(maker, why) => {
-                let lost = self.graph.lose(maker, why);
-=======
-            InputStatus::Lost(maker, why) => {
                 let lost = self.graph.mark_lost(maker, why);
->>>>>>> main
                 debug_assert!(lost.is_ok(), "it has ended");
             }
             InputStatus::Overwritten => {

@@ -110,13 +110,8 @@ impl Connection {
 
     /// The call of a stream is over, or its callback is fully written.
     pub(super) fn forget_callback(&mut self, stream: u32) {
-<<<<<<< HEAD
         let runs = matches!(self.calls.get(&stream), Some(CallStage::Running(_)));
-        if !runs && !self.rpc.outbox().refers(stream) {
-=======
-        let runs = matches!(self.calls.get(&stream), Some(CallStage::Runs(_)));
         if !runs && !self.rpc.send_queue().refers(stream) {
->>>>>>> main
             self.callbacks.remove(&stream);
         }
     }
