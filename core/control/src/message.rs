@@ -13,9 +13,8 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
-pub use crate::sample::{
-    NodeSample, PeerSample, Percentiles, RankSample, SwitchBegin, SwitchSample,
-};
+pub use crate::sample::{NodeSample, PeerSample, RankSample};
+pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{TestServer, served};
-use grid::{Meta, config, get, meta};
+use grid::{Meta, config, get, meta, shown_state};
 use kumi_call::{Array, CallError, GridCall};
 
 /// Servers with these numbers of slots, named a, b, c, …
@@ -149,11 +149,8 @@ fn whoever_looks_on_sees_it() {
     let _servers = servers(&meta, &[3]);
     meta.grid().call("noop", vec![]).expect("it runs");
     meta.until("its end", |state| state.counters.done == 1);
-    std::thread::sleep(Duration::from_millis(300));
-    let json = get(address, "/status.json");
-    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
-    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
-    assert_eq!((state.servers[0].slots, state.counters.done), (3, 1));
+    let state = shown_state(address, "the call", |state| state.counters.done == 1);
+    assert_eq!(state.servers[0].slots, 3);
     let figures = get(address, "/metrics");
     assert!(figures.contains("\nkumi_call_done_total 1\n"), "{figures}");
     assert!(figures.contains("kumi_call_server_up{server=\"a\","), "{figures}");

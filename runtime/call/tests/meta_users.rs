@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Gate, TestServer, served};
-use grid::{Meta, config, get, meta, meta_at};
+use grid::{Meta, config, meta, meta_at, shown_state};
 use kumi_call::server::{self, Membership};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
@@ -348,10 +348,7 @@ fn shares_are_by_weight_and_priorities_bounded() {
     drop(runs);
     hers.iter_mut().chain(&mut his).for_each(|call| drop(call.wait(&|| false).expect("it runs")));
     fixture.until("all ends", || fixture.state().counters.done == 48);
-    std::thread::sleep(Duration::from_millis(300));
-    let json = get(http, "/status.json");
-    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
-    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
+    let state = shown_state(http, "the last call", |state| state.counters.done == 48);
     // One slot: they ended in the order of their start. The first is the cancelled one.
     let turns: Vec<(&str, &str)> = state
         .recent

@@ -192,7 +192,7 @@ fn a_bad_wire_loses_no_record_and_keeps_their_order() {
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=5")];
     let job = Job { layout: &[2, 1, 1, 1], env, ..Job::default() };
     let body = |context: &Context| all_signal_all(context, 40);
-    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish();
+    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish_on_a_bad_wire();
 }
 
 /// Members lack room. The others have the record meanwhile, a member that gets room first need not wait

@@ -133,6 +133,22 @@ pub fn port() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
+/// The state on the metaserver's page, once it satisfies the condition. The page is renewed only from time to time.
+#[track_caller]
+pub fn shown_state(address: SocketAddr, what: &str, so: impl Fn(&State) -> bool) -> State {
+    let begin = Instant::now();
+    loop {
+        let json = get(address, "/status.json");
+        let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+        let state: State = serde_json::from_str(body).expect("JSON");
+        if so(&state) {
+            return state;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// The answer to an HTTP request.
 pub fn get(address: SocketAddr, path: &str) -> String {
     use std::io::{Read, Write};

@@ -9,7 +9,8 @@ use kumi_proto::{Piece, Rank};
 use crate::segment::attachment::Attachment;
 
 /// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
-/// report it. The holder of the channel's lock uses it. No call waits for a packet to arrive; `send` waits some milliseconds at most for room.
+/// report it. The holder of the channel's lock uses it. No call waits for a packet to arrive; `send` waits
+/// some milliseconds at most for room.
 pub(crate) trait Driver: Send + std::fmt::Debug {
     /// Receives at least one packet if there is one; false if there is none. The packets received
     /// before are gone then. It is polled, so it has to be quick when there is none.
