@@ -19,7 +19,7 @@ pub(super) use density::measure as density;
 pub(super) use sites::measure as sites;
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Node};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -158,7 +158,7 @@ fn arrays(
         }
         Ok(rate(begin))
     });
-    let raw = |goal| Against {
+    let raw = |goal| PeerComparison {
         name: Ok(format!("TCP stream, {}", setting.peers.kernel)),
         goal,
         measure: Box::new(|| setting.peers.bulk("tcp", &ends(), &ARRAY.to_string(), "20")),
@@ -178,8 +178,8 @@ fn arrays(
 }
 
 /// A raw round trip of the same size, in microseconds.
-fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
-    Against {
+fn round_trip<'a>(setting: &'a Setting, title: &str) -> PeerComparison<'a> {
+    PeerComparison {
         name: Ok(format!("{title}, {}", setting.peers.kernel)),
         goal: Goal::RatioAtMost(3.0),
         measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),

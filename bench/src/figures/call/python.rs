@@ -2,7 +2,7 @@
 //! own.
 
 use super::super::Setting;
-use super::super::turns::{self, Against, Measure};
+use super::super::turns::{self, Measure, PeerComparison};
 use super::efficiency::{Point, draw};
 use super::{ArrayTransport, Server, cluster, ends, round_trip};
 use crate::error::BenchError;
@@ -120,7 +120,7 @@ fn noop(
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
     let mut against = vec![round_trip(setting, "TCP round trip in C")];
-    against.extend(PEERS.map(|(system, title, _)| Against {
+    against.extend(PEERS.map(|(system, title, _)| PeerComparison {
         name: python.name(system, title),
         goal: Goal::None,
         measure: Box::new(move || measured(system, NOOPS[1], "")),
@@ -134,7 +134,7 @@ fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, 
         python.number(&[system, "rate", count, address], "calls_per_second", ArrayTransport::Tcp)
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", RATES[0], address));
-    let against = PEERS.map(|(system, title, goal)| Against {
+    let against = PEERS.map(|(system, title, goal)| PeerComparison {
         name: python.name(system, title),
         goal,
         measure: Box::new(move || measured(system, RATES[1], "")),
@@ -164,7 +164,7 @@ fn efficiency(
         number(&result, "efficiency")
     });
     let bytes = moved(routine, n)?;
-    let bound = Against {
+    let bound = PeerComparison {
         name: Ok("bound: computed here, the bytes as a TCP stream".to_owned()),
         goal: Goal::None,
         measure: Box::new(|| {
@@ -175,7 +175,7 @@ fn efficiency(
         }),
     };
     let mut against = vec![bound];
-    against.extend(PEERS.map(|(system, title, _)| Against {
+    against.extend(PEERS.map(|(system, title, _)| PeerComparison {
         name: python.name(system, title),
         goal: Goal::OursAtLeast(least),
         measure: Box::new(move || {

@@ -1,4 +1,4 @@
-//! A policy that is watched: where it places each job.
+//! Policy that records where it places each job.
 
 use kumi_sched::{
     ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy, Request, Round,
@@ -6,15 +6,15 @@ use kumi_sched::{
 };
 use std::collections::BTreeMap;
 
-/// Passes every call on and writes down placements.
-pub struct Watched {
+/// Passes every call on to a policy and records its placements.
+pub struct RecordingPolicy {
     policy: Box<dyn Policy + Send>,
     /// The nodes of each job.
     pub nodes: BTreeMap<JobId, Vec<u32>>,
 }
 
-impl Watched {
-    /// Watches a policy.
+impl RecordingPolicy {
+    /// Records the placements of a policy.
     pub fn new(policy: Box<dyn Policy + Send>) -> Self {
         Self { policy, nodes: BTreeMap::new() }
     }
@@ -28,7 +28,7 @@ impl Watched {
     }
 }
 
-impl Policy for Watched {
+impl Policy for RecordingPolicy {
     fn sharing(&self) -> Sharing {
         self.policy.sharing()
     }
