@@ -5,7 +5,7 @@
 //! the caches, for ours and for them.
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -20,12 +20,12 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let mut records = Vec::new();
     for (name, bytes, window) in SIZES {
         let against = vec![
-            Against {
+            PeerComparison {
                 name: Ok(format!("raw UDP, runs of packets ({})", peers.kernel)),
                 goal: Goal::RatioAtLeast(0.9),
                 measure: Box::new(|| peers.bulk("gso", nodes, bytes, BATCHES)),
             },
-            Against {
+            PeerComparison {
                 name: Ok(format!("TCP stream ({})", peers.kernel)),
                 goal: Goal::RatioAtLeast(1.2),
                 measure: Box::new(|| peers.bulk("tcp", nodes, bytes, BATCHES)),
@@ -60,7 +60,7 @@ fn within(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let cluster = Cluster::up(1, &["--cpus", "all"])?;
     let node = &cluster.nodes[0];
     let (name, bytes, window) = SIZES[1];
-    let copy = |kind: &'static str, goal| Against {
+    let copy = |kind: &'static str, goal| PeerComparison {
         name: Ok(format!("memcpy to {kind} memory")),
         goal,
         measure: Box::new(move || peers.copy(kind, node, bytes)),

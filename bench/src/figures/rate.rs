@@ -2,7 +2,7 @@
 //! answered by one notification, as message-rate tests of MPI do it with messages.
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -23,7 +23,7 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
             let output = cluster.kumi(&[&run[..], &shape, &["--batches", "20"]].concat())?;
             cluster::number(&output, "messages_per_second", "kumi-bench-stream")
         });
-        let against = vec![Against {
+        let against = vec![PeerComparison {
             name: peers.mpi_with("btl tcp, MPI_Isend"),
             goal,
             measure: Box::new(|| peers.mpi_rate(nodes, BYTES, window)),

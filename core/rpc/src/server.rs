@@ -290,10 +290,7 @@ impl Server {
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
             }
-            FrameKind::Filled => {
-                self.filled(stream)?;
-                None
-            }
+            FrameKind::Filled => self.filled(stream).map(|()| None)?,
             FrameKind::Release => {
                 let number = Cursor::new(body).u32().map_err(malformed)?;
                 if !self.lent.remove(&number) {

@@ -54,10 +54,7 @@ impl Client {
                 self.end(stream).then_some(ClientEvent::Failed(stream, failure))
             }
             FrameKind::Ping => {
-                // A flood of pings costs a bounded amount of memory.
-                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
-                    self.pings.push(*ping);
-                }
+                self.pinged(body);
                 None
             }
             FrameKind::Pong => Some(ClientEvent::Pong),
@@ -75,6 +72,13 @@ impl Client {
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// Notes a ping. A flood of pings costs a bounded amount of memory.
+    fn pinged(&mut self, body: &[u8]) {
+        if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
+            self.pings.push(*ping);
+        }
     }
 
     /// Handles the confirmation that an object exists, which comes once.

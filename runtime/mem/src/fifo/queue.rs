@@ -56,7 +56,7 @@ const _: () = assert!(
             && std::mem::offset_of!(QueueHead, waiting) == 192
 );
 
-/// The memory holds what nobody writes there.
+/// The memory holds an impossible record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueDamage;
 

@@ -28,7 +28,7 @@ const BATCHES: usize = 2;
 /// Frames queued before they are put on the wire together.
 const RUN: u32 = 40;
 
-/// A member that is sent to, and those that it is to see to as a frame lists them.
+/// A child in the tree, and its members as a frame lists them.
 struct TreeChild {
     rank: Rank,
     list: Vec<u8>,

@@ -81,7 +81,7 @@ impl Engine {
         let keys = self.windows.keys(window);
         let (mapped, by_frames) = relay::sort(attachment, &keys, members)?;
         if !by_frames.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
-            return Err("a record for many that is too long to be forwarded".into());
+            return Err("a record for many ranks that is too long to be forwarded".into());
         }
         let cost = relay::cost(data, &by_frames);
         if self.answers.len() >= MOST_ANSWERS
@@ -173,7 +173,7 @@ impl Engine {
         // Without anybody who waits for it the answer is dropped below.
         let most = self.multicasts.may_be_full(done.token).unwrap_or(full.len());
         if full.len() > most || full.iter().any(|rank| *rank >= attachment.ranks()) {
-            return Err("an answer for ranks that it was not asked to see to".into());
+            return Err("an answer for ranks that it did not get as members".into());
         }
         self.child_answered(from, done.token, done.refused, &full);
         Ok(())
