@@ -6,6 +6,10 @@
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
+#   make docs         the documentation as a book in target/book; installs mdBook in target/tools if there is none
+#   make reference    write the generated parts of docs/reference anew, from the code
+#   make man          manual pages in target/man, scripts for shells in target/completions
+#   make install      what make build has built, and what make man makes, below PREFIX=/usr/local [DESTDIR=...]
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
@@ -20,6 +24,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # What the build of PyO3 needs to know of Python, without asking an interpreter: where cargo and maturin
 # tell it differently, each builds it again after the other.
 export PYO3_CONFIG_FILE := $(CURDIR)/bindings/python/pyo3-config.txt
+# Builds tell it of themselves, so that figures name what was measured.
+export KUMI_COMMIT := $(or $(shell git -C $(CURDIR) describe --always --abbrev=12 --dirty=+changes --exclude '*' 2>/dev/null),unknown)
 CARGO ?= cargo
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
@@ -29,7 +35,10 @@ BIN = $(TARGET)/$(PROFILE)
 # once more for a few packages, because what these share with others then has fewer features.
 some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --package ,$(1)) $(if $(filter release,$(PROFILE)),--release))
 
-.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
+MDBOOK_VERSION := 0.5.4
+PREFIX ?= /usr/local
+
+.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
 
 all: build
 
@@ -92,8 +101,35 @@ test: lint
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python java PROFILE=debug BUILT=yes
+	@scripts/prose --check
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
+
+# `make test` does without mdBook: tools/docs has checks of its own. Warnings are failures here.
+docs:
+	@command -v mdbook >/dev/null 2>&1 || test -x $(TARGET)/tools/bin/mdbook || \
+	  $(CARGO) install --quiet --locked --root $(TARGET)/tools mdbook@$(MDBOOK_VERSION)
+	@PATH=$(TARGET)/tools/bin:$$PATH mdbook build --dest-dir $(TARGET)/book docs 2> $(TARGET)/book.log; code=$$?; \
+	  cat $(TARGET)/book.log; test $$code = 0 && ! grep -qE 'WARN|ERROR' $(TARGET)/book.log
+	@echo "the book is $(TARGET)/book/index.html"
+
+reference:
+	@$(CARGO) run --quiet --locked --package kumi-docs -- reference
+
+man:
+	@$(CARGO) run --quiet --locked --package kumi-docs -- man $(TARGET)/man
+	@$(CARGO) run --quiet --locked --package kumi-docs -- completions $(TARGET)/completions
+
+# Nothing is built here: often this runs as root, whose files cargo could not replace later. The libraries have
+# installations of their own, in bindings/.
+install:
+	@test -x $(BIN)/kumi -a -f $(TARGET)/man/kumi.1 || { echo "run make build man first" >&2; exit 1; }
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
+	install -m 755 $(addprefix $(BIN)/,kumi kumid kumi-call-slot) $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 $(TARGET)/completions/kumi.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kumi
+	install -m 644 $(TARGET)/completions/_kumi $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kumi
+	install -m 644 $(TARGET)/completions/kumi.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kumi.fish
 
 bench-build: build
 	@$(MAKE) --no-print-directory -C bench/peers OUT=$(TARGET)/bench/peers

@@ -46,6 +46,29 @@ pub enum BenchError {
         /// Why.
         source: io::Error,
     },
+    /// This program is not a release build.
+    #[error(
+        "this is a debug build, whose figures say nothing; run `make bench`, or target/release/kumi-bench after `make build`"
+    )]
+    DebugBuild,
+    /// A Python package that cannot be measured.
+    #[error(
+        "the package kumi of {python} {why}; `make bench-call` builds and installs the right one, and --python names another interpreter"
+    )]
+    Package {
+        /// The interpreter.
+        python: String,
+        /// Why.
+        why: String,
+    },
+    /// A file of records cannot be read.
+    #[error("{} is no file of records: {why}; measure again", path.display())]
+    Records {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The cluster's head could not be asked, or refused.
     #[error(transparent)]
     Head(#[from] kumi_node::client::ClientError),

@@ -2,10 +2,13 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use kumi_bench::error::BenchError;
 use kumi_bench::figures::{ALL, Setting};
 use kumi_bench::interrupt;
+use kumi_bench::origin::{self, Origin};
 use kumi_bench::peer::Peers;
 use kumi_bench::record::{self, Record};
+use kumi_bench::report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,18 +16,21 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version, about)]
 struct Args {
-    /// Which benchmarks: all, or some of those that are there
+    /// Which benchmarks: all, or some of those that are there; report writes docs/benchmarks.md from the records
     #[arg(required = true, value_parser = names())]
     benchmarks: Vec<String>,
     /// Folder of the built peers
     #[arg(long, value_name = "DIR", default_value = "target/bench/peers")]
     peers: PathBuf,
-    /// Folder for the records
+    /// Folder of the records
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
     /// Runs for each figure, instead of each benchmark's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Repository whose docs/benchmarks.md and README.md `report` writes
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    docs: PathBuf,
     /// Fewer and shorter measurements of the tables of calls over sites
     #[arg(long)]
     quick: bool,
@@ -36,14 +42,41 @@ struct Args {
     python: PathBuf,
 }
 
+/// Refuses what would measure something else than it says.
+fn ready(args: &Args) -> Result<(), BenchError> {
+    if args.benchmarks.iter().all(|asked| asked == "report") {
+        return Ok(());
+    }
+    origin::require_release(origin::PROFILE)?;
+    let calls = |asked: &String| asked == "all" || asked.starts_with("call");
+    if args.benchmarks.iter().any(calls) { origin::require_package(&args.python) } else { Ok(()) }
+}
+
+fn written(result: Result<(), BenchError>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kumi-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn names() -> Vec<&'static str> {
-    let mut names = vec!["all"];
+    let mut names = vec!["all", "report"];
     names.extend(ALL.iter().map(|benchmark| benchmark.name));
     names
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Err(error) = ready(&args) {
+        eprintln!("kumi-bench: {error}");
+        return ExitCode::FAILURE;
+    }
+    if args.benchmarks.iter().any(|asked| asked == "report") {
+        return written(report::write(&args.out, &args.docs));
+    }
     if let Err(error) = interrupt::catch() {
         eprintln!("kumi-bench: an interrupt will leave its clusters up: {error}");
     }
@@ -56,13 +89,14 @@ fn main() -> ExitCode {
         out: args.out.clone(),
         quick: args.quick,
     };
+    let origin = Origin::now(&setting.peers, &args.python);
     let asked = |name: &str| args.benchmarks.iter().any(|asked| asked == name || asked == "all");
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for benchmark in ALL.iter().filter(|benchmark| asked(benchmark.name)) {
         println!("== {}: {}", benchmark.name, benchmark.about);
         let written = benchmark.measure(&setting).and_then(|records| {
             println!("{}", record::table(&records));
-            record::write(&args.out, benchmark.name, &records)?;
+            record::write(&args.out, benchmark.name, &origin, &records)?;
             Ok(records)
         });
         match written {

@@ -1,6 +1,7 @@
 //! What a benchmark found: one record per figure, as a table and as JSON.
 
 use crate::error::BenchError;
+use crate::origin::Origin;
 use serde::Serialize;
 use std::path::Path;
 
@@ -223,7 +224,7 @@ pub fn table(records: &[Record]) -> String {
 }
 
 /// Four significant digits, without an exponent.
-fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     if value.is_nan() {
         return "-".to_owned();
     }
@@ -231,15 +232,33 @@ fn significant(value: f64) -> String {
     format!("{value:.*}", usize::try_from(digits.clamp(0, 6)).unwrap_or(0))
 }
 
+/// Shape of a file of records; rises when a field goes or changes its meaning.
+pub const SCHEMA: u32 = 2;
+
+/// What a file of records holds.
+#[derive(Serialize)]
+struct File<'a> {
+    schema: u32,
+    benchmark: &'a str,
+    origin: &'a Origin,
+    records: &'a [Record],
+}
+
 /// Writes the records to `folder/name.json`.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(folder: &Path, name: &str, records: &[Record]) -> Result<(), BenchError> {
+pub fn write(
+    folder: &Path,
+    name: &str,
+    origin: &Origin,
+    records: &[Record],
+) -> Result<(), BenchError> {
     let path = folder.join(format!("{name}.json"));
     let failed = |source| BenchError::File { path: path.clone(), source };
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let text = serde_json::to_string_pretty(records).map_err(|error| failed(error.into()))?;
+    let file = File { schema: SCHEMA, benchmark: name, origin, records };
+    let text = serde_json::to_string_pretty(&file).map_err(|error| failed(error.into()))?;
     std::fs::write(&path, text + "\n").map_err(failed)
 }
 

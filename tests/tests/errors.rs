@@ -1,5 +1,5 @@
 //! Wrong input and what the machine does not permit: each its own message and exit code
-//! (docs/errors.md), and nothing half-started left behind.
+//! (docs/reference/errors.md), and nothing half-started left behind.
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;

@@ -1,4 +1,4 @@
-//! The tracepoints are in the executables under the names that docs/tracing.md tells.
+//! The tracepoints are in the executables under the names that docs/guide/tracing.md tells.
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries::{path, repository};
@@ -20,7 +20,8 @@ fn names(executable: &str) -> BTreeSet<String> {
 #[test]
 fn every_tracepoint_is_there_and_documented() {
     let ranks = ["deliver", "resume", "send", "serve", "sleep", "transmit", "wait"];
-    let page = std::fs::read_to_string(repository().join("docs/tracing.md")).expect("the page");
+    let page =
+        std::fs::read_to_string(repository().join("docs/guide/tracing.md")).expect("the page");
     for file in ["kumi-bench-soak", "libkumi.so"] {
         assert_eq!(names(file), ranks.map(str::to_owned).into(), "{file}");
     }

@@ -49,6 +49,16 @@ mod _native {
     #[pymodule_export]
     const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
 
+    /// How this module was built: `release` or `debug`.
+    #[pymodule_export]
+    const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
+    /// The commit that it was built from, which make names.
+    #[pymodule_export]
+    const BUILD_COMMIT: &str = match option_env!("KUMI_COMMIT") {
+        Some(commit) => commit,
+        None => "unknown",
+    };
+
     #[pymodule_export]
     use crate::call::{NativeCall, NativeClient};
     #[pymodule_export]

@@ -151,7 +151,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Kinds of refusal, each with its exit code in `docs/errors.md`.
+/// Kinds of refusal, each with its exit code in `docs/reference/errors.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
     /// A request that can never succeed as it stands.

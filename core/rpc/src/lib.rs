@@ -1,4 +1,4 @@
-//! What goes over a connection of library calls (docs/call-protocol.md): frames, and the state of both ends.
+//! What goes over a connection of library calls (docs/reference/call-protocol.md): frames, and the state of both ends.
 //!
 //! Bytes go in, and out come events and places: where the next bytes of an array belong, so that a driver reads them
 //! from its socket straight to there. What is to be written comes as pieces: bytes of headers, and ranges of arrays.

@@ -1,4 +1,4 @@
-//! Memory that a server shares with a client on its machine: bytes as docs/call-protocol.md has them, and those who break
+//! Memory that a server shares with a client on its machine: bytes as docs/reference/call-protocol.md has them, and those who break
 //! the protocol.
 #![forbid(unsafe_code)]
 

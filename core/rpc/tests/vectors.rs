@@ -1,4 +1,4 @@
-//! Bytes as docs/call-protocol.md describes them, written by hand.
+//! Bytes as docs/reference/call-protocol.md describes them, written by hand.
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{

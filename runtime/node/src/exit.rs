@@ -1,4 +1,4 @@
-//! Exit codes of `kumi` and `kumid` (listed for people in `docs/errors.md`).
+//! Exit codes of `kumi` and `kumid` (listed for people in `docs/reference/errors.md`).
 
 use kumi_control::message::{RankStatus, Refusal, RefusalKind};
 
@@ -7,35 +7,35 @@ use kumi_control::message::{RankStatus, Refusal, RefusalKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// All is well.
+    /// The command has done what it was asked for
     Ok = 0,
-    /// A wrong command line or request.
+    /// A wrong command line, or a request that can never succeed
     Usage = 64,
-    /// A bad host file or configuration.
+    /// A bad host file, `cluster.toml` or key; a list of jobs that cannot be simulated; an interface description with errors
     BadConfig = 65,
-    /// No such working directory, job or file.
+    /// No such working directory, job or file
     NoInput = 66,
-    /// The cluster does not run or cannot be reached.
+    /// The cluster does not run or cannot be reached
     Unavailable = 69,
-    /// Something went wrong inside Kumi.
+    /// A defect of Kumi
     Internal = 70,
-    /// The machine does not permit what was asked for.
+    /// The machine does not permit what was asked for
     MachineLimits = 71,
-    /// Something exists already, or a port is in use.
+    /// Something exists already, or a port is in use
     Exists = 73,
-    /// Reading or writing failed, or the disk is full.
+    /// Reading or writing failed, or disk, memory or descriptors ran out
     Io = 74,
-    /// Refused for now; may succeed later.
+    /// The request was refused for now: a node is down or was lost, or a server is busy
     TryLater = 75,
-    /// Versions differ.
+    /// `kumi` and the daemons are of different versions
     Version = 76,
-    /// Not permitted.
+    /// This user may not do this
     NotPermitted = 77,
-    /// More ranks or nodes than there are or may be.
+    /// More ranks, nodes or simulated processors than there are or may be
     TooLarge = 78,
-    /// The program cannot be executed.
+    /// The program exists and cannot be executed
     NotExecutable = 126,
-    /// There is no such program.
+    /// There is no such program
     ProgramNotFound = 127,
 }
 
@@ -62,6 +62,27 @@ impl ExitCode {
     /// The one with this number, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.code() == code)
+    }
+
+    /// What the user can do about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Ok => "",
+            Self::Usage => "Read the message and `kumi COMMAND --help`.",
+            Self::BadConfig => "The message names the file and the line.",
+            Self::NoInput => "Check the name. `kumi ps --all` lists the jobs.",
+            Self::Unavailable => "Try `kumi cluster status` and `kumi cluster up`.",
+            Self::Internal => "Report it, with the daemons' logs.",
+            Self::MachineLimits => "`kumi doctor` says what is missing and how to get it.",
+            Self::Exists => "Choose another name or port, or run `kumi cluster down`.",
+            Self::Io => "Make room. `kumi doctor` shows the limits.",
+            Self::TryLater => "Try again. `kumi cluster status` shows the nodes.",
+            Self::Version => "Use programs of one build.",
+            Self::NotPermitted => "Ask the owner of the cluster or root.",
+            Self::TooLarge => "Ask for fewer.",
+            Self::NotExecutable => "Check the program's permissions and format.",
+            Self::ProgramNotFound => "Check the name and `PATH`.",
+        }
     }
 
     /// The number.

@@ -48,6 +48,8 @@ pub enum Command {
     /// Routines that are called over the network
     #[command(subcommand)]
     Call(crate::call::CallCommand),
+    /// Print a script by which a shell completes command lines of kumi
+    Completions(crate::completions::CompletionsArgs),
 }
 
 /// `kumi cluster …`

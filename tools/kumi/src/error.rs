@@ -268,7 +268,7 @@ impl Error {
         Self::Unexpected(kind.to_owned())
     }
 
-    /// The exit code, as `docs/errors.md` lists them.
+    /// The exit code, as `docs/reference/errors.md` lists them.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Interrupted(code) | Self::Silent(code) => return *code,
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_exit_code() {
-        let text = include_str!("../../../docs/errors.md");
+        let text = include_str!("../../../docs/reference/errors.md");
         let table: Vec<&str> = text.lines().take_while(|line| !line.starts_with("## ")).collect();
         let row = |line: &&str| line.starts_with("| ") && !line.starts_with("| code");
         let rows = table.into_iter().filter(row).map(|line| {

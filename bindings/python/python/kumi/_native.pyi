@@ -4,10 +4,14 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
+BUILD_COMMIT: str
+BUILD_PROFILE: str
 FIFO_OVERHEAD: int
 FIFO_ALIGNMENT: int
 
 __all__ = [
+    "BUILD_COMMIT",
+    "BUILD_PROFILE",
     "FIFO_ALIGNMENT",
     "FIFO_OVERHEAD",
     "NativeWakeEvent",

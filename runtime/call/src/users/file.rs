@@ -65,19 +65,24 @@ pub struct Content {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserEntry {
+    /// The user's name, which servers write to their logs.
     pub name: String,
-    /// Patterns; none: all routines.
+    /// Patterns of the routines that the user may call, with `*` for any text; without it all routines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routines: Option<Vec<String>>,
+    /// Share of the servers that a metaserver gives the user when others want them too; 1 if not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// The highest priority, 0 to 9, that the user's calls may have at a metaserver; 255 or no entry: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// The system's user as whom the slots of these calls run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
     /// May offer routines at a metaserver. It then calls only the routines in `routines`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub server: bool,
+    /// The user's tokens.
     #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
 }
@@ -88,6 +93,7 @@ pub struct UserEntry {
 pub struct Token {
     /// BLAKE3 hash of the token, 64 hexadecimal digits.
     pub blake3: String,
+    /// When the token ends; without it never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
 }

@@ -60,7 +60,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
     }
 }
 
-/// The exit code of a failed call, as in `docs/errors.md`.
+/// The exit code of a failed call, as in `docs/reference/errors.md`.
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
         CallError::Address(_)

@@ -108,7 +108,7 @@ pub enum DemoError {
 }
 
 impl DemoError {
-    /// The exit code, as `docs/errors.md` lists them.
+    /// The exit code, as `docs/reference/errors.md` lists them.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Nodes(_) => ExitCode::Usage,

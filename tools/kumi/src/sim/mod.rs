@@ -38,7 +38,7 @@ pub fn run(command: &SimCommand) -> Result<(), Error> {
     }
 }
 
-/// The exit code of a simulation that failed, as `docs/errors.md` lists them.
+/// The exit code of a simulation that failed, as `docs/reference/errors.md` lists them.
 pub fn exit_code(error: &SimError) -> ExitCode {
     let file = |source: &io::Error, otherwise| match source.kind() {
         io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,

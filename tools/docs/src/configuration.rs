@@ -1,0 +1,129 @@
+//! The reference of configuration files: keys from the structs that serde reads, defaults from reading a file without them.
+
+use crate::DocsError;
+use crate::region::table;
+use crate::rust::{Field, Source};
+use kumi_node::config::ClusterConfig;
+use kumi_sim::calls::Model;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// A configuration with what must be there and nothing else.
+const CLUSTER: &str = "name = \"x\"\nkind = \"local\"\nhead = \"127.0.0.1:1\"\n\
+                       [[nodes]]\nname = \"x\"\naddress = \"127.0.0.2\"\nport = 2\n";
+
+/// The smallest model of calls.
+fn model() -> Value {
+    json!({
+        "sites": [{"name": "x", "links": [{"bandwidth": 1.0}]}],
+        "servers": [{"name": "x", "processors": 1, "speed": 1.0}],
+        "routines": [{"name": "x", "operations": 1.0}],
+        "clients": [{"site": "x", "routines": ["x"], "source": {"think": 1.0}}],
+        "policy": "x",
+    })
+}
+
+/// The generated parts of the page.
+///
+/// # Errors
+/// When a struct is not where it was.
+pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
+    let unusable =
+        |error: String| DocsError::Source(format!("a smallest file cannot be read: {error}"));
+    let config: ClusterConfig =
+        toml::from_str(CLUSTER).map_err(|error| unusable(error.to_string()))?;
+    let cluster = serde_json::to_value(&config).map_err(|error| unusable(error.to_string()))?;
+    let model: Model =
+        serde_json::from_value(model()).map_err(|error| unusable(error.to_string()))?;
+    let model = serde_json::to_value(&model).map_err(|error| unusable(error.to_string()))?;
+    let node = Source::read(root, "runtime/node/src/config")?;
+    let node = node.and(Source::read_file(root, "runtime/node/src/config.rs")?);
+    let users = Source::read(root, "runtime/call/src/users")?;
+    let sim = Source::read_file(root, "tools/sim/src/calls/model.rs")?;
+    let parts = [
+        ("cluster.toml", &node, "ClusterConfig", &cluster),
+        ("job", &node, "JobDefaults", &Value::Null),
+        ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
+        ("user", &users, "UserEntry", &Value::Null),
+        ("token", &users, "Token", &Value::Null),
+        ("model", &sim, "Model", &model),
+        ("site", &sim, "Site", &model["sites"][0]),
+        ("link", &sim, "Link", &model["sites"][0]["links"][0]),
+        ("server", &sim, "Server", &model["servers"][0]),
+        ("routine", &sim, "Routine", &model["routines"][0]),
+        ("clients", &sim, "Clients", &model["clients"][0]),
+        ("task", &sim, "Task", &Value::Null),
+    ];
+    parts
+        .into_iter()
+        .map(|(region, source, name, least)| {
+            Ok((region.to_owned(), keys(source, name, least.as_object())?))
+        })
+        .collect()
+}
+
+/// The keys of a struct; `least` is what a file says that leaves out what may be left out.
+fn keys(
+    source: &Source,
+    name: &str,
+    least: Option<&Map<String, Value>>,
+) -> Result<String, DocsError> {
+    let fields = source.fields(name)?;
+    let undocumented = fields.iter().find(|field| field.doc.is_empty());
+    if let Some(field) = undocumented {
+        return Err(DocsError::Source(format!(
+            "`{}` of {name} has no documentation comment",
+            field.key
+        )));
+    }
+    let row = |field: &Field| {
+        let value = least.and_then(|least| least.get(&field.key));
+        vec![
+            format!("`{}`", field.key),
+            kind(source, &field.ty),
+            default(field, value),
+            format!("{}.", field.doc),
+        ]
+    };
+    Ok(table(&["key", "type", "default", "meaning"], &fields.iter().map(row).collect::<Vec<_>>()))
+}
+
+/// A Rust type in words.
+fn kind(source: &Source, ty: &str) -> String {
+    let inside = |name: &str| ty.strip_prefix(name).and_then(|rest| rest.strip_suffix('>'));
+    if let Some(inner) = inside("Option<") {
+        return kind(source, inner);
+    }
+    if let Some(inner) = inside("Vec<") {
+        return format!("list of {}", kind(source, inner));
+    }
+    match ty {
+        "String" => "text".to_owned(),
+        "bool" => "`true` or `false`".to_owned(),
+        "f32" | "f64" => "number".to_owned(),
+        "u8" | "u16" | "u32" | "u64" | "usize" => "whole number".to_owned(),
+        "Ipv4Addr" => "IPv4 address".to_owned(),
+        "SocketAddrV4" => "IPv4 address and port".to_owned(),
+        "Timestamp" => "RFC 3339 time".to_owned(),
+        other => match source.variants(other) {
+            Ok(variants) => {
+                let all = variants.iter().map(|variant| {
+                    let key = format!("`\"{}\"`", variant.key);
+                    if variant.is_unit { key } else { format!("`{{\"{}\": …}}`", variant.key) }
+                });
+                all.collect::<Vec<_>>().join(" or ")
+            }
+            Err(_) => "table".to_owned(),
+        },
+    }
+}
+
+fn default(field: &Field, value: Option<&Value>) -> String {
+    match value {
+        _ if !field.optional => "required".to_owned(),
+        Some(Value::Array(list)) if list.is_empty() => "none".to_owned(),
+        Some(value) => format!("`{value}`"),
+        None if field.ty == "bool" => "`false`".to_owned(),
+        None => "none".to_owned(),
+    }
+}

@@ -1,0 +1,87 @@
+//! Documentation tools: reference pages made from the code, and checks of every document in the repository.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod command_line;
+pub mod configuration;
+pub mod errors;
+pub mod markdown;
+pub mod region;
+pub mod rust;
+
+use std::path::Path;
+
+/// Why documentation could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocsError {
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Our own Rust source does not have what a page is made from.
+    #[error("{0}")]
+    Source(String),
+    /// A page lacks the place for a generated part.
+    #[error(
+        "{page} has no region `{region}`: <!-- generated: {region} --> and <!-- end of {region} -->"
+    )]
+    Region {
+        /// The page.
+        page: String,
+        /// The region's name.
+        region: String,
+    },
+}
+
+/// Reads a file of the repository.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(root: &Path, path: &str) -> Result<String, DocsError> {
+    std::fs::read_to_string(root.join(path))
+        .map_err(|source| DocsError::File { path: path.to_owned(), source })
+}
+
+/// Makes the generated regions of all pages anew: path and whole text of each page.
+///
+/// # Errors
+/// When a source or a page is not as expected.
+pub fn reference(root: &Path) -> Result<Vec<(&'static str, String)>, DocsError> {
+    let pages = [
+        ("docs/reference/command-line.md", command_line::regions(root)?),
+        ("docs/reference/configuration.md", configuration::regions(root)?),
+        ("docs/reference/errors.md", errors::regions(root)?),
+    ];
+    pages
+        .into_iter()
+        .map(|(page, regions)| {
+            let mut text = read(root, page)?;
+            for (name, content) in regions {
+                text = region::replace(&text, &name, &content)
+                    .ok_or_else(|| DocsError::Region { page: page.to_owned(), region: name })?;
+            }
+            Ok((page, text))
+        })
+        .collect()
+}
+
+/// Documents whose blocks of Rust are compiled, as tests of documentation.
+pub const COMPILED: &[&str] = &[];
+
+/// The definition of the command line, complete.
+pub fn command() -> clap::Command {
+    let mut command = kumi_command::command();
+    command.build();
+    command
+}
+
+/// The root of the repository that this crate was built in.
+pub fn repository() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap_or(own)
+}

@@ -1,0 +1,64 @@
+//! Every document of the repository: links, contents, blocks of code, names, and the generated reference.
+
+use kumi_docs::check::{self, Problem, blocks, compile, links, names};
+use kumi_docs::{COMPILED, command, read, reference, repository};
+
+#[track_caller]
+fn none(problems: &[Problem]) {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert!(lines.is_empty(), "{} problems:\n{}", lines.len(), lines.join("\n"));
+}
+
+fn pages() -> Vec<kumi_docs::markdown::Page> {
+    let pages = check::pages(repository()).expect("the documents can be read");
+    assert!(pages.len() > 20, "only {} documents were found", pages.len());
+    pages
+}
+
+#[test]
+fn links_lead_somewhere() {
+    none(&links::broken(&pages(), &|path| repository().join(path).exists()));
+}
+
+#[test]
+fn the_book_has_every_page() {
+    none(&links::contents(&pages()));
+}
+
+#[test]
+fn blocks_of_code_are_right() {
+    none(&blocks::wrong(&pages(), &command(), COMPILED, repository()));
+}
+
+#[test]
+fn programs_compile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    none(&compile::wrong(&pages(), repository(), folder.path()));
+}
+
+#[test]
+fn names_in_the_text_exist() {
+    // The changelog also tells of what is gone.
+    let pages: Vec<_> = pages().into_iter().filter(|page| page.path != "CHANGELOG.md").collect();
+    let mut problems = names::paths(&pages, repository());
+    problems.extend(names::commands(&pages, &command()));
+    // Other folders have Makefiles of their own.
+    let pages: Vec<_> = pages
+        .into_iter()
+        .filter(|page| page.path.starts_with("docs/") || !page.path.contains('/'))
+        .collect();
+    problems.extend(names::targets(&pages, &read(repository(), "Makefile").expect("the Makefile")));
+    none(&problems);
+}
+
+#[test]
+fn generated_pages_are_those_of_this_code() {
+    for (page, expected) in reference(repository()).expect("the reference can be made") {
+        let present = read(repository(), page).expect("the page");
+        let differing = present.lines().zip(expected.lines()).find(|(a, b)| a != b);
+        assert!(
+            present == expected,
+            "{page} is out of date, run `make reference`; first difference: {differing:?}"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! `kumi`: the command with which people use a cluster. A library, so that the documentation is made from its definition.
+#![forbid(unsafe_code)]
+
+mod attach;
+mod call;
+mod cli;
+mod cluster;
+mod completions;
+mod context;
+mod demo;
+mod doctor;
+mod error;
+mod hosts;
+mod interrupts;
+mod job_descriptions;
+mod kill;
+mod logs;
+mod output;
+mod parse;
+mod ps;
+mod run;
+mod sim;
+mod stats;
+mod table;
+mod top;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use context::Context;
+use error::Error;
+use std::process::ExitCode;
+
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            return refuse(&error);
+        }
+    };
+    match execute(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if error.speaks() {
+                output::note(&error.to_string());
+            }
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Help and version are not failures. The rest is told as every other failure is, and not with
+/// clap's own exit code.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed standard output is the reader's choice.
+        let _closed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    kumi_node::exit::ExitCode::Usage.into()
+}
+
+fn execute(cli: Cli) -> Result<(), Error> {
+    if let Command::Demo(args) = &cli.command {
+        return demo::run(args).map_err(|error| {
+            output::note(&error.to_string());
+            Error::Silent(error.exit_code())
+        });
+    }
+    if let Command::Sim(command) = &cli.command {
+        return sim::run(command);
+    }
+    if let Command::Call(command) = &cli.command {
+        return call::run(command, &cli.cluster);
+    }
+    if let Command::Completions(args) = &cli.command {
+        return completions::run(args);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::SetUp { what: "the runtime", source })?;
+    let context = Context::new(&cli.cluster)?;
+    let result = runtime.block_on(dispatch(&context, cli.command));
+    // A thread may still sit in a read of standard input: it must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
+    match command {
+        Command::Cluster(command) => cluster::run(context, command).await,
+        Command::Run(args) => run::run(context, args).await,
+        Command::Ps(args) => ps::run(context, &args).await,
+        Command::Kill(args) => kill::run(context, &args).await,
+        Command::Logs(args) => logs::run(context, &args).await,
+        Command::Attach(args) => attach::run(context, &args).await,
+        Command::Top(args) => top::run(context, &args).await,
+        Command::Stats(args) => stats::run(context, &args).await,
+        Command::Doctor(args) => doctor::run(&args),
+        // Bring their own runtime or need none; handled before.
+        Command::Demo(_) | Command::Sim(_) | Command::Call(_) | Command::Completions(_) => Ok(()),
+    }
+}
