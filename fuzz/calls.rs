@@ -221,7 +221,7 @@ impl Serving {
                 self.coming.insert(stream, sizes);
             }
             ServerEvent::Returned(stream, CallbackReturn::Failed(_)) => self.fail(stream, &no),
-            ServerEvent::Back(stream) => {
+            ServerEvent::ReturnReady(stream) => {
                 assert!(self.coming.contains_key(&stream) && !self.running.contains(&stream));
                 self.running.push(stream);
             }
@@ -279,7 +279,7 @@ impl Serving {
     /// Writes up to so many bytes; arrays only of what is sent.
     fn write(&mut self, room: usize) {
         let (mut left, mut count) = (room, 0);
-        for piece in self.server.outbox().pieces() {
+        for piece in self.server.send_queue().pieces() {
             let length = match piece {
                 SendPiece::Bytes(bytes) => bytes.len(),
                 SendPiece::Data(place, length) => {
@@ -291,8 +291,8 @@ impl Serving {
             let length = length.min(left);
             (left, count) = (left - length, count + length);
         }
-        self.server.outbox().wrote(count);
-        while let Some(stream) = self.server.outbox().written() {
+        self.server.send_queue().wrote(count);
+        while let Some(stream) = self.server.send_queue().written() {
             self.server.ended(stream);
         }
     }
@@ -309,7 +309,7 @@ pub fn server(input: &[u8]) -> usize {
     loop {
         match serving.server.step(&bytes) {
             Err(_) => {
-                assert!(!serving.server.outbox().is_empty(), "the client is told why");
+                assert!(!serving.server.send_queue().is_empty(), "the client is told why");
                 serving.write(usize::MAX);
                 return serving.taken;
             }
@@ -409,7 +409,7 @@ impl Asking {
                 self.client.accept_callback(stream, &sizes);
                 self.called.insert(stream, sizes);
             }
-            ClientEvent::Called(stream) => {
+            ClientEvent::CallbackReady(stream) => {
                 assert!(self.called.remove(&stream).is_some(), "{stream} was never accepted");
                 let back = CallbackReturn::Done(values());
                 self.client.callback_return(stream, &back, &mut self.out).expect("short");

@@ -1,4 +1,4 @@
-//! A local cluster for measuring, driven by the `kumi` command as users drive it.
+//! A local cluster for measurements, driven by the `kumi` command as users drive it.
 
 use crate::error::BenchError;
 use crate::interrupt;
@@ -183,7 +183,7 @@ impl Cluster {
         finish(self.start(nodes, program, args)?, &program.display().to_string())
     }
 
-    /// What `kumi stats --json` says.
+    /// Output of `kumi stats --json`.
     ///
     /// # Errors
     /// When it fails or says something else than JSON.

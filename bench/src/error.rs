@@ -1,4 +1,4 @@
-//! Why a figure could not be measured.
+//! Errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ pub enum BenchError {
         what: String,
         /// How it ended.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its message.
         said: String,
     },
     /// A program's output is not what it should be.
     #[error("cannot find {wanted} in the output of {what}: {output}")]
     Output {
-        /// What was looked for.
+        /// The text that was sought.
         wanted: String,
         /// Which program.
         what: String,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
     /// A file could not be read or written.

@@ -1,4 +1,4 @@
-//! The benchmarks: each measures some figures and makes a record of each.
+//! The benchmarks: each measures some figures and writes a record of each.
 
 mod bulk;
 mod call;
@@ -25,7 +25,7 @@ use crate::peer::Peers;
 use crate::record::Record;
 use std::path::PathBuf;
 
-/// What a benchmark has to go by.
+/// Context of a benchmark.
 pub struct Setting {
     /// The peers.
     pub peers: Peers,
@@ -45,7 +45,7 @@ pub struct Setting {
 pub struct Benchmark {
     /// Its name, which is also that of its JSON file.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// One line that describes the benchmark.
     pub about: &'static str,
     /// How many runs it takes by itself.
     pub runs: usize,

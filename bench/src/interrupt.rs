@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the clusters that are up are taken down before the program ends.
+//! Signals (Ctrl-C, SIGTERM and SIGHUP): running clusters are taken down before the program ends.
 
 use crate::cluster;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A cluster that is up, or on its way.
-struct Up {
+/// A cluster that runs or is starting.
+struct RunningCluster {
     kumi: PathBuf,
     name: OsString,
     directory: PathBuf,
 }
 
-static UP: Mutex<Vec<Up>> = Mutex::new(Vec::new());
+static RUNNING: Mutex<Vec<RunningCluster>> = Mutex::new(Vec::new());
 
-fn up() -> MutexGuard<'static, Vec<Up>> {
+fn up() -> MutexGuard<'static, Vec<RunningCluster>> {
     // A list of names is whole whoever panicked.
-    UP.lock().unwrap_or_else(PoisonError::into_inner)
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// From now on these signals take down what is up, and end the program with 128 and their number.
@@ -42,7 +42,7 @@ pub fn catch() -> std::io::Result<()> {
 /// A cluster is about to come up.
 pub(crate) fn add(kumi: &Path, name: &str, directory: &Path) {
     let (kumi, directory) = (kumi.to_owned(), directory.to_owned());
-    up().push(Up { kumi, name: name.into(), directory });
+    up().push(RunningCluster { kumi, name: name.into(), directory });
 }
 
 /// Takes a cluster down, unless a signal did.
@@ -53,7 +53,7 @@ pub(crate) fn take_down(directory: &Path) {
     }
 }
 
-impl Up {
+impl RunningCluster {
     fn down(self) {
         let mut command = Command::new(&self.kumi);
         command.args(["cluster", "down"]);

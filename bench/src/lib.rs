@@ -1,9 +1,9 @@
-//! Figures, each as a ratio to a named peer measured in the same run.
+//! Benchmarks: figures, each as a ratio to a named peer measured in the same run.
 //!
-//! Ours and the peer run in turn, several times, on the same nodes and processors; what is compared is
-//! the median over the turns of the ratio within a turn, because processors drift in between. Where
-//! the difference is small the turns are windows of a fraction of a second, see [`meter`].
-//! `kumi-bench all` prints a table for each benchmark and writes the same as JSON.
+//! Ours and the peer run in turn, several times, on the same nodes and processors. The result is the
+//! median over the turns of the ratio within a turn, because processors drift in between. Where the
+//! difference is small the turns are windows of a fraction of a second, see [`meter`]. `kumi-bench all`
+//! prints a table for each benchmark and writes the same as JSON.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -1,9 +1,9 @@
-//! How fast a running job goes, window by window.
+//! Meter: the speed of a running job, window by window.
 //!
-//! Processors of shared machines change their speed by tens of per cent within seconds, so two runs
-//! one after the other cannot show a difference of some per cent. Here the jobs go on running while
-//! what is compared is switched on and off several times a second, and their own progress tells how
-//! fast they went in each window. A pair of neighbouring windows sees the same machine.
+//! Processors of shared machines change their speed by tens of per cent within seconds, so two
+//! consecutive runs cannot show a difference of some per cent. Here the jobs keep running while the
+//! compared feature is switched on and off several times a second. Their own progress tells their speed
+//! in each window, and two neighbouring windows see the same machine.
 
 use crate::cluster::Cluster;
 use crate::error::BenchError;
@@ -13,7 +13,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What was changed has reached all nodes after this.
+/// By then the change has reached all nodes.
 const SETTLE: Duration = Duration::from_millis(20);
 /// The longest a program takes until its first steps.
 const PATIENCE: Duration = Duration::from_secs(120);

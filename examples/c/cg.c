@@ -3,9 +3,9 @@
  * gradient method (NAS report RNR-94-007, section 2.2.4).
  *
  * Each rank has a block of rows.  Before a product with the matrix the ranks
- * assemble the whole vector in their windows: in step k each rank puts what it
- * has, the blocks of 2^k ranks, into its partner's window, so that log2(ranks)
- * puts per rank are enough.  That wants a power of two of ranks. */
+ * assemble the whole vector in their windows: in step k each rank puts its
+ * blocks, those of 2^k ranks, into its partner's window, so that log2(ranks)
+ * puts per rank are enough.  The number of ranks must be a power of two. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The smallest program: every rank says who it is, in order. */
+/* The smallest program: every rank prints its number, in order. */
 #include <stdio.h>
 
 #include <kumi.h>
@@ -12,7 +12,7 @@ int main(void)
 		fprintf(stderr, "hello: %s\n", kumi_error_string(code));
 		return 1;
 	}
-	/* Rank r waits for a message of rank r - 1 before it speaks. */
+	/* Rank r waits for a message of rank r - 1 before it prints. */
 	if (kumi_rank() > 0)
 		code = kumi_message_recv(kumi_rank() - 1, 0, &turn, sizeof turn, NULL);
 	printf("hello from rank %d of %d on node %d, turn %d\n", kumi_rank(),

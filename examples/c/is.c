@@ -3,7 +3,7 @@
  *
  * Each rank has a piece of the keys.  In every iteration the ranks count their
  * keys by bucket, add the counts up, agree on which rank gets which buckets so
- * that all get about as many keys, exchange the keys, and count what came. */
+ * that all get about as many keys, exchange the keys, and count their own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

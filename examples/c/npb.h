@@ -1,4 +1,4 @@
-/* What the NAS kernels here have in common: the random numbers of the NAS
+/* Common parts of the NAS kernels here: the random numbers of the NAS
  * Parallel Benchmarks' specification (NAS report RNR-94-007, section 2.3),
  * options, and the line with the result. */
 #ifndef NPB_H

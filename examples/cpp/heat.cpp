@@ -2,9 +2,9 @@
 // grid.  Each rank has some rows; after each step it puts its outer rows into
 // the windows of its neighbours, which wait for the notification only.
 //
-// The beginning is a sum of two modes of the grid's Laplacian, each of which
-// every step multiplies by a known number: so the end is known, whatever the
-// number of ranks, and is compared with.
+// The beginning is a sum of two modes of the grid's Laplacian.  Every step
+// multiplies each mode by a known number, so the end is known for any number of
+// ranks, and the program compares its result with it.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

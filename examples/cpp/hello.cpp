@@ -1,4 +1,4 @@
-// The smallest program: every rank says who it is, in order.
+// The smallest program: every rank prints its number, in order.
 #include <cstdio>
 #include <exception>
 
@@ -10,7 +10,7 @@ int main()
 		kumi::context job;
 		int turn = 0;
 
-		// Rank r waits for a message of rank r - 1 before it speaks.
+		// Rank r waits for a message of rank r - 1 before it prints.
 		if (job.rank() > 0)
 			job.recv(job.rank() - 1, 0, turn);
 		std::printf("hello from rank %d of %d on node %d, turn %d\n",

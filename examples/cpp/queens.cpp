@@ -1,9 +1,9 @@
-// In how many ways N queens stand on an N x N board without attacking each
-// other.  Rank 0 places the first queens and hands each placement out as a task;
-// whoever is free takes the next one.  Two kinds of FIFO do it: rank 0's, in
-// which a rank says how many ways its last task had, and so that it is free; and
-// one at every other rank, in which it gets its tasks.  Nobody polls, and a rank
-// that was given little to do just comes back earlier.
+// Counts the ways to place N queens on an N x N board without attacks.  Rank 0
+// places the first queens and hands out each placement as a task; a free rank
+// takes the next one.  There are two kinds of FIFO.  In rank 0's, a rank reports
+// the result of its last task, and so that it is free.  In the one at every other
+// rank, that rank gets its tasks.  Nobody polls, and a rank with a short task
+// just comes back earlier.
 #include <array>
 #include <cstdint>
 #include <cstdio>

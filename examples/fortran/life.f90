@@ -1,9 +1,9 @@
-! Conway's game of life on a torus, and checked against one rank's own run of it.
+! Conway's game of life on a torus, checked against a run of it on one rank.
 !
 ! Each rank has some rows of the field.  A row of an array lies scattered in memory, one element in each
-! column: so a rank gives its outer rows to its neighbours by strided puts, one each, into the frame of
-! theirs, and waits for the notifications only.  There are two fields, for even and for odd generations: a
-! neighbour can be one generation ahead, not two, since for the second it needs a row from here.
+! column.  So a rank writes its outer rows into its neighbours' border rows by strided puts, one each, and
+! waits for the notifications only.  There are two fields, for even and for odd generations: a neighbour
+! can be one generation ahead, not two, since for the second it needs a row from here.
 module life_field
   use kumi
   implicit none

@@ -1,7 +1,7 @@
 ! Poisson's equation on a square by conjugate gradients.  Each rank has some columns of the grid; before
 ! it applies the operator it puts its outer columns into its neighbours' windows, which wait for the
-! notification only.  The right-hand side is made from a solution that is known, and the result is
-! compared with that.
+! notification only.  The right-hand side is made from a known solution, and the program compares its
+! result with that.
 module poisson_grid
   use, intrinsic :: iso_c_binding, only: c_double
   use kumi

@@ -1,4 +1,4 @@
-//! Where the executables under test are.
+//! Paths of the executables under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A cluster of a test's own: unique name, temporary directory, taken down with the value.
+//! Cluster of one test: it has a unique name and a temporary directory, and goes with the value.
 
 use crate::command::{self, FinishedCommand, RunningCommand};
 use crate::{binaries, machine};

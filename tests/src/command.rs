@@ -1,4 +1,4 @@
-//! Running a command with a time limit, so that what hangs fails instead.
+//! Runner of commands with a time limit, so that a command that hangs fails instead.
 
 use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

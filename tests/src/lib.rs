@@ -1,5 +1,5 @@
-//! What the whole-system tests in `tests/tests/` share: clusters of their own, commands with a time
-//! limit, and a reader of the sources for the rules of the house.
+//! Support of the whole-system tests in `tests/tests/`: clusters, commands with a time limit, and a
+//! reader of the sources for the rules of the house.
 //!
 //! The tests use Kumi as a user does, through the `kumi` executable; they know none of its crates.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What this machine permits, and what is on it: namespaces, cgroups, processes.
+//! Capabilities of this machine, and the namespaces, cgroups and processes on it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

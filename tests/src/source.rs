@@ -1,4 +1,4 @@
-//! Reads the repository's sources: files, functions with their lengths, unsafe code, manifests.
+//! Reader of the repository's sources: files, functions with their lengths, unsafe code, manifests.
 
 use crate::binaries::repository;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Looks at every packet on the wires of a cluster whose nodes are network namespaces.
+//! Packet capture on the wires of a cluster whose nodes are network namespaces.
 
 use crate::cluster::TestCluster;
 use nix::sched::{CloneFlags, setns};

@@ -118,7 +118,7 @@ fn the_policy_changes_while_jobs_run_and_outlives_the_head() {
     cluster.wait_state("first", "running");
     let second = sleeper(&cluster, "second", "2");
     cluster.wait_state("second", "queued");
-    cluster.kumi(&["cluster", "set", "--policy", "easy"]).fails(64, &["does not say how long"]);
+    cluster.kumi(&["cluster", "set", "--policy", "easy"]).fails(64, &["has no estimate"]);
     let said = cluster.kumi(&["cluster", "set", "--policy", "dqt:ff"]).ok().out;
     assert!(said.contains("gang scheduling by dqt:ff"), "{said}");
     let job = cluster.wait_state("second", "running");

@@ -1,6 +1,6 @@
-//! A job that disturbs others: it fills its channel, or streams through it, or only computes. Runs
-//! until it is killed. Ranks of the first half send to those of the second and, when they fill, the
-//! other way too.
+//! A job that disturbs others: it fills its channel, streams through it, or only computes. Runs until
+//! it is killed. Ranks of the first half send to those of the second half, and with `fill` the other
+//! way too.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -18,7 +18,7 @@ const WINDOW: u64 = 1_000;
 /// How often it is shown how many messages were sent, if there were any.
 const SHOW: Duration = Duration::from_millis(50);
 
-/// What the job does.
+/// The disturbance.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// All send and nobody receives: soon all rings are full and stay so
@@ -32,7 +32,7 @@ enum Mode {
 /// A job that disturbs others.
 #[derive(Parser)]
 struct Args {
-    /// What it does
+    /// The disturbance
     #[arg(value_enum)]
     mode: Mode,
 }

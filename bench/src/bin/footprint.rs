@@ -1,5 +1,5 @@
-//! What a rank's idle channel takes of memory: that of the process before it joins its job, and
-//! after it has joined, has met its peers in a barrier and has been idle for a while.
+//! Memory of a rank's idle channel. Compares the process before it joins its job with the process after
+//! it has joined, met its peers in a barrier and been idle for a while.
 //!
 //! Counted are the pages of the process, those that it shares with others in proportion (`Pss`), and
 //! its page tables. Sockets with nothing in them and the kernel's stack of the handler thread, some

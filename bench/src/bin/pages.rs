@@ -1,6 +1,6 @@
-//! Page requests: the ranks of other nodes than rank 0's ask it with 64 bytes for 4,096, again and
-//! again, each with one request under way. Prints how many requests were served in a second and how
-//! many packets of any kind each took, of all ranks together.
+//! Page requests: clients on other nodes ask rank 0 with 64 bytes for 4,096, again and again, each with
+//! one request in flight. Prints the requests served in a second, and the packets of any kind that each
+//! took over all ranks.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

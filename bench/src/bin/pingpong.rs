@@ -1,5 +1,5 @@
-//! Ping-pong of two ranks by put with notification: each puts into the other's window and waits for
-//! the other's. Prints the median half round trip over batches as the peers do.
+//! Ping-pong of two ranks by put with notification: each puts into the other's window and waits for the
+//! other's put. Prints the median half round trip over batches, as the peers do.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,6 +1,6 @@
-//! What settling costs: every rank keeps puts to all other nodes' ranks under way and, again and again,
-//! waits until nothing that it sent is on the wire. Prints how long that takes, in microseconds, over
-//! all ranks: with traffic, and with none.
+//! Cost of settling: every rank keeps puts to all other nodes' ranks in flight and, again and again,
+//! waits until none of its packets is on the wire. Prints the times over all ranks, in microseconds:
+//! with traffic, and without.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Error> {
     context.finalize()
 }
 
-/// The times of this rank; those that were not settled within a second are left out.
+/// The times of this rank, without those above a second.
 fn settle(
     context: &Context,
     window: &Window<'_>,

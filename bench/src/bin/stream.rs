@@ -1,5 +1,5 @@
-//! Puts from rank 0 into the window of rank 1, a batch of them answered by one notification: how many
-//! bytes and how many puts a second. Prints the medians over batches as the peers do.
+//! Puts from rank 0 into the window of rank 1, each batch answered by one notification. Prints bytes
+//! and puts a second, as medians over batches, as the peers do.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,11 +1,11 @@
-//! Bytes a second of large puts: between nodes against what the kernel moves at most (UDP in runs of
-//! packets, nothing checked or resent) and against a TCP stream; within a node against memcpy.
+//! Bytes a second of large puts. Between nodes: against the kernel's maximum (UDP in runs of packets,
+//! unchecked and never resent), and against a TCP stream. Within a node: against memcpy.
 //!
 //! Every put goes to the same place of the target, as the peers write the same buffer: all stays in
 //! the caches, for ours and for them.
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -20,12 +20,12 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let mut records = Vec::new();
     for (name, bytes, window) in SIZES {
         let against = vec![
-            Against {
+            PeerComparison {
                 name: Ok(format!("raw UDP, runs of packets ({})", peers.kernel)),
                 goal: Goal::RatioAtLeast(0.9),
                 measure: Box::new(|| peers.bulk("gso", nodes, bytes, BATCHES)),
             },
-            Against {
+            PeerComparison {
                 name: Ok(format!("TCP stream ({})", peers.kernel)),
                 goal: Goal::RatioAtLeast(1.2),
                 measure: Box::new(|| peers.bulk("tcp", nodes, bytes, BATCHES)),
@@ -60,7 +60,7 @@ fn within(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let cluster = Cluster::up(1, &["--cpus", "all"])?;
     let node = &cluster.nodes[0];
     let (name, bytes, window) = SIZES[1];
-    let copy = |kind: &'static str, goal| Against {
+    let copy = |kind: &'static str, goal| PeerComparison {
         name: Ok(format!("memcpy to {kind} memory")),
         goal,
         measure: Box::new(move || peers.copy(kind, node, bytes)),

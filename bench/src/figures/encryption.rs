@@ -1,4 +1,4 @@
-//! What encrypting packets costs: the same put with notification between nodes with and without.
+//! Cost of encryption: the same put with notification between nodes, with and without it.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};
@@ -9,7 +9,7 @@ use crate::record::{Goal, Peer, Record};
 const SMALL: usize = 8;
 /// Bytes of a put that is hundreds of full packets.
 const LARGE: usize = 1 << 20;
-/// What the comparison is with.
+/// The peer of the comparison.
 const CLEAR: &str = "the same without encryption";
 
 /// Half round trip in nanoseconds, with and without encryption.

@@ -1,13 +1,13 @@
-//! Half round trip of a pair of ranks while another job floods a channel of its own.
+//! Half round trip of a pair of ranks while another job floods its own channel.
 //!
-//! Both jobs run on the same two processors, and a job that computes takes its share of them whatever
-//! the network does. So the other job is made to use the network and not the processors, or its use
-//! of the processors is the same on both sides of the comparison:
+//! Both jobs run on the same two processors, and a job that computes takes its share of them anyway. So
+//! either the other job uses the network and not the processors, or its use of the processors is the
+//! same on both sides of the comparison:
 //!
-//! *Full rings.* Every rank of the other job sends to one of the other node and none receives. Once
-//! all rings and the receivers' bounded queues are full its ranks block in `send` (they do not spin);
-//! what remains are its refused packets, tried again and again, its nacks and its probes. The pair
-//! runs beside it under operating-system scheduling and in turn without it (its ranks stopped).
+//! *Full rings.* Every rank of the other job sends to one of the other node and none receives. Once all
+//! rings and bounded queues are full, its ranks block in `send` without spinning. Only its refused
+//! packets remain, tried again and again, with nacks and probes. The pair runs beside it under
+//! operating-system scheduling, and in turn without it (its ranks stopped).
 //!
 //! *Streams.* The other job sends as fast as its receivers receive, under gang scheduling: in its own
 //! slices. The pair's slices begin with whatever the other one left in sockets and queues. The peer
@@ -45,7 +45,7 @@ fn other<'c>(cluster: &'c Cluster, mode: &str, env: &[&str]) -> Result<Meter<'c>
 
 fn full_rings(cluster: &Cluster, runs: usize) -> Result<Record, BenchError> {
     cluster.kumi(&["cluster", "set", "--mode", "os"])?;
-    // A small queue of unexpected messages is soon full; whoever waits for room blocks at once.
+    // A small queue of unexpected messages is soon full; a rank that waits for room blocks at once.
     let env = ["--env", "KUMI_UNEXPECTED_BYTES=65536", "--env", "KUMI_SPIN=0"];
     let flood = other(cluster, "full", &env)?;
     std::thread::sleep(FILLING);

@@ -1,10 +1,9 @@
 //! Memory of a rank's idle channel in a job of 1,024 ranks.
 //!
-//! The job is real: 1,024 processes on eight nodes, each of which joins, meets its peers in a barrier
-//! and then sleeps. Two processors are enough for that, since nobody computes and a waiting rank of a
-//! crowded node blocks. Each rank tells by how much its process has grown since before it joined;
-//! shared pages count in proportion, so that the sum over the ranks of a node counts the job's segment
-//! once.
+//! The job is real: 1,024 processes on eight nodes. Each joins, meets its peers in a barrier and then
+//! sleeps. Two processors are enough, since nobody computes and a waiting rank of a crowded node
+//! blocks. Each rank reports how much its process has grown since before it joined. Shared pages count
+//! in proportion, so the sum over a node's ranks counts the job's segment once.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};

@@ -1,5 +1,5 @@
-//! How the handler thread's scheduling matters: reads of the memory of a rank that computes, and
-//! programs made of such reads (Nakada et al., §4, table 1 and figures 2 to 4).
+//! Effect of the handler thread's scheduling: reads of the memory of a rank that computes, and programs
+//! made of such reads (Nakada et al., §4, table 1 and figures 2 to 4).
 
 use super::Setting;
 use crate::cluster::{self, Cluster};
@@ -15,7 +15,7 @@ const MOST: f64 = 0.1;
 /// Products of two 400 x 400 matrices while which rank 1 reads.
 const PRODUCTS: &str = "20";
 
-/// What is measured of one setting, run by run.
+/// Measurements of one setting, run by run.
 #[derive(Clone, Default)]
 struct Runs {
     mean: Vec<f64>,

@@ -15,8 +15,8 @@ const COPIES: [(usize, f64); 2] = [(2, 1.7), (3, 2.3)];
 const LENGTHS: Lengths =
     Lengths { together: Duration::from_millis(300), alone: Duration::from_millis(200) };
 
-/// How the program waits: under operating-system scheduling a wait that soon blocks lets another
-/// copy run, one that never blocks, as those of most MPI libraries, does not.
+/// How the program waits. Under operating-system scheduling a wait that soon blocks lets another copy
+/// run; one that never blocks, as in most MPI libraries, does not.
 const WAITS: [(&str, &[&str]); 2] =
     [("default waits", &[]), ("waits that never block", &["--env", "KUMI_SPIN=infinite"])];
 

@@ -1,4 +1,4 @@
-//! Page requests, 64 bytes for 4,096, of 16 clients to one server: what the reduction of acks is worth.
+//! Page requests, 64 bytes for 4,096, of 16 clients to one server: the benefit of fewer acks.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};

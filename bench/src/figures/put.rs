@@ -2,7 +2,7 @@
 //! nodes while both sides block in every wait, and within a node.
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -37,18 +37,18 @@ fn ours<'a>(
 
 fn polling(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
     let (peers, nodes) = (&setting.peers, &cluster.nodes);
-    let ucx = |test: &'static str, goal| Against {
+    let ucx = |test: &'static str, goal| PeerComparison {
         name: peers.ucx.clone().map(|version| format!("{version}, {test} over TCP")),
         goal,
         measure: Box::new(move || peers.ucx(test, nodes, BYTES)),
     };
     let against = vec![
-        Against {
+        PeerComparison {
             name: Ok(format!("raw UDP, polling ({})", peers.kernel)),
             goal: Goal::RatioAtMost(1.15),
             measure: Box::new(|| peers.wire("udp", nodes, BYTES, Some(BATCHES))),
         },
-        Against {
+        PeerComparison {
             name: peers.mpi_with("btl tcp"),
             goal: Goal::RatioAtMost(0.8),
             measure: Box::new(|| peers.mpi_between(nodes, BYTES)),
@@ -62,7 +62,7 @@ fn polling(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Reco
 
 fn blocked(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
     let (peers, nodes) = (&setting.peers, &cluster.nodes);
-    let against = vec![Against {
+    let against = vec![PeerComparison {
         name: Ok(format!("raw UDP, blocking ({})", peers.kernel)),
         goal: Goal::RatioAtMost(1.15),
         measure: Box::new(|| peers.wire("udp-blocking", nodes, BYTES, Some(BATCHES))),
@@ -75,7 +75,7 @@ fn within(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let peers = &setting.peers;
     let cluster = Cluster::up(1, &["--cpus", "all"])?;
     let node = &cluster.nodes[0];
-    let against = vec![Against {
+    let against = vec![PeerComparison {
         name: Ok("raw shared-memory flag".to_owned()),
         goal: Goal::RatioAtMost(1.5),
         measure: Box::new(|| peers.flag(node)),

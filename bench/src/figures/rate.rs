@@ -2,13 +2,13 @@
 //! answered by one notification, as message-rate tests of MPI do it with messages.
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 
 const BYTES: &str = "16";
-/// Puts in flight at once: what the tests of MPI use, and more.
+/// Puts in flight at once: the number that MPI's tests use, and more.
 const WINDOWS: [(&str, Goal); 2] = [("64", Goal::RatioAtLeast(3.0)), ("1024", Goal::None)];
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
@@ -23,7 +23,7 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
             let output = cluster.kumi(&[&run[..], &shape, &["--batches", "20"]].concat())?;
             cluster::number(&output, "messages_per_second", "kumi-bench-stream")
         });
-        let against = vec![Against {
+        let against = vec![PeerComparison {
             name: peers.mpi_with("btl tcp, MPI_Isend"),
             goal,
             measure: Box::new(|| peers.mpi_rate(nodes, BYTES, window)),

@@ -1,5 +1,5 @@
-//! What settling a channel costs, against a round trip of a small put in the same run: a settled
-//! channel takes one when nothing is lost.
+//! Cost of settling a channel, against a round trip of a small put in the same run. Settling takes one
+//! round trip when nothing is lost.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};

@@ -6,8 +6,8 @@ use crate::record::{Goal, Peer, Record};
 /// Measures once.
 pub(super) type Measure<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
 
-/// What a figure is compared with.
-pub(super) struct Against<'a> {
+/// The peer of a figure.
+pub(super) struct PeerComparison<'a> {
     /// Its name with its version, or why it is absent.
     pub(super) name: Result<String, String>,
     pub(super) goal: Goal,
@@ -21,7 +21,7 @@ pub(super) fn measure(
     unit: &'static str,
     runs: usize,
     mut ours: Measure<'_>,
-    mut against: Vec<Against<'_>>,
+    mut against: Vec<PeerComparison<'_>>,
 ) -> Result<Vec<Record>, BenchError> {
     let mut columns = vec![(Vec::new(), Vec::new()); against.len()];
     for _ in 0..runs {
@@ -35,7 +35,7 @@ pub(super) fn measure(
             before = after;
         }
     }
-    let record = |(peer, (own, other)): (&Against<'_>, &(Vec<f64>, Vec<f64>))| {
+    let record = |(peer, (own, other)): (&PeerComparison<'_>, &(Vec<f64>, Vec<f64>))| {
         Record::new(figure, unit, own, &Peer::if_present(&peer.name, other), peer.goal)
     };
     Ok(against.iter().zip(&columns).map(record).collect())
@@ -52,12 +52,12 @@ mod tests {
             next += 1.0;
             Ok(next)
         });
-        let absent = Against {
+        let absent = PeerComparison {
             name: Err("not installed".to_owned()),
             goal: Goal::RatioAtMost(1.0),
             measure: Box::new(|| panic!("an absent peer is not run")),
         };
-        let present = Against {
+        let present = PeerComparison {
             name: Ok("peer 1".to_owned()),
             goal: Goal::RatioAtMost(1.3),
             measure: Box::new(|| Ok(2.0)),

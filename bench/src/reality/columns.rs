@@ -1,7 +1,7 @@
 //! What each job took: on the cluster, and as simulated under five assumptions.
 
-use super::drive::Ran;
-use super::watched::Watched;
+use super::drive::JobRun;
+use super::recording_policy::RecordingPolicy;
 use kumi_sched::JobId;
 use kumi_sim::{Job, Monitor, Options, SimError, Workload, engine, policies};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub struct Costs {
 
 impl Costs {
     /// Of jobs that have run, where a switch costs so much.
-    pub fn of(jobs: &[Job], ran: &[Ran], switch_ns: u64) -> Self {
+    pub fn of(jobs: &[Job], ran: &[JobRun], switch_ns: u64) -> Self {
         let mean = |sum: u64| sum / ran.len().max(1) as u64;
         let mut begin_of_size_ns = BTreeMap::new();
         for (job, ran) in jobs.iter().zip(ran) {
@@ -33,9 +33,9 @@ impl Costs {
         }
         let begins = jobs.iter().filter_map(|job| begin_of_size_ns.get(&job.size));
         Self {
-            prepare_ns: mean(ran.iter().map(Ran::prepare_delay).sum()),
+            prepare_ns: mean(ran.iter().map(JobRun::prepare_delay).sum()),
             begin_ns: mean(begins.sum()),
-            end_ns: mean(ran.iter().map(Ran::end_delay).sum()),
+            end_ns: mean(ran.iter().map(JobRun::end_delay).sum()),
             switch_ns,
             begin_of_size_ns,
         }
@@ -52,7 +52,7 @@ impl Costs {
     }
 }
 
-impl Ran {
+impl JobRun {
     /// From submission to where it takes turns.
     pub fn prepare_delay(&self) -> u64 {
         self.running.saturating_sub(self.submitted)
@@ -115,7 +115,7 @@ impl Column {
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         order.sort_by_key(|&index| jobs[index].submit);
         let workload = Workload::given(order.iter().map(|&index| jobs[index]).collect());
-        let mut policy = Watched::new(policies::by_name(machine.policy)?);
+        let mut policy = RecordingPolicy::new(policies::by_name(machine.policy)?);
         let monitor = Monitor::default();
         let outcome =
             engine::run(machine.policy, &mut policy, &workload, &machine.options, &monitor)?;
@@ -130,9 +130,9 @@ impl Column {
     }
 
     /// What the cluster did; `shared` says whether its jobs share time.
-    pub fn measured(ran: &[Ran], shared: bool) -> Self {
+    pub fn measured(ran: &[JobRun], shared: bool) -> Self {
         Self {
-            response: ran.iter().map(Ran::response).collect(),
+            response: ran.iter().map(JobRun::response).collect(),
             ended: ran.iter().map(|ran| ran.ended).collect(),
             nodes: ran.iter().map(|ran| ran.nodes.clone()).collect(),
             max_tqlb: shared.then(|| most_on_a_node(ran)),
@@ -155,7 +155,7 @@ impl Column {
 }
 
 /// Most jobs that a node had at once, from the submission of each to its end.
-fn most_on_a_node(ran: &[Ran]) -> u32 {
+fn most_on_a_node(ran: &[JobRun]) -> u32 {
     let mut changes: Vec<(u32, u64, i32)> = Vec::new();
     for ran in ran {
         for &node in &ran.nodes {
@@ -174,7 +174,7 @@ fn most_on_a_node(ran: &[Ran]) -> u32 {
 }
 
 /// Share of the time in which nodes had jobs that take turns in which none of them computed, by the turns of each job's rank 0.
-pub fn lost(ran: &[Ran]) -> f64 {
+pub fn lost(ran: &[JobRun]) -> f64 {
     let (mut held, mut used) = (Vec::new(), Vec::new());
     for ran in ran {
         for &node in &ran.nodes {
@@ -187,7 +187,7 @@ pub fn lost(ran: &[Ran]) -> f64 {
 
 /// The part of a slot that a rank has for itself, by the turns of each job's rank 0 but its first, in which it begins, and its
 /// last, in which it ends. Slots that follow each other are one turn. 1 where there is no such turn.
-pub fn turn_of_slot(ran: &[Ran], slice_ns: u64) -> f64 {
+pub fn turn_of_slot(ran: &[JobRun], slice_ns: u64) -> f64 {
     let (mut had, mut slots) = (0u64, 0u64);
     for ran in ran {
         let whole = ran.turns.get(1..ran.turns.len().saturating_sub(1)).unwrap_or_default();
@@ -213,7 +213,7 @@ fn covered(mut pieces: Vec<(u32, u64, u64)>) -> u64 {
 }
 
 /// Share of the time in which jobs computed on a node in which a second one did too, by the turns of each job's rank 0.
-pub fn overlap(ran: &[Ran]) -> f64 {
+pub fn overlap(ran: &[JobRun]) -> f64 {
     let mut turns: Vec<(u32, u64, u64)> = Vec::new();
     for ran in ran {
         let of = |&node: &u32| ran.turns.iter().map(move |&(from, to)| (node, from, to));
@@ -238,10 +238,10 @@ pub fn overlap(ran: &[Ran]) -> f64 {
 mod tests {
     use super::*;
 
-    fn ran(nodes: &[u32], times: [u64; 5], turns: &[(u64, u64)]) -> Ran {
+    fn ran(nodes: &[u32], times: [u64; 5], turns: &[(u64, u64)]) -> JobRun {
         let [submitted, running, begin, done, ended] = times;
         let (turns, nodes) = (turns.to_vec(), nodes.to_vec());
-        Ran { submitted, running, begin, done, ended, longest_ns: 0, turns, nodes }
+        JobRun { submitted, running, begin, done, ended, longest_ns: 0, turns, nodes }
     }
 
     #[test]

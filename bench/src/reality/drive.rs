@@ -27,7 +27,7 @@ pub struct Ranks {
 
 /// What became of a job. Times are nanoseconds since its list began; submission is when it was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ran {
+pub struct JobRun {
     /// Sent to the head.
     pub submitted: u64,
     /// The head said that all nodes have prepared and it takes turns from now on.
@@ -48,8 +48,8 @@ pub struct Ran {
 
 /// What is known of a job while it is followed.
 #[derive(Default)]
-struct Seen {
-    ran: Ran,
+struct FollowedJob {
+    ran: JobRun,
     out: Vec<u8>,
     over: bool,
 }
@@ -64,7 +64,7 @@ pub fn run(
     jobs: &[Job],
     ranks: Ranks,
     limit: Duration,
-) -> Result<Vec<Ran>, BenchError> {
+) -> Result<Vec<JobRun>, BenchError> {
     let program = crate::cluster::program("kumi-bench-turns")?;
     let list = List { program: identify(&program)?, dir, jobs, ranks };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -96,14 +96,14 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    async fn run(&self, client: Client) -> Result<Vec<(JobId, Ran)>, BenchError> {
+    async fn run(&self, client: Client) -> Result<Vec<(JobId, JobRun)>, BenchError> {
         let (mut requests, mut replies) = client.split();
         let start = monotonic() + LEAD;
         let (submitted, followed) =
             tokio::try_join!(self.submit(&mut requests, start), self.follow(&mut replies, start))?;
         let mut all = Vec::new();
         for ((job, seen), submitted) in followed.into_iter().zip(submitted) {
-            let mut ran = Ran { submitted, ..seen.ran };
+            let mut ran = JobRun { submitted, ..seen.ran };
             add_ranks(&mut ran, &seen.out, self.jobs[all.len()].size, start).map_err(|wanted| {
                 BenchError::Output {
                     wanted: wanted.to_owned(),
@@ -154,9 +154,9 @@ impl List<'_> {
         &self,
         replies: &mut Replies,
         start: u64,
-    ) -> Result<Vec<(JobId, Seen)>, BenchError> {
+    ) -> Result<Vec<(JobId, FollowedJob)>, BenchError> {
         let mut order = Vec::new();
-        let mut jobs: BTreeMap<JobId, Seen> = BTreeMap::new();
+        let mut jobs: BTreeMap<JobId, FollowedJob> = BTreeMap::new();
         let mut over = 0;
         while over < self.jobs.len() {
             let reply = replies.next().await?.ok_or(ClientError::Lost)?;
@@ -193,7 +193,7 @@ impl List<'_> {
 ///
 /// # Errors
 /// What is missing.
-fn add_ranks(ran: &mut Ran, out: &[u8], size: u32, start: u64) -> Result<(), &'static str> {
+fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), &'static str> {
     let text = std::str::from_utf8(out).map_err(|_| "text")?;
     let since = |time: u64| time.saturating_sub(start);
     for line in text.lines() {
@@ -213,7 +213,7 @@ fn add_ranks(ran: &mut Ran, out: &[u8], size: u32, start: u64) -> Result<(), &'s
 }
 
 /// Which nodes the jobs had.
-async fn add_nodes(client: &mut Client, all: &mut [(JobId, Ran)]) -> Result<(), BenchError> {
+async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(), BenchError> {
     let reply = client.ask(&ClientRequest::Jobs { all: true }).await?;
     let ClientReply::Jobs(records, _) = reply else {
         return Err(ClientError::Protocol("no list of jobs".to_owned()).into());
@@ -239,13 +239,13 @@ mod tests {
 
     #[test]
     fn what_ranks_say_is_put_together() {
-        let mut ran = Ran::default();
+        let mut ran = JobRun::default();
         let out = b"1 110 300 4\n0 105 290 9 105 150 200 290\n";
         add_ranks(&mut ran, out, 2, 100).unwrap();
         assert_eq!((ran.begin, ran.done, ran.longest_ns), (10, 200, 9));
         assert_eq!(ran.turns, [(5, 50), (100, 190)]);
-        assert!(add_ranks(&mut Ran::default(), out, 3, 100).is_err(), "a rank is missing");
-        assert!(add_ranks(&mut Ran::default(), b"oops\n", 1, 100).is_err());
-        assert!(add_ranks(&mut Ran::default(), b"0 1\n", 1, 100).is_err());
+        assert!(add_ranks(&mut JobRun::default(), out, 3, 100).is_err(), "a rank is missing");
+        assert!(add_ranks(&mut JobRun::default(), b"oops\n", 1, 100).is_err());
+        assert!(add_ranks(&mut JobRun::default(), b"0 1\n", 1, 100).is_err());
     }
 }

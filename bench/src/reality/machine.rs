@@ -53,12 +53,12 @@ impl Switching {
 
 /// What the processors of the machine have done since its start, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Busy {
+pub(super) struct ProcessorTicks {
     idle: u64,
     all: u64,
 }
 
-impl Busy {
+impl ProcessorTicks {
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let numbers: Option<Vec<u64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();
@@ -77,10 +77,10 @@ impl Busy {
 }
 
 /// From `/proc/stat`.
-pub(super) fn busy_times() -> Result<Busy, BenchError> {
+pub(super) fn busy_times() -> Result<ProcessorTicks, BenchError> {
     let path = PathBuf::from("/proc/stat");
     match std::fs::read_to_string(&path) {
-        Ok(text) => Busy::parse(&text).ok_or_else(|| BenchError::Output {
+        Ok(text) => ProcessorTicks::parse(&text).ok_or_else(|| BenchError::Output {
             wanted: "the processors' times".to_owned(),
             what: path.display().to_string(),
             output: text,
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn the_kernels_times_are_read() {
-        let before = Busy::parse("cpu  10 0 10 70 10 0 0 0 5 0\ncpu0 1 2 3\n").unwrap();
-        let after = Busy::parse("cpu  40 0 20 110 30 0 0 0 5 0\n").unwrap();
+        let before = ProcessorTicks::parse("cpu  10 0 10 70 10 0 0 0 5 0\ncpu0 1 2 3\n").unwrap();
+        let after = ProcessorTicks::parse("cpu  40 0 20 110 30 0 0 0 5 0\n").unwrap();
         assert!((before.share_until(after) - 0.4).abs() < 1e-12);
-        assert_eq!(Busy::parse("cpu0 1 2 3\n"), None);
+        assert_eq!(ProcessorTicks::parse("cpu0 1 2 3\n"), None);
     }
 
     #[test]

@@ -10,13 +10,13 @@
 pub mod columns;
 pub mod drive;
 pub mod machine;
+mod recording_policy;
 pub mod report;
-mod watched;
 
 use crate::cluster::Cluster;
 use crate::error::BenchError;
 use columns::{Column, Costs, Machine};
-use drive::{Ran, Ranks};
+use drive::{JobRun, Ranks};
 use kumi_sched::Sharing;
 use kumi_sim::generate::{Gradient, Service, Sizes, WorkloadMix};
 use kumi_sim::{Job, Options, SECOND, SimError, policies};
@@ -99,7 +99,7 @@ impl Plan {
     fn simulate_delays(
         &self,
         jobs: &[Job],
-        ran: &[Ran],
+        ran: &[JobRun],
         costs: &Costs,
     ) -> Result<Column, SimError> {
         self.simulate_as(&delayed(jobs, ran, costs), ran, self.switch_ns(costs))
@@ -113,7 +113,7 @@ impl Plan {
     fn simulate_whole(
         &self,
         jobs: &[Job],
-        ran: &[Ran],
+        ran: &[JobRun],
         costs: &Costs,
         turn: f64,
     ) -> Result<Column, SimError> {
@@ -132,7 +132,12 @@ impl Plan {
     }
 
     /// Response counts from the real submission.
-    fn simulate_as(&self, jobs: &[Job], ran: &[Ran], switch_ns: u64) -> Result<Column, SimError> {
+    fn simulate_as(
+        &self,
+        jobs: &[Job],
+        ran: &[JobRun],
+        switch_ns: u64,
+    ) -> Result<Column, SimError> {
         let options = Options { switch_ns, ..self.options() };
         Column::simulated(self.machine(options), jobs, |index| ran[index].submitted)
     }
@@ -143,7 +148,7 @@ impl Plan {
 }
 
 /// Every job from when it took turns, with what its ranks' beginning and end took of them.
-fn delayed(jobs: &[Job], ran: &[Ran], costs: &Costs) -> Vec<Job> {
+fn delayed(jobs: &[Job], ran: &[JobRun], costs: &Costs) -> Vec<Job> {
     let delayed = jobs.iter().zip(ran).map(|(job, ran)| {
         let service = job.service + costs.begin_of(job) + ran.end_delay();
         Job { submit: ran.running, service, ..*job }
@@ -158,7 +163,7 @@ pub struct Comparison {
     /// The list.
     pub jobs: Vec<Job>,
     /// What became of each job on the cluster.
-    pub ran: Vec<Ran>,
+    pub ran: Vec<JobRun>,
     /// What the cluster costs a job.
     pub costs: Costs,
     /// How the nodes switched.
@@ -264,11 +269,17 @@ mod tests {
             switch_ns: 50_000,
             begin_of_size_ns: [1, 2, 4, 8, 16].map(|size| (size, 5_000_000)).into(),
         };
-        let ran: Vec<Ran> = jobs
+        let ran: Vec<JobRun> = jobs
             .iter()
             .map(|job| {
                 let running = job.submit + 20_000_000;
-                Ran { submitted: job.submit, running, done: 1, ended: 5_000_001, ..Ran::default() }
+                JobRun {
+                    submitted: job.submit,
+                    running,
+                    done: 1,
+                    ended: 5_000_001,
+                    ..JobRun::default()
+                }
             })
             .collect();
         let sum = |column: &Column| column.response.iter().sum::<u64>();

@@ -123,7 +123,7 @@ pub fn report(failure: &Failure) -> c_int {
 pub fn keep_detail(text: &[u8]) {
     let bytes: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0).collect();
     let text = CString::new(bytes).unwrap_or_default();
-    // While the thread ends the slot is gone; the number still tells.
+    // While the thread ends the slot is gone; its number still identifies it.
     let kept = DETAIL.try_with(|slot| slot.replace(text));
     drop(kept);
 }

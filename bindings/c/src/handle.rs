@@ -19,7 +19,7 @@ pub struct HandleTable<T> {
     unknown: Code,
 }
 
-/// A handle, 0 if there is none, and where its thing is, which came from `Box::into_raw`.
+/// A handle (0 if there is none) and the address of its object, which came from `Box::into_raw`.
 type Slot<T> = (usize, *mut T);
 
 struct Slots<T> {
@@ -75,7 +75,7 @@ impl<T> HandleTable<T> {
         }
     }
 
-    /// Frees a thing; null is none.
+    /// Frees an object; null does nothing.
     ///
     /// # Safety
     /// Nobody uses the result of [`HandleTable::find`] for this handle any more.
@@ -124,12 +124,12 @@ fn place(handle: usize) -> usize {
 }
 
 impl<T> Slots<T> {
-    /// The place of the next handle; it may be behind the end of what there can be.
+    /// Index of the next handle; it may be behind the last possible one.
     fn next(&self) -> usize {
         self.free.last().copied().unwrap_or(self.all.len())
     }
 
-    /// Takes a thing out, whose handle is none from now on.
+    /// Takes an object out; its handle is invalid from now on.
     fn take(&mut self, place: usize) -> *mut T {
         self.free.push(place);
         std::mem::replace(&mut self.all[place], (0, ptr::null_mut())).1

@@ -20,7 +20,7 @@ fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<
     Ok(&state.completions.find(handle)?.completion)
 }
 
-/// The counter and the completion that follow a put: a counter of -1 or a null handle is none.
+/// The counter and the completion that follow a put: -1 and null mean none.
 pub(crate) fn after(
     state: &State,
     notify: c_int,

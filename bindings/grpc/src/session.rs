@@ -178,7 +178,7 @@ impl Session {
         let ended = SessionOutcome { result: ended.map(|_| ()), times };
         // Only who takes the call away comes here.
         let _first = self.ended.set(ended);
-        self.ring();
+        self.wake();
     }
 
     /// Waits for its end.
@@ -195,7 +195,7 @@ impl Session {
     /// Ends it: nothing is written to its arrays any more. If a thread waits for it, that thread does so.
     pub fn cancel(&self, runtime: &Runtime) {
         self.cancelled.store(true, Ordering::Release);
-        self.ring();
+        self.wake();
         for _ in 0..LOOKS {
             // Who only looks has the lock for a moment; who waits for it has it, and sees the wish within a slice.
             if self.is_over(runtime) {
@@ -205,8 +205,8 @@ impl Session {
         }
     }
 
-    fn ring(&self) {
-        self.wake_events.ring();
+    fn wake(&self) {
+        self.wake_events.wake();
     }
 
     /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
@@ -217,7 +217,7 @@ impl Session {
     /// Who has this bell waits no longer.
     pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
         self.wake_events.remove(wake_event);
-        self.wake_events.ring();
+        self.wake_events.wake();
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.

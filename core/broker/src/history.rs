@@ -1,22 +1,22 @@
-//! What routines took, and what they will take.
+//! Run times of routines: measurements and predictions.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::model::ServerId;
 
-/// Calls that a fit remembers.
+/// Number of calls in a fit.
 const WINDOW: usize = 24;
-/// Fewer calls than this say little about a server of its own.
+/// With fewer calls a server's own fit is not reliable.
 const FEW: usize = 3;
-/// Routines on servers that are remembered; then the one not called for longest is forgotten.
+/// Most fits that are kept; then the least recently used one is dropped.
 const MOST_FITS: usize = 16_384;
 
-/// Seconds as `a + b * size`, of the last calls: `b` is the median of the slopes between any two of them, `a`
-/// the median of what is left (Theil and Sen), so up to a quarter of the calls may be far off.
+/// A linear fit `a + b * size` of the seconds of the last calls, by Theil and Sen: `b` is the median of all slopes between two
+/// calls, `a` the median of the remainders. So a quarter of the calls may be outliers.
 #[derive(Clone, Debug, Default)]
 pub struct LinearFit {
-    /// Size and seconds, the oldest overwritten by the newest.
+    /// Size and seconds of calls, a ring.
     last: Vec<(f64, f64)>,
     next: usize,
     a: f64,
@@ -24,7 +24,7 @@ pub struct LinearFit {
 }
 
 impl LinearFit {
-    /// One more call; what is no number, or negative, is left out.
+    /// Adds a call. Values that are negative or not finite are ignored.
     pub fn add(&mut self, size: f64, seconds: f64) {
         if !(size.is_finite() && seconds.is_finite() && size >= 0.0 && seconds >= 0.0) {
             return;
@@ -38,19 +38,19 @@ impl LinearFit {
         self.solve();
     }
 
-    /// Calls that it is made of.
+    /// Number of calls in the fit.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.last.len()
     }
 
-    /// The two numbers: seconds of any call, and seconds for each unit of size.
+    /// `a` and `b`: the fixed seconds, and the seconds for each unit of size.
     #[must_use]
     pub fn line(&self) -> (f64, f64) {
         (self.a, self.b)
     }
 
-    /// Seconds of a call of this size; `None` before the first.
+    /// Predicted seconds for a call of this size; `None` before the first call.
     #[must_use]
     pub fn seconds(&self, size: f64) -> Option<f64> {
         (!self.last.is_empty()).then(|| (self.a + self.b * size).max(0.0))
@@ -66,7 +66,7 @@ impl LinearFit {
         let left = |b: f64, last: &[(f64, f64)]| median(last.iter().map(|&(x, y)| y - b * x));
         let ratios = self.last.iter().filter(|&&(x, _)| x > 0.0).map(|&(x, y)| y / x);
         (self.a, self.b) = match median(slopes.into_iter()) {
-            // All of one size, or a line below zero at size 0: in proportion is the better guess.
+            // All calls have one size, or the line is negative at size 0: a proportional fit is better.
             None => (0.0, median(ratios).unwrap_or(0.0)),
             Some(b) if b > 0.0 => match left(b, &self.last) {
                 Some(a) if a >= 0.0 => (a, b),
@@ -100,10 +100,10 @@ struct RememberedFit {
     used: u64,
 }
 
-/// `None` as the server: all servers, each as if it did one operation a second.
+/// A routine and a server; `None`: all servers, scaled to one operation a second.
 type Key = (u32, Option<ServerId>);
 
-/// The fits of all routines on all servers.
+/// The fits of routines on servers.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     fits: BTreeMap<Key, RememberedFit>,
@@ -112,7 +112,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// A call of `routine` took `seconds` of a processor that does `speed` operations a second (0: not known).
+    /// Adds a call of `routine` that took `seconds` of a processor with `speed` operations a second (0: not known).
     pub fn add(&mut self, routine: u32, server: ServerId, size: f64, seconds: f64, speed: f64) {
         self.one((routine, Some(server)), size, seconds);
         if speed > 0.0 {
@@ -134,8 +134,8 @@ impl History {
         }
     }
 
-    /// Seconds of processor time. A server with few calls of the routine so far is given the better of what its
-    /// speed promises and what the others took, so that it is tried.
+    /// Predicted seconds of processor time. A server with few calls of the routine gets the lower of two predictions, from its
+    /// speed and from the other servers, so that it is tried.
     pub fn seconds(
         &self,
         routine: u32,

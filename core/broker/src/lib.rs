@@ -1,13 +1,13 @@
-//! Which server a call of a routine goes to (paper 4, sections 2 and 5): the decisions of the metaserver as a
-//! pure state machine. Events and the time go in, actions come out.
+//! The scheduler of routine calls (paper 4, sections 2 and 5): it decides which server runs a call. It is a pure state
+//! machine: events and the time go in, actions come out.
 //!
-//! [`Broker`] keeps the servers and what they offer, the network between the sites of clients and servers as it
-//! was measured, and the calls from their submission to their one end. It queues what no server has room for,
-//! in fair shares between users, and starts a call again elsewhere only where that cannot run it twice. Which of
-//! the servers is taken is up to a [`Policy`], found by its name. [`Graph`] is a transaction: calls that were
-//! recorded, with the dependencies that follow from their arguments.
+//! - [`Broker`] tracks servers and their routines, the measured network between sites, and calls from submission to their
+//!   single end. It queues calls that no server has room for, in fair shares between users. It starts a call again only
+//!   where that cannot run the call twice.
+//! - A [`Policy`] chooses the server. Policies are found by name.
+//! - [`Graph`] is a transaction: recorded calls, with the dependencies that follow from their arguments.
 //!
-//! Nothing here knows a clock, a socket or a random number: the metaserver and the simulator run the same code.
+//! This crate knows no clock, no socket and no random number: the metaserver and the simulator run the same code.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -1,27 +1,27 @@
-//! What the broker is told, and what it says.
+//! Events and actions of the broker, and the types in them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A moment, in nanoseconds since one that the caller has chosen. It never goes back.
+/// A point in time, in nanoseconds since an origin that the caller chooses. It never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Nanoseconds of a second.
+    /// Nanoseconds in a second.
     pub const SECOND: u64 = 1_000_000_000;
 
-    /// This much later.
+    /// The time this many seconds later.
     #[must_use]
     pub fn after_seconds(self, seconds: f64) -> Self {
-        // A cast of a float saturates, and makes 0 of what is no number.
+        // A cast of a float saturates, and turns NaN into 0.
         #[allow(clippy::cast_precision_loss)]
         let nanos = (seconds.max(0.0) * Self::SECOND as f64) as u64;
         Self(self.0.saturating_add(nanos))
     }
 
-    /// Seconds from `earlier` until now; 0 if it is later.
+    /// Seconds from `earlier` to this time; 0 if `earlier` is later.
     #[must_use]
     pub fn seconds_since(self, earlier: Self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
@@ -34,34 +34,34 @@ impl Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
-/// A place of the network: whoever is there shares its path to the others.
+/// A location in the network. All members of a site share its paths to other sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
-/// Whom shares are fair between.
+/// A user. The queue is fair between users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub u32);
 
-/// Who called, and may be lost.
+/// The client of a call, whose connection may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A call. The caller numbers calls, and never two alike.
+/// A call. The caller chooses unique numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// What a server is and offers.
+/// A server with its routines and capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// Where it is.
+    /// The server's site.
     pub site: SiteId,
     /// Names of its routines.
     pub routines: Vec<String>,
-    /// Most calls it is given at a time; 0 counts as 1.
+    /// Most calls at a time; 0 counts as 1.
     pub limit: u32,
-    /// Its processors; 0 counts as 1.
+    /// Number of processors; 0 counts as 1.
     pub processors: u32,
-    /// Operations that one of them does in a second; 0 or less: not known.
+    /// Operations per second of one processor; 0 or less: not known.
     pub speed: f64,
 }
 
@@ -72,149 +72,149 @@ pub struct Link {
     pub out: f64,
     /// Bytes per second back.
     pub back: f64,
-    /// Seconds that a byte takes one way.
+    /// Latency of one way, in seconds.
     pub latency: f64,
 }
 
-/// Inputs of a call that a server has already.
+/// Input bytes of a call that a server holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldInput {
-    /// Which.
+    /// The server.
     pub server: ServerId,
-    /// How many bytes of the call's `bytes_out`.
+    /// Number of bytes of the call's `bytes_out`.
     pub bytes: u64,
 }
 
 /// A call as it is submitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What is called.
+    /// The routine.
     pub routine: String,
-    /// Who calls.
+    /// The client.
     pub client: ClientId,
-    /// On whose account.
+    /// The user.
     pub user: UserId,
-    /// Where the client is.
+    /// The client's site.
     pub site: SiteId,
     /// Bytes of the arguments.
     pub bytes_out: u64,
     /// Bytes of the results.
     pub bytes_back: u64,
-    /// Operations by the routine's `CalcOrder`; `None`: not said.
+    /// Number of operations from the routine's `CalcOrder`; `None`: not known.
     pub operations: Option<f64>,
-    /// 0 to [`Request::MOST_PRIORITY`]; more counts as that. It orders a user's own calls: a call overtakes
-    /// earlier ones of its user, at most [`Request::LEAP`] for each step it is above them.
+    /// Priority among the user's own calls, 0 to [`Request::MOST_PRIORITY`]; more counts as that. A call overtakes at most
+    /// [`Request::LEAP`] earlier calls of its user for each step of priority above them.
     pub priority: u8,
-    /// Two runs have the effect of one, so a lost one may be started again.
+    /// Two runs have the effect of one, so a lost call may be started again.
     pub idempotent: bool,
-    /// Whoever has not ended by then is given up.
+    /// The broker gives up the call at this time.
     pub deadline: Option<Time>,
-    /// Inputs that lie at servers.
+    /// Inputs that servers hold already.
     pub held: Vec<HeldInput>,
 }
 
 impl Request {
     /// The highest priority.
     pub const MOST_PRIORITY: u8 = 9;
-    /// How many earlier calls of its user a call may overtake for each step of priority.
+    /// Most earlier calls of its user that a call may overtake for each step of priority.
     pub const LEAP: u64 = 16;
 }
 
-/// What happened. An event about an attempt that is over already is counted and changes nothing.
+/// An event. One about an attempt that is over already is counted and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A server is there. If it was before, it has begun anew, and what ran there is lost.
+    /// A server has joined. If it was known, it has restarted, and its calls are lost.
     Joined(ServerId, Offer),
-    /// A server takes no new calls; what runs there ends as usual.
+    /// A server accepts no new calls. Its running calls end as usual.
     Left(ServerId),
-    /// A server is gone, with what ran there.
+    /// A server is lost, with its running calls.
     ServerLost(ServerId),
-    /// A server told its load: processors that others than our calls keep busy, and the speed as in [`Offer`].
+    /// A server reports processors that are busy with other work, and its speed as in [`Offer`].
     Load(ServerId, f64, f64),
     /// The path from a client's site to a server's was measured.
     Network(SiteId, SiteId, Link),
-    /// What was measured of this path is not known any more.
+    /// The measurement of this path is out of date.
     Forgotten(SiteId, SiteId),
-    /// A user's share of what there is; 0 counts as 1, which is everybody's unless it is told.
+    /// The weight of a user's share; 0 counts as 1, the default.
     Weight(UserId, u32),
-    /// A call. One with the number of a call that is not over is counted and ignored.
+    /// A call is submitted. If its number belongs to an open call, it is counted and ignored.
     Submit(CallId, Request),
     /// The arguments have arrived, and the routine runs.
     Started(CallId, u32),
-    /// The call has ended and its slot is free; seconds of processor time that the routine took, NaN: not known.
+    /// The attempt has succeeded and its slot is free. The routine took this many seconds of processor time; NaN: not known.
     Ended(CallId, u32, f64),
-    /// The attempt came to nothing and its slot is free.
+    /// The attempt has failed and its slot is free.
     Failed(CallId, u32, Failure),
-    /// Whoever called does not want it any more.
+    /// The client cancels a call.
     Cancel(CallId),
     /// The server has stopped the attempt and its slot is free.
     Cancelled(CallId, u32),
-    /// A client is gone; its calls are cancelled.
+    /// A client is lost; its calls are cancelled.
     ClientLost(ClientId),
     /// Time has passed ([`crate::Broker::next_time`]).
     Tick,
-    /// A server that was there before is there again, after its connection was lost; what ran there still does.
+    /// A known server has connected again after its connection was lost. Its calls still run.
     Rejoined(ServerId, Offer),
-    /// A call that runs on a server as this attempt, from before the broker was there. It is ignored if the server
-    /// or the routine is not known.
+    /// A call has run on a server, as this attempt, since before the broker started. It is ignored if the server or the
+    /// routine is not known.
     Restored(CallId, Request, ServerId, u32),
-    /// A call of a routine took so many seconds of a server's processor for this size (operations, or bytes where the
-    /// routine does not say), before the broker was there.
+    /// Before the broker started, a call of a routine took this many seconds of a server's processor for this size. The size
+    /// is the number of operations, or of bytes if that is not known.
     Learned(ServerId, String, f64, f64),
 }
 
 /// How an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The server was not reached or refused before any argument came: the routine surely did not run.
+    /// The server was not reached, or refused before it received arguments: the routine certainly did not run.
     NotBegun,
-    /// As [`Failure::NotBegun`], and the place was kept for a client that did not come for it: the next attempt is another turn
-    /// of its user. Otherwise a user could hold more places than others by asking for them alone.
+    /// As [`Failure::NotBegun`], because the client did not use its placement. The next attempt costs another turn of its user;
+    /// otherwise a user could occupy more slots than others with unused placements.
     Unclaimed,
-    /// The connection broke, or the routine's process: it may have run, wholly or in part.
+    /// The connection broke, or the routine's process died: it may have run, wholly or in part.
     Broken,
-    /// The routine itself says so, which is an answer.
+    /// The routine itself reported a failure, which is an answer.
     Routine,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The client shall call this server; the number tells attempts apart, the first is 1.
+    /// The client has to call this server, as this attempt; the first is 1.
     Start(CallId, ServerId, u32),
-    /// Nobody has room for the call, perhaps again, after an attempt that came to nothing; this many wait, with it.
+    /// No server has room for the call, possibly after a failed attempt. This many calls wait, including this one.
     Queued(CallId, usize),
-    /// The server shall stop the attempt.
+    /// The server has to stop the attempt.
     Stop(CallId, ServerId, u32),
-    /// The call is over. Every call that was submitted is told this exactly once.
+    /// The call is over. Every submitted call gets exactly one of these.
     Done(CallId, Outcome),
-    /// A server's offer is not taken, because it names too much.
+    /// The broker refuses a server because it offers too much.
     Declined(ServerId),
 }
 
-/// How a call came to its end.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has run.
+    /// The routine has run.
     Completed,
-    /// It failed, and is not tried (again).
+    /// The call failed and is not tried again.
     Failed(ServerId, Failure),
-    /// Its server is gone. It may have run, and was not marked idempotent or tried too often already.
+    /// Its server is lost and the call may have run. It was not idempotent, or had too many attempts.
     Lost(ServerId),
-    /// It was cancelled, by itself or with its client.
+    /// The call was cancelled, or its client was lost.
     Cancelled,
-    /// Its deadline passed after it was started.
+    /// The deadline passed after a start.
     Expired,
-    /// It was never started, or not again.
+    /// The call was not started (again).
     Rejected(RejectReason),
 }
 
-/// Why a call is not taken.
+/// Why the broker rejects a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RejectReason {
-    /// Nobody offers a routine of that name; names that look like it.
+    /// No server offers a routine of this name; similar names.
     UnknownRoutine(Vec<String>),
-    /// Those who offered the routine are gone, and nobody has come for long enough.
+    /// The servers of the routine are gone, and none has joined for too long.
     NoServer,
     /// Too many calls wait.
     QueueFull,

@@ -1,24 +1,24 @@
-//! The network between the sites of clients and servers, as it was measured, and who uses it now.
+//! Model of the network between sites: measured paths, and the transfers that use them.
 
 use alloc::collections::BTreeMap;
 
 use crate::model::{Link, SiteId};
 
-/// What is taken for a path between two servers that nobody has measured.
+/// The assumed link between two servers without a measurement.
 const BETWEEN: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
-/// Most paths that are known; more are not kept until some are forgotten.
+/// Most known paths; further measurements are dropped until some are forgotten.
 const MOST_PATHS: usize = 65_536;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Path {
     link: Option<Link>,
-    /// Calls whose arguments are under way.
+    /// Number of calls that are sending arguments.
     sending: u32,
 }
 
 /// All paths.
 ///
-/// Invariant: `measured` of them have a link; one that has none is used by calls.
+/// Invariant: `measured` is the number of paths with a link; calls use every path without one.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     paths: BTreeMap<(SiteId, SiteId), Path>,
@@ -37,7 +37,7 @@ impl Network {
         }
     }
 
-    /// What was measured is not known any more; who sends goes on.
+    /// Forgets the measurement of a path. Transfers on it go on.
     pub fn forget(&mut self, from: SiteId, to: SiteId) {
         let Some(path) = self.paths.get_mut(&(from, to)) else { return };
         self.measured -= usize::from(path.link.take().is_some());
@@ -46,7 +46,7 @@ impl Network {
         }
     }
 
-    /// Both ends of all paths.
+    /// The sites at the ends of all paths.
     pub fn sites(&self) -> impl Iterator<Item = SiteId> {
         self.paths.keys().flat_map(|&(from, to)| [from, to])
     }
@@ -64,8 +64,8 @@ impl Network {
         }
     }
 
-    /// Seconds for these bytes there and back, if one more call uses the path. Who sends now will go on beside
-    /// it, and as many are expected on the way back. A path that was not measured costs nothing.
+    /// Seconds for these bytes in both directions, if one more call uses the path. Current senders go on beside it, and as many
+    /// are expected on the way back. A path without a measurement costs nothing.
     pub fn seconds(&self, from: SiteId, to: SiteId, out: u64, back: u64) -> (f64, f64) {
         let Some(path) = self.paths.get(&(from, to)) else { return (0.0, 0.0) };
         let Some(link) = path.link else { return (0.0, 0.0) };
@@ -75,8 +75,8 @@ impl Network {
         (time(out, link.out), time(back, link.back))
     }
 
-    /// Seconds for bytes that one server fetches from another. Nothing is free here: what lies at a server stays there unless
-    /// there is a reason.
+    /// Seconds for bytes that one server fetches from another. An unmeasured path is not free here, so that data moves only
+    /// for a reason.
     #[allow(clippy::cast_precision_loss)]
     pub fn between(&self, from: SiteId, to: SiteId, bytes: u64) -> f64 {
         match self.paths.get(&(from, to)).and_then(|path| path.link) {
@@ -97,7 +97,7 @@ mod tests {
         let mut network = Network::default();
         let most = u32::try_from(MOST_PATHS).expect("few");
         let (home, near, more) = (SiteId(0), SiteId(1), SiteId(most + 1));
-        // Of two on which calls send one is measured.
+        // Calls use two paths, and one of them is measured.
         network.begin(home, near);
         network.begin(more, home);
         (1..=most).for_each(|site| network.measured(home, SiteId(site), LINK));

@@ -1,4 +1,4 @@
-//! Policies: which of the servers that offer a routine is taken.
+//! Policies that choose the server of a call.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -10,67 +10,67 @@ use core::fmt;
 use crate::model::ServerId;
 use crate::similar_names;
 
-/// What a call is expected to take on a server, in seconds.
+/// The expected time of a call on a server, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// Arguments on their way.
+    /// Transfer of the arguments.
     pub out: f64,
-    /// Until the server has a free slot.
+    /// Wait for a free slot.
     pub wait: f64,
-    /// The routine.
+    /// Run time of the routine.
     pub compute: f64,
-    /// Results on their way.
+    /// Transfer of the results.
     pub back: f64,
 }
 
 impl Prediction {
-    /// All of it.
+    /// The sum of all parts.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.out + self.wait + self.compute + self.back
     }
 }
 
-/// A server that could be taken.
+/// A server that could run a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Which.
+    /// The server.
     pub server: ServerId,
-    /// It has a free slot.
+    /// Whether it has a free slot.
     pub free: bool,
-    /// Calls that it has from here.
+    /// Calls of this broker that run there.
     pub in_flight: u32,
-    /// What others keep busy, in processors.
+    /// Processors that are busy with other work.
     pub load: f64,
-    /// Its processors.
+    /// Number of processors.
     pub processors: u32,
-    /// What the call would take there; zeros unless the policy wants it.
+    /// The expected time of the call; zeros unless the policy wants it.
     pub prediction: Prediction,
 }
 
-/// Chooses servers.
+/// Chooses the server of a call.
 pub trait Policy: fmt::Debug + Send {
     /// Its name.
     fn name(&self) -> &'static str;
 
-    /// Whether [`Candidate::prediction`] is wanted.
+    /// Whether the policy uses [`Candidate::prediction`].
     fn predicts(&self) -> bool {
         false
     }
 
-    /// One of the candidates, which are in the order of their numbers and at least one of them free, for a call
-    /// of `routine`. If it is not free the call waits, and is asked for again when something has changed.
+    /// Chooses a candidate for a call of `routine`. Candidates are in the order of their numbers, and at least one is free. If
+    /// the chosen one is busy, the call waits, and the broker asks again after a change.
     fn choose(&mut self, routine: u32, candidates: &[Candidate]) -> Option<usize>;
 }
 
-/// One after the other, those without a free slot left out.
+/// Servers in turn, skipping those without a free slot.
 #[derive(Debug, Default)]
 struct RoundRobin {
-    /// The one taken last, of each routine.
+    /// The server chosen last, by routine.
     last: BTreeMap<u32, ServerId>,
 }
 
-/// Routines of which round robin remembers whose turn it is; of more it begins anew.
+/// Most routines for which round robin remembers the last server; then it starts anew.
 const MOST_TURNS: usize = 65_536;
 
 impl Policy for RoundRobin {
@@ -91,7 +91,7 @@ impl Policy for RoundRobin {
     }
 }
 
-/// The one with the fewest calls and the least load for each processor.
+/// The server with the fewest calls and the least load for each processor.
 #[derive(Debug)]
 struct LeastLoad;
 
@@ -108,8 +108,7 @@ impl Policy for LeastLoad {
     }
 }
 
-/// The one where the call is over first, counting the way there, waiting, computing and the way back. One that
-/// is busy may be worth waiting for.
+/// The server with the earliest expected end of the call: transfers, wait and run time. This can be a busy server.
 #[derive(Debug)]
 struct MinCompletion;
 
@@ -127,7 +126,7 @@ impl Policy for MinCompletion {
     }
 }
 
-/// The first of those with the least cost.
+/// The first candidate with the lowest cost.
 fn least(candidates: &[Candidate], cost: impl Fn(&Candidate) -> f64) -> Option<usize> {
     let costs = candidates.iter().map(cost).enumerate();
     costs.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index)
@@ -135,7 +134,7 @@ fn least(candidates: &[Candidate], cost: impl Fn(&Candidate) -> f64) -> Option<u
 
 type PolicyConstructor = fn() -> Box<dyn Policy>;
 
-/// Name, a line of help, and how to make it.
+/// Name, help text and constructor of each policy.
 static POLICIES: [(&str, &str, PolicyConstructor); 3] = [
     ("round-robin", "servers in turn", || Box::new(RoundRobin::default())),
     ("least-load", "the server with fewest calls and least load for each processor", || {
@@ -146,12 +145,12 @@ static POLICIES: [(&str, &str, PolicyConstructor); 3] = [
     }),
 ];
 
-/// No policy has this name.
+/// The error that no policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
-    /// Names like it; all if none is.
+    /// Similar names, or all names if none is similar.
     pub nearest: Vec<String>,
 }
 
@@ -164,10 +163,10 @@ impl fmt::Display for UnknownPolicy {
 
 impl core::error::Error for UnknownPolicy {}
 
-/// The policy called `name`.
+/// The policy with this name.
 ///
 /// # Errors
-/// No policy is called that; the error names the nearest.
+/// No policy has this name; the error suggests similar ones.
 pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
     if let Some((.., make)) = POLICIES.iter().find(|(known, ..)| *known == name) {
         return Ok(make());
@@ -180,7 +179,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Policy>, UnknownPolicy> {
     Err(UnknownPolicy { name: name.to_owned(), nearest })
 }
 
-/// Every name with a line of help.
+/// All names with their help texts.
 pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
     POLICIES.iter().map(|&(name, help, _)| (name, help))
 }

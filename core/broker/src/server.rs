@@ -1,23 +1,23 @@
-//! A server as the broker sees it.
+//! The broker's record of a server.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use crate::model::{CallId, Offer, SiteId, Time};
 
-/// An attempt of a call on a server, until the server has given its slot back.
+/// An attempt that occupies a slot of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningAttempt {
-    /// When it is expected to be over.
+    /// Its expected end.
     pub end: Time,
-    /// Its arguments are under way, from this site.
+    /// The site that is still sending its arguments.
     pub sending_from: Option<SiteId>,
 }
 
-/// Attempts of a server.
+/// The attempts that occupy slots of a server.
 pub(crate) type RunningAttempts = BTreeMap<(CallId, u32), RunningAttempt>;
 
-/// Sorted numbers of routines.
+/// Routine numbers in ascending order.
 pub(crate) type Routines = Arc<[u32]>;
 
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub(crate) struct Server {
     pub processors: u32,
     pub speed: f64,
     pub load: f64,
-    /// It takes no new calls.
+    /// It accepts no new calls.
     pub leaving: bool,
-    /// The group of servers that offer the same.
+    /// The group of servers with the same routines.
     pub group: u32,
     flights: RunningAttempts,
     ends: BTreeSet<(Time, CallId, u32)>,
@@ -76,20 +76,20 @@ impl Server {
         self.flights.get_mut(&(call, attempt))
     }
 
-    /// The slot is free again.
+    /// Frees the slot of an attempt.
     pub fn give_back(&mut self, call: CallId, attempt: u32) -> Option<RunningAttempt> {
         let flight = self.flights.remove(&(call, attempt))?;
         self.ends.remove(&(flight.end, call, attempt));
         Some(flight)
     }
 
-    /// Everything that is there; it is taken away.
+    /// Removes and returns all attempts.
     pub fn clear(&mut self) -> RunningAttempts {
         self.ends.clear();
         core::mem::take(&mut self.flights)
     }
 
-    /// Seconds until a slot is free. Who is late is expected to be as late again.
+    /// Seconds until a slot is expected to be free. An overdue attempt is expected to take as long again as it is overdue.
     pub fn wait(&self, now: Time) -> f64 {
         if self.in_flight() < self.limit {
             return 0.0;
@@ -100,7 +100,7 @@ impl Server {
         late.into_iter().chain(next).min_by(f64::total_cmp).unwrap_or(0.0)
     }
 
-    /// How much longer a routine takes because processors are shared, with one more call.
+    /// The factor by which sharing the processors slows a routine, with one more call.
     pub fn slowdown(&self) -> f64 {
         let busy = f64::from(self.in_flight().min(self.limit - 1)) + self.load + 1.0;
         (busy / f64::from(self.processors)).max(1.0)

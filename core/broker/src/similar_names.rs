@@ -1,17 +1,17 @@
-//! Names that look like a wrong one.
+//! Search for names similar to an unknown one, for error messages.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Most names that are suggested.
+/// Most suggestions.
 const SUGGESTIONS: usize = 3;
-/// Longer names are not compared: who is that far off does not mean them.
+/// Longest name that is compared.
 const LONGEST: usize = 64;
-/// Most names looked at, so that a wrong name costs no more than that.
+/// Most names that are compared, to bound the cost of an unknown name.
 const MOST_COMPARED: usize = 512;
 
-/// The names nearest to `wanted`, the nearest first; none if none is near.
+/// The names similar to `wanted`, the most similar first.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     if wanted.len() > LONGEST {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     near.into_iter().take(SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Bytes to insert, remove or replace to make one of the other, whatever their case.
+/// The edit distance in bytes, ignoring case.
 fn edits(one: &[u8], other: &[u8]) -> usize {
     let mut above: Vec<usize> = (0..=other.len()).collect();
     let mut below = Vec::with_capacity(above.len());

@@ -61,7 +61,7 @@ fn failures_take_along_who_would_have_read() {
     assert_eq!(ready, [], "call 2 is skipped, but comes after call 1 all the same");
     assert_eq!(graph.state(Node(2)), Some(&State::Skipped(Node(0))));
     assert_eq!(graph.state(Node(4)), Some(&State::Skipped(Node(2))));
-    assert_eq!(graph.way(Node(4)), [0, 2, 4].map(Node));
+    assert_eq!(graph.failure_path(Node(4)), [0, 2, 4].map(Node));
     let told = graph.explain(Node(4));
     assert_eq!(
         told,
@@ -69,7 +69,7 @@ fn failures_take_along_who_would_have_read() {
     );
     // What is recorded later knows it too.
     let late = graph.record(&call("late", &[bytes(7, 4, 5)], &[])).unwrap();
-    assert_eq!(graph.way(late), [0, 2, 4, 5].map(Node));
+    assert_eq!(graph.failure_path(late), [0, 2, 4, 5].map(Node));
     assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(1)]);
     graph.start(Node(1)).unwrap();
     assert_eq!(graph.finish(Node(1), A), Ok(vec![Node(3)]));
@@ -94,7 +94,7 @@ fn order_is_kept_through_a_call_that_was_skipped() {
         if again {
             // What it gave is lost: it reads once more, before anybody writes there.
             assert_eq!(ready, [writes]);
-            graph.again(reads).unwrap();
+            graph.restart(reads).unwrap();
             graph.start(reads).unwrap();
         } else {
             assert_eq!(ready, [], "what it would overwrite is being read");
@@ -200,7 +200,7 @@ fn conflict(one: &(Vec<Access>, Vec<Access>), two: &(Vec<Access>, Vec<Access>)) 
 
 /// A skipped call has a way of data to one that failed.
 fn check_way(graph: &Graph, node: Node) -> Result<(), TestCaseError> {
-    let way = graph.way(node);
+    let way = graph.failure_path(node);
     prop_assert_eq!(way.last(), Some(&node));
     prop_assert!(matches!(graph.state(way[0]), Some(State::Failed(_))));
     for pair in way.windows(2) {
@@ -285,11 +285,11 @@ fn what_was_lost_is_made_again() {
     }
     graph.start(Node(2)).unwrap();
     // Both are lost, and the call that would have read them comes back.
-    graph.again(Node(2)).unwrap();
+    graph.restart(Node(2)).unwrap();
     assert_eq!(graph.state(Node(2)), Some(&State::Ready));
-    graph.again(Node(0)).unwrap();
-    graph.again(Node(1)).unwrap();
-    assert_eq!(graph.again(Node(1)), Err(GraphError::NotNow(Node(1))));
+    graph.restart(Node(0)).unwrap();
+    graph.restart(Node(1)).unwrap();
+    assert_eq!(graph.restart(Node(1)), Err(GraphError::NotNow(Node(1))));
     assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(0), Node(1)]);
     assert_eq!(graph.state(Node(2)), Some(&State::Waiting));
     graph.start(Node(0)).unwrap();
@@ -298,10 +298,10 @@ fn what_was_lost_is_made_again() {
     assert_eq!(graph.finish(Node(1), B), Ok(vec![Node(2)]));
     // Once more, in the other order, and now one of them cannot be made again.
     graph.start(Node(2)).unwrap();
-    graph.again(Node(0)).unwrap();
-    graph.again(Node(2)).unwrap();
+    graph.restart(Node(0)).unwrap();
+    graph.restart(Node(2)).unwrap();
     assert_eq!(graph.state(Node(2)), Some(&State::Waiting));
-    assert_eq!(graph.lose(Node(1), "it is gone".to_owned()), Ok(vec![]));
+    assert_eq!(graph.mark_lost(Node(1), "it is gone".to_owned()), Ok(vec![]));
     let told = graph.explain(Node(2));
     assert_eq!(told, "call 2 (madd) did not run, because of 1 (madd) -> 2 (madd): it is gone");
     assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(0)]);

@@ -1,6 +1,7 @@
-//! Bytes as one piece. On the wire it is what a sequence of `u8` is; element by element a chunk
-//! would take milliseconds where the compiler does not optimise, and a flood of output would keep
-//! the head from everything else.
+//! Serialisation of a byte vector as one piece.
+//!
+//! The encoding is that of a sequence of `u8`. Taken element by element, a chunk would need
+//! milliseconds in a debug build, and a flood of output would keep the head from everything else.
 
 use alloc::vec::Vec;
 use core::fmt;

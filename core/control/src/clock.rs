@@ -1,4 +1,4 @@
-//! The cluster's common clock as one node sees it.
+//! Clock filter: estimates the cluster's common clock from probes of the parent.
 //!
 //! A node probes its parent: it knows when it sent the probe and when the answer came, and the
 //! answer carries the parent's cluster time. The error of such a sample is at most half its round

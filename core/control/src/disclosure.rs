@@ -1,5 +1,5 @@
-//! Information disclosure: what every node tells all others of its resources, by gossip over the
-//! links of the control tree (SSS-CORE's information disclosure mechanism, IDM, §3.2).
+//! Gossip of the nodes' resources over the links of the control tree (the information disclosure
+//! mechanism, IDM, of SSS-CORE, §3.2).
 //!
 //! A node numbers what it says of itself. At each exchange of heartbeats a link carries what the other end
 //! does not know yet, what was sent longest ago first, within a bound in bytes. So a change reaches
@@ -19,15 +19,15 @@ use crate::tree::LinkId;
 pub const EXCHANGE: Nanos = 250_000_000;
 /// Most bytes of a message's entries. Four messages a second make 64 KiB a second, each way.
 pub const MESSAGE_BYTES: usize = 16 << 10;
-/// Most jobs that a node tells of one by one, and most ranks in all of them.
+/// Most jobs in a node's facts, and most ranks in all of them.
 pub const MOST_JOBS: usize = 8;
 /// See [`MOST_JOBS`].
 pub const MOST_RANKS: usize = 1024;
 
-/// What a rank does, as its node last saw it.
+/// State of a rank, as its node last observed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RankState {
-    /// It computes, or could.
+    /// It computes, or is ready to.
     Running,
     /// It waits for its peers.
     Idle,
@@ -100,14 +100,14 @@ impl JobFacts {
     }
 }
 
-/// What a node says of itself.
+/// Facts that a node publishes about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
     /// The node.
     pub node: NodeId,
     /// Of its daemon; rises with each start.
     pub incarnation: u64,
-    /// How often that daemon has said something new.
+    /// How often that daemon has published new facts.
     pub count: u64,
     /// Milliseconds since it was so, without what the network took.
     pub age_ms: u32,
@@ -178,14 +178,14 @@ struct StoredFacts {
     stamp: Nanos,
 }
 
-/// What one end of a link knows of the other.
+/// Versions of facts that the other end of a link has.
 #[derive(Debug, Default)]
 struct PeerKnowledge {
     /// Messages made for it.
     rounds: u64,
     /// By node: the newest version that was sent to it or came from it, and in which round.
     there: BTreeMap<NodeId, (Version, u64)>,
-    /// What it lacks, by the round in which it was sent last: that of `there`.
+    /// Nodes whose facts it lacks, by the round in which they were sent last: that of `there`.
     due: BTreeSet<(u64, NodeId)>,
 }
 
@@ -201,7 +201,7 @@ impl PeerKnowledge {
     }
 }
 
-/// What a node, or the head, knows of all nodes, and what its neighbours know.
+/// The facts that a node, or the head, has of all nodes, and the versions that its neighbours have.
 #[derive(Debug)]
 pub struct Disclosure {
     own: Option<NodeId>,
@@ -215,13 +215,13 @@ pub struct Disclosure {
 }
 
 impl Disclosure {
-    /// Nothing known yet, at `own` (none: the head) of a cluster of `nodes` nodes.
+    /// Empty, at node `own` (none: the head) of a cluster of `nodes` nodes.
     pub fn new(own: Option<NodeId>, nodes: u32) -> Self {
         let (known, links, changed) = Default::default();
         Self { own, least: 0, nodes, known, links, changed }
     }
 
-    /// Says something new of the own node. `facts.count` and `facts.age_ms` are set here.
+    /// Publishes new facts of the own node. This sets `facts.count` and `facts.age_ms`.
     pub fn tell(&mut self, now: Nanos, mut facts: NodeFacts) {
         facts.bound();
         let last = self.known.get(&facts.node).map_or(0, |known| known.facts.count);
@@ -294,7 +294,7 @@ impl Disclosure {
         }
     }
 
-    /// What to say on a link at this exchange; perhaps nothing.
+    /// The facts to send on a link at this exchange; there may be none.
     pub fn message(&mut self, now: Nanos, to: LinkPeer) -> Vec<NodeFacts> {
         let Some(link) = self.links.get_mut(&to) else { return Vec::new() };
         link.rounds += 1;
@@ -315,7 +315,7 @@ impl Disclosure {
         message
     }
 
-    /// What is known of a node, and since when it is so on the local clock.
+    /// The facts of a node, and their time on the local clock.
     pub fn node(&self, node: NodeId) -> Option<(&NodeFacts, Nanos)> {
         self.known.get(&node).map(|known| (&known.facts, known.stamp))
     }

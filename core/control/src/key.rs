@@ -1,4 +1,4 @@
-//! A job's key for encrypting packets.
+//! Encryption key of a job's packets.
 
 use serde::{Deserialize, Serialize};
 

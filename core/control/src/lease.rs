@@ -1,4 +1,4 @@
-//! Leases: how long a node may run jobs without hearing from the head.
+//! Lease of a node: how long it may run jobs without hearing from the head.
 //!
 //! A part of the cluster that is cut off goes on switching its jobs by the last timetable, and
 //! stops them when the lease runs out. The head calls a node lost after a shorter time, but starts

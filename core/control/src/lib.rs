@@ -1,4 +1,4 @@
-//! Membership, job life and the control tree as pure state machines.
+//! Control of a cluster as pure state machines: membership, life of jobs and the control tree.
 //!
 //! Two machines and what they say to each other: [`agent::Agent`] is in every node's daemon,
 //! [`head::Head`] on the head node; [`message`] is what travels between them and between a client

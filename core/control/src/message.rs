@@ -1,4 +1,4 @@
-//! What travels on the control tree (head ↔ daemons) and between a client and the head.
+//! Messages of the control tree (head ↔ daemons) and between clients and the head.
 //!
 //! One definition for the daemon, the head, the command and the simulated cluster. The drivers
 //! carry these as length-prefixed postcard frames; nothing here knows how.
@@ -13,9 +13,8 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
-pub use crate::sample::{
-    NodeSample, PeerSample, Percentiles, RankSample, SwitchBegin, SwitchSample,
-};
+pub use crate::sample::{NodeSample, PeerSample, RankSample};
+pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
@@ -68,14 +67,14 @@ pub struct NodeRanks {
     pub count: u32,
 }
 
-/// What a user asks for.
+/// Request of a user for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// Drawn by the client; the same token names the same job however often it is submitted.
     pub token: u128,
     /// Shown by `kumi ps`.
     pub name: String,
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// Arguments, `argv[0]` included.
     pub args: Vec<String>,
@@ -103,11 +102,11 @@ pub struct JobRequest {
 pub struct JobSpec {
     /// Its number.
     pub job: JobId,
-    /// Who it runs as.
+    /// The user it runs as.
     pub user: User,
-    /// What was asked for.
+    /// The request.
     pub request: JobRequest,
-    /// Who runs which ranks: ascending in rank, without gaps.
+    /// The ranks of each node, ascending and without gaps.
     pub layout: Vec<NodeRanks>,
     /// The channel's random key, which keeps strangers' packets out.
     pub channel_key: u64,
@@ -145,7 +144,7 @@ pub struct PreparedRanks {
 /// Why something was refused; the command maps each to a sentence and an exit code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of failure.
+    /// Kind of failure.
     pub kind: RefusalKind,
     /// A sentence with the particulars and what to do.
     pub message: String,
@@ -254,7 +253,7 @@ pub struct Hop {
     pub attachment: u64,
 }
 
-/// What a daemon says of itself when it attaches.
+/// Description of a node, which its daemon sends when it attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDescription {
     /// Its number.
@@ -267,7 +266,7 @@ pub struct NodeDescription {
     pub processors: u32,
     /// Most ranks of one job it takes.
     pub max_ranks: u32,
-    /// What the machine does not permit and what is done instead: a sentence each.
+    /// Limits of the machine and what the daemon does instead: a sentence each.
     pub limits: Vec<String>,
     /// Jobs it has anything of, with the ranks not yet reported as exited; also jobs of which it
     /// still keeps final reports, with no ranks. A job not listed is not known to the node.
@@ -374,7 +373,7 @@ pub enum Report {
         job: JobId,
         /// Which program.
         hash: ContentHash,
-        /// Who lacks it.
+        /// The nodes that lack it.
         nodes: NodeSet,
     },
     /// A rank ended otherwise than with code 0; sent at once.
@@ -419,7 +418,7 @@ pub enum Report {
     Abandoned {
         /// The job.
         job: JobId,
-        /// Who gave it up.
+        /// The nodes that gave it up.
         nodes: NodeSet,
     },
     /// Whether a job has something to do on some nodes.
@@ -447,7 +446,7 @@ pub enum Down {
         /// The parent's cluster time.
         time: ClusterTime,
     },
-    /// What nodes say of themselves, see [`crate::disclosure`].
+    /// Facts of nodes, see [`crate::disclosure`].
     Disclosed(Vec<NodeFacts>),
 }
 
@@ -462,11 +461,11 @@ pub enum Up {
         /// The child's clock.
         stamp: Nanos,
     },
-    /// What nodes say of themselves, see [`crate::disclosure`].
+    /// Facts of nodes, see [`crate::disclosure`].
     Disclosed(Vec<NodeFacts>),
 }
 
-/// What a client asks of the head.
+/// Request of a client to the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientRequest {
     /// First frame of a client: its version.
@@ -545,7 +544,7 @@ pub enum ClientRequest {
     },
 }
 
-/// What the head answers.
+/// Reply of the head to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientReply {
     /// Answer to `Hello`.

@@ -1,4 +1,4 @@
-//! Sets of nodes, as commands and reports carry them.
+//! Set of nodes as commands and reports carry it.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What nodes measure.
+//! Samples that nodes take: load, counters and switching times.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::Nanos;
 use crate::traffic::MessageCounts;
 
-/// What a node measured, for `kumi top` and `kumi stats`.
+/// Sample of a node, for `kumi top` and `kumi stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSample {
     /// The node.
@@ -23,7 +23,7 @@ pub struct NodeSample {
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.
     pub control_messages: MessageCounts,
-    /// What was dropped or refused on the control plane, by reason.
+    /// Counts of drops and refusals on the control plane, by reason.
     pub refused: Vec<(String, u64)>,
 }
 
@@ -47,7 +47,7 @@ pub struct RankSample {
     pub peers_left_out: u32,
 }
 
-/// What passed between a rank and a peer on another node, and what is under way.
+/// Traffic between a rank and a peer on another node, past and under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSample {
     /// The peer; `None`: all those together that the rank does not count one by one.

@@ -1,12 +1,12 @@
-//! A clock that counts only while somebody looks at it.
+//! Clock that leaves out time in which its own process did not run.
 //!
-//! Silence is judged by time that passed, and a machine with far more to run than processors may not run its
-//! daemon for seconds: then everybody else seems silent, while what they said waits to be read. So time is
-//! counted in steps: whoever judges looks at least once a step, and what a look comes late by does not count.
+//! Silence is measured as time that has passed. On an overloaded machine a daemon may not run for
+//! seconds: then all others seem silent, although their messages wait to be read. So the user of this
+//! clock advances it at least once a step, and of a longer gap only two steps count.
 
 use crate::message::Nanos;
 
-/// See the module. Times are nanoseconds.
+/// Clock that leaves out stalls of its process. Times are nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct StallTolerantClock {
     step: Nanos,
@@ -15,13 +15,13 @@ pub struct StallTolerantClock {
 }
 
 impl StallTolerantClock {
-    /// Begins at `now`; whoever uses it looks every `step`.
+    /// Begins at `now`; the user advances it every `step`.
     pub fn new(now: Nanos, step: Nanos) -> Self {
         Self { step: step.max(1), last: now, elapsed: 0 }
     }
 
-    /// Looks: the time watched since the beginning. Of the time since the look before, two steps count at
-    /// most.
+    /// Advances the clock and returns the time elapsed. At most two steps count of the time since the
+    /// last call.
     pub fn advance(&mut self, now: Nanos) -> Nanos {
         let passed = now.saturating_sub(self.last);
         self.elapsed = self.elapsed.saturating_add(passed.min(self.step.saturating_mul(2)));
@@ -29,13 +29,13 @@ impl StallTolerantClock {
         self.elapsed
     }
 
-    /// The time watched until the last look.
+    /// The time elapsed at the last call of [`StallTolerantClock::advance`].
     pub fn elapsed(&self) -> Nanos {
         self.elapsed
     }
 
-    /// When to look again for the time watched to be `until`: it takes more than one look if that is
-    /// more than a step away.
+    /// When to advance again so that the time elapsed reaches `until`. It takes more than one call if
+    /// that is more than a step away.
     pub fn next_advance(&self, until: Nanos) -> Nanos {
         let left = until.saturating_sub(self.elapsed);
         self.last.saturating_add(left.min(self.step))
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_watched_does_not_count() {
+    fn stalls_do_not_count() {
         let mut clock = StallTolerantClock::new(1_000, 100);
         assert_eq!(clock.advance(1_100), 100);
         assert_eq!(clock.advance(1_290), 290, "a little late");

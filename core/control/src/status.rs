@@ -1,4 +1,4 @@
-//! The cluster as its head describes it to a client.
+//! Status of the cluster as the head describes it to a client.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Whether it is attached.
     pub up: bool,
-    /// What it said of itself when it last attached.
+    /// Its description of itself, from its last attachment.
     pub description: Option<NodeDescription>,
     /// Jobs placed on it.
     pub jobs: Vec<JobId>,

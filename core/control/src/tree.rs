@@ -1,4 +1,4 @@
-//! The shape of the control tree and the routes through it.
+//! Shape of the control tree, and the routes through it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ pub const DEFAULT_FAN_OUT: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Who a daemon may attach to.
+/// A daemon to which another may attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// The head itself.
@@ -24,7 +24,7 @@ pub enum Parent {
     Node(NodeId),
 }
 
-/// Whom `node` of `nodes` attaches to, in order of preference: its parent in the complete tree of
+/// The parents of `node` of `nodes`, in order of preference: its parent in the complete tree of
 /// this fan-out (0 is taken as 1), then the parent's parent and so on up to the head. A daemon
 /// whose parent is gone attaches to the next, so that no circle can arise.
 pub fn parent_candidates(node: NodeId, nodes: u32, fan_out: u32) -> Vec<Parent> {
@@ -128,7 +128,7 @@ impl Routes {
         here.map(|(&node, _)| node).filter(|&node| nodes.contains(node)).collect()
     }
 
-    /// What is known of the nodes that are reached, ascending.
+    /// Descriptions of the nodes that are reached, ascending.
     pub fn descriptions(&self) -> impl Iterator<Item = &NodeDescription> + '_ {
         self.reached.values().map(|route| &route.description)
     }

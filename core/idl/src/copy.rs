@@ -1,4 +1,4 @@
-//! Arrays from one order into the other, and sections into one piece and back.
+//! Copies of array sections between memory orders, and between arrays and packed bytes.
 
 use alloc::vec::Vec;
 
@@ -6,18 +6,18 @@ use crate::model::Order;
 use crate::plan::{Argument, ArgumentForm};
 use crate::section::Axis;
 
-/// A memory of another size than the plan says.
+/// The error that memory does not have the planned size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{given} bytes were given for an array of {expected}")]
 pub struct WrongLength {
-    /// Bytes that the plan says.
+    /// Bytes of the plan.
     pub expected: u64,
     /// Bytes that were given.
     pub given: u64,
 }
 
 impl Argument {
-    /// Copies what travels of `array`, which lies in `order`, into `packed` in the order in which it travels.
+    /// Packs the section of `array`, whose memory order is `order`, into `packed`.
     ///
     /// # Errors
     /// [`WrongLength`] when `array` does not have [`Argument::bytes`] or `packed` not those of the section.
@@ -32,8 +32,7 @@ impl Argument {
         Ok(())
     }
 
-    /// Copies what came, `packed` in the order in which it travels, to its places in `array`, which lies in `order`.
-    /// The other elements of `array` stay.
+    /// Unpacks a section into `array`, whose memory order is `order`. The other elements of `array` stay unchanged.
     ///
     /// # Errors
     /// [`WrongLength`] when `array` does not have [`Argument::bytes`] or `packed` not those of the section.
@@ -62,14 +61,14 @@ impl Argument {
         Ok(())
     }
 
-    /// Axes that say more bytes than a memory can have.
+    /// The error for axes with more bytes than memory can have.
     fn too_long(&self, given: usize) -> WrongLength {
         let elements = self.axes.iter().fold(1_u64, |count, axis| count.saturating_mul(axis.size));
         WrongLength { expected: elements, given: given as u64 }
     }
 
-    /// From the packed section, in which there is something, into an array of this order; `None`: this machine cannot
-    /// count so far, or it is no array.
+    /// The copy from a nonempty packed section to an array of this order; `None`: it is no array, or too large for this
+    /// machine.
     fn walk(&self, order: Order) -> Option<StridedCopy> {
         let (element, own) = match self.form {
             ArgumentForm::Scalar(element) => (element, Order::Row),
@@ -110,7 +109,7 @@ fn strides(
     Some(strides)
 }
 
-/// One loop of a copy: how often, and how far from one to the next on both sides, in bytes.
+/// A loop of a copy: its count, and its strides on both sides in bytes.
 #[derive(Debug, Clone, Copy)]
 struct CopyLoop {
     count: usize,
@@ -121,7 +120,7 @@ struct CopyLoop {
 /// A copy between two layouts.
 #[derive(Debug)]
 struct StridedCopy {
-    /// Bytes that lie together on both sides.
+    /// Bytes that are contiguous on both sides.
     size: usize,
     from: usize,
     to: usize,
@@ -141,7 +140,7 @@ impl StridedCopy {
         self.arrange_loops();
     }
 
-    /// Joins what lies together on both sides, then puts the loops in their order.
+    /// Merges loops that are contiguous on both sides, then orders the loops.
     fn arrange(&mut self) {
         while let Some(joined) =
             self.axes.iter().position(|axis| axis.from == self.size && axis.to == self.size)
@@ -151,7 +150,7 @@ impl StridedCopy {
         self.arrange_loops();
     }
 
-    /// The loop that moves least in the target last, the one that moves least in the source before it.
+    /// Puts the loop with the smallest target stride last, and the one with the smallest source stride before it.
     fn arrange_loops(&mut self) {
         self.axes.sort_by_key(|axis| core::cmp::Reverse(axis.to));
         let Some(inner) = self.axes.len().checked_sub(1) else { return };
@@ -193,7 +192,7 @@ impl StridedCopy {
         }
     }
 
-    /// Two loops, in blocks: a transposition touches a cache line once for each block, not once for each element.
+    /// Runs two loops in blocks, so that a transposition touches a cache line once for each block.
     fn plane(&self, source: &[u8], target: &mut [u8], slow: CopyLoop, fast: CopyLoop) {
         match self.size {
             1 => blocks::<1>(source, target, slow, fast),

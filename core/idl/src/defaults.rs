@@ -1,4 +1,4 @@
-//! Defaults of scalars, which may name other scalars.
+//! Defaults of scalars, which may depend on other scalars.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::model::{Element, Expr, Param};
 use crate::plan::{Part, PlanError, fit, name, no_value};
 use crate::scalar::Scalar;
 
-/// Gives every scalar that is sent and has no value its default.
+/// Gives every scalar input without a value its default.
 pub(crate) fn fill(params: &[Param], values: &mut [Option<Scalar>]) -> Result<(), PlanError> {
     let pending = |index: usize| pending(params, values, index);
     let order = order(params.len(), |index| {
@@ -44,7 +44,7 @@ fn evaluate(
     scope.real(expr).map(Scalar::F64)
 }
 
-/// The parameters that a parameter's default names.
+/// The parameters in the default of a parameter.
 pub(crate) fn needs(param: &Param, params: usize) -> Vec<usize> {
     let mut found = Vec::new();
     if let Some(expr) = &param.default {
@@ -74,7 +74,7 @@ impl Expr {
     }
 }
 
-/// An order of `0..count` in which each comes behind what it needs; or one that needs itself.
+/// A topological order of `0..count` by `needs`; the error is a member of a cycle.
 pub(crate) fn order(
     count: usize,
     needs: impl Fn(usize) -> Vec<usize>,

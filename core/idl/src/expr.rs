@@ -1,4 +1,4 @@
-//! Values of expressions: sizes in checked 64-bit integers, costs and defaults in floating point.
+//! Evaluation of expressions: sizes in checked 64-bit integers, costs and defaults in floating point.
 
 use alloc::string::{String, ToString};
 
@@ -8,37 +8,37 @@ use crate::scalar::Scalar;
 /// Why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// Beyond 64 bits.
+    /// A number is beyond 64 bits.
     #[error("a number in it is beyond 64 bits")]
     Overflow,
-    /// A division by zero, or a remainder of one.
+    /// A division or remainder by zero.
     #[error("it divides by zero")]
     DivisionByZero,
-    /// A negative power of an integer.
+    /// An integer has a negative power.
     #[error("it has a negative power of an integer")]
     NegativePower,
-    /// A fraction, a text or a function of real numbers where only integers are.
+    /// A fraction, a text or a function of real numbers stands where only integers are allowed.
     #[error("it is not made of integers only")]
     NotAnInteger,
-    /// A text, or a function without enough arguments.
+    /// A text, or a function with too few arguments, stands where a number is needed.
     #[error("it is not a number")]
     NotANumber,
-    /// It names a parameter that is not there, or not a scalar.
+    /// The expression names a missing parameter, or one that is no scalar.
     #[error("it names parameter {0}, which is no scalar of this routine")]
     NotAScalar(u32),
-    /// A parameter without a value.
+    /// A parameter has no value.
     #[error("it needs a value of `{0}`")]
     NoValue(String),
-    /// More expressions in each other than allowed.
+    /// The expression is nested too deeply.
     #[error("it is nested more than {} deep", Expr::MOST_DEPTH)]
     TooDeep,
-    /// A value that the type in which it is passed cannot hold.
+    /// The type in which the value is passed cannot hold it.
     #[error("it is more than {0} can hold")]
     Beyond(Element),
 }
 
 impl Expr {
-    /// Most expressions in each other.
+    /// The deepest nesting of expressions.
     pub const MOST_DEPTH: usize = 32;
 }
 

@@ -1,10 +1,10 @@
-//! Expressions as text, with the brackets they need and no others.
+//! Display of expressions, with the fewest brackets.
 
 use core::fmt::{self, Write};
 
 use crate::model::{Binary, Expr, Function, Param, Unary};
 
-/// An expression of a routine's parameters; shown as a description spells it.
+/// An expression of a routine's parameters, displayed as in a description.
 pub(crate) struct ExprDisplay<'a> {
     pub expr: &'a Expr,
     pub params: &'a [Param],
@@ -153,7 +153,7 @@ impl ExprDisplay<'_> {
     }
 }
 
-/// A text in quotes, as descriptions and C spell it.
+/// Writes a text in quotes, as in descriptions and C.
 pub(crate) fn write_text(f: &mut impl Write, text: &str) -> fmt::Result {
     f.write_char('"')?;
     for letter in text.chars() {

@@ -1,13 +1,15 @@
-//! Sizes that callers need not say, because the arrays that they give have them.
+//! Inference of size parameters from the shapes of arrays.
 
 use crate::model::{Expr, Interface, Param};
 use crate::scalar::Scalar;
 
 impl Interface {
-    /// Fills in integers that are sent and were not given, from the shapes of arrays, by parameter and in the order of the
-    /// dimensions: where a dimension's size, or the end of what travels of it, is just that parameter. Of a matrix that is
-    /// given as a vector the last dimension is 1. Shapes that contradict each other are left to the plan, which the
-    /// caller compares with them anyway.
+    /// Fills in missing integer inputs from the shapes of arrays. A dimension defines a parameter if its size, or the end of its
+    /// section, is just that parameter.
+    ///
+    /// - The first such dimension counts, in the order of parameters and dimensions.
+    /// - If a matrix is passed as a vector, its last dimension is 1.
+    /// - Contradictory shapes are no error here; the caller compares the plan with them.
     pub fn infer_sizes(&self, scalars: &mut [Option<Scalar>], shapes: &[Option<&[u64]>]) {
         for (param, shape) in self.params.iter().zip(shapes) {
             let Some(shape) = shape else { continue };

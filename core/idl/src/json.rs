@@ -12,7 +12,7 @@ use crate::validate::{Place, Problem, ProblemKind, is_name, shortened};
 /// Why JSON is no description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// More bytes than the reader takes.
+    /// The JSON is longer than the reader accepts.
     #[error("a description of {bytes} bytes is more than the {most} that are read")]
     TooLong {
         /// Its bytes.
@@ -20,20 +20,20 @@ pub enum JsonError {
         /// The most that are read.
         most: usize,
     },
-    /// Not JSON, or not of this form.
+    /// The text is not JSON, or not of this form.
     #[error("this is no interface description: {0}")]
     Form(String),
-    /// A description that cannot be used.
+    /// The description is not valid.
     #[error("the interface description of `{routine}` cannot be used: {problem}")]
     Invalid {
         /// The routine.
         routine: String,
-        /// The first thing that is wrong.
+        /// The first problem.
         problem: Problem,
     },
 }
 
-/// What every version of a description or module has.
+/// The fields that every version of a description or module has.
 #[derive(Deserialize)]
 struct Head {
     version: u32,
@@ -41,7 +41,7 @@ struct Head {
     name: String,
 }
 
-/// Reads JSON of this form. What another version of the form has more is no error of the text.
+/// Decodes JSON. Additional fields of another version give an error about the version, not about the text.
 fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, JsonError> {
     serde_json::from_slice(json).map_err(|error| match serde_json::from_slice::<Head>(json) {
         Ok(head) if head.version != Interface::VERSION => {
@@ -51,7 +51,7 @@ fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, JsonError> {
     })
 }
 
-/// A problem of the whole.
+/// An error about the whole description.
 fn invalid(routine: &str, fault: ProblemKind) -> JsonError {
     let problem = Problem { place: Place::Routine, name: String::new(), fault };
     JsonError::Invalid { routine: shortened(routine), problem }

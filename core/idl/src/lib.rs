@@ -1,11 +1,10 @@
-//! Interface descriptions of routines that are called over the network (paper 4, section 2; the Ninf form with
-//! the spellings of GridRPC systems).
+//! Interface descriptions of routines that are called over the network (paper 4, section 2; the Ninf form with the spellings of
+//! GridRPC systems).
 //!
-//! A description says what a routine takes and gives: types, modes, and shapes as expressions of its scalar
-//! arguments. Clients fetch it as JSON, so that they need no stub, and both sides make the same plan of what is
-//! sent and what comes back before a byte of it is.
+//! A description declares the parameters of a routine: types, modes, and shapes as expressions of scalar parameters. Clients
+//! fetch it as JSON and need no stub. Before any byte is sent, client and server compute the same plan of the transfers.
 //!
-//! Nothing here knows a socket, a file or a library.
+//! This crate knows no socket, no file and no library.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

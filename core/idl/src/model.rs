@@ -1,5 +1,5 @@
-//! What a description says, as clients and servers hold it. Its JSON is canonical: the same description gives
-//! the same bytes, and `serde` names are part of the protocol.
+//! The model of descriptions. Its JSON is canonical: the same description gives the same bytes, and the `serde` names are part of
+//! the protocol.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::parallel::Parallel;
 
-/// A routine: what it is called by, what it takes and gives, what it costs, and what runs it.
+/// The description of a routine: name, parameters, cost, and target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
@@ -17,31 +17,31 @@ pub struct Interface {
     pub version: u32,
     /// The routine's name, unique on a server; `module/name` where a module is given.
     pub name: String,
-    /// The class of which it is a method, called on objects of that: its name is `class.method`, or that of the class if it
-    /// makes those; empty: of none.
+    /// The class of a method; empty: none. A method's name is `class.method`; the routine that creates objects has the name of
+    /// the class.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// What users read about it.
+    /// Documentation for users.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub doc: String,
     /// The parameters in the order of a call.
     pub params: Vec<Param>,
-    /// Operations of a call, an expression of scalar parameters (`CalcOrder`); `None`: not said.
+    /// Number of operations of a call, an expression of scalar parameters (`CalcOrder`); `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calc_order: Option<Expr>,
-    /// A call may be run twice with the effect of one (`@idempotent`): it is retried when a server is lost.
+    /// Two runs have the effect of one (`@idempotent`), so a call is retried when its server is lost.
     #[serde(default)]
     pub idempotent: bool,
-    /// The integer parameter by which a call may be cut into several (`@split(count)`): its index.
+    /// Index of the integer parameter by which a call may be split into several (`@split(count)`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<u32>,
-    /// The integer output that is an error when it is not zero (`@status(info)`): its index.
+    /// Index of the integer output whose nonzero value is a failure (`@status(info)`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
-    /// A call is a job of a cluster (`Parallel`); `None`: one process.
+    /// The job that runs a call (`Parallel`); `None`: one process runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel: Option<Parallel>,
-    /// What the server runs.
+    /// The code that the server runs.
     pub target: Target,
 }
 
@@ -53,7 +53,7 @@ impl Interface {
     /// Most dimensions of an array.
     pub const MOST_DIMENSIONS: usize = 15;
 
-    /// What makes objects of a class whose methods are in this language: a routine of the class' name that takes nothing, and is
+    /// The constructor of a class with methods in this language: a routine with the class' name and no parameters, which is
     /// never called.
     #[must_use]
     pub fn constructor(class: &str, language: Language) -> Interface {
@@ -82,13 +82,13 @@ impl Interface {
         }
     }
 
-    /// Whether it is not a routine but stands for a class, of which it makes objects.
+    /// Whether it is the constructor of a class.
     #[must_use]
     pub fn is_constructor(&self) -> bool {
         !self.class.is_empty() && self.name == self.class
     }
 
-    /// Its name among the methods of its class; of what is no method, its name.
+    /// Its name without the class.
     #[must_use]
     pub fn method(&self) -> &str {
         let own = self.name.strip_prefix(self.class.as_str()).and_then(|it| it.strip_prefix('.'));
@@ -96,13 +96,13 @@ impl Interface {
     }
 }
 
-/// What a file of descriptions holds.
+/// The contents of a file of descriptions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Module {
     /// Version of this form; [`Interface::VERSION`].
     pub version: u32,
-    /// Its name (`Module`), which stands before those of its routines; empty: none.
+    /// Name of the module (`Module`), the prefix of its routines' names; empty: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// C code before all bodies (`Globals`).
@@ -111,27 +111,27 @@ pub struct Module {
     /// Libraries and options to link every routine with (`Library`); they are in each routine's `required` too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<String>,
-    /// What compiles the generated code (`Compiler`); empty: the generator's own choice.
+    /// Compiler of the generated code (`Compiler`); empty: the generator's choice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub compiler: String,
-    /// Options for that (`CompileOptions`).
+    /// Options of the compiler (`CompileOptions`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compile_options: Vec<String>,
-    /// What links (`Linker`); empty: the compiler.
+    /// Linker (`Linker`); empty: the compiler.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub linker: String,
-    /// How the linker knows Fortran's symbols (`FortranFormat`); it is in each routine's target too.
+    /// Format of Fortran symbols (`FortranFormat`); each routine's target has it too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fortran_format: String,
     /// The routines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
-    /// Routines with a state in common.
+    /// Classes: routines with a common state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Class>,
 }
 
-/// Routines that work on one state, which lives on the server from call to call (`DefClass`).
+/// A class: routines on a state that the server keeps from call to call (`DefClass`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
@@ -143,42 +143,42 @@ pub struct Class {
     /// The state: declarations in C (`DefState`).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub state: String,
-    /// Object files and libraries of all its methods; they are in each method's `required` too.
+    /// Object files and libraries of all methods; each method's `required` has them too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required: Vec<String>,
-    /// Its methods; each is called `class.method`.
+    /// Its methods, named `class.method`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<Interface>,
 }
 
-/// What runs a routine on its server (`Calls`, `Required`, `Library`).
+/// The code of a routine at its server (`Calls`, `Required`, `Library`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Calling convention.
     pub language: Language,
-    /// The symbol as the source spells it; for Fortran without the compiler's underscore.
+    /// The symbol as in the source; for Fortran without the compiler's underscore.
     pub symbol: String,
-    /// The arguments in the order of the symbol: expressions of parameters, mostly parameters themselves.
+    /// The arguments of the symbol in their order: parameters, or expressions of them.
     pub arguments: Vec<Expr>,
-    /// Whether the symbol returns a value, and into which parameter it goes.
+    /// The parameter that gets the return value of the symbol; `None`: it returns nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<u32>,
     /// Object files and libraries to link (`Required`, `Library`), in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required: Vec<String>,
-    /// The statements of a function of this symbol that the generator writes, in C, with the parameters as arguments; empty:
-    /// the symbol is in what is required.
+    /// The C statements of a function that the generator writes for this symbol, with the parameters as arguments; empty: the
+    /// symbol is in a required file or library.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
-    /// How the linker knows the symbol of a Fortran routine: a text in which `%s` stands for the symbol and `%l` for the
-    /// symbol in small letters (`FortranFormat`); empty: `%l_`, as most compilers have it.
+    /// The linker's name of a Fortran symbol (`FortranFormat`): `%s` stands for the symbol, `%l` for the symbol in small letters;
+    /// empty: `%l_`, as for most compilers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub format: String,
 }
 
 impl Target {
-    /// The symbol as the linker knows it.
+    /// The linker's name of the symbol.
     #[must_use]
     pub fn linked(&self) -> String {
         if self.language != Language::Fortran {
@@ -195,30 +195,30 @@ impl Target {
 pub enum Language {
     /// Scalars by value, arrays and outputs by address.
     C,
-    /// Everything by address, lengths of strings behind the arguments.
+    /// Everything by address, lengths of strings after the arguments.
     Fortran,
-    /// A function of a Python server.
+    /// A Python function.
     Python,
 }
 
-/// One parameter.
+/// A parameter of a routine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Param {
     /// Its name, unique in the routine.
     pub name: String,
-    /// Which way it goes.
+    /// The direction of transfer.
     pub mode: Mode,
-    /// What it is, or what its elements are.
+    /// Its type, or the type of its elements.
     #[serde(rename = "type")]
     pub ty: Type,
     /// The array's dimensions in the order of the description; none: a scalar.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<Dimension>,
-    /// How the routine wants the array laid out.
+    /// The memory order that the routine expects.
     #[serde(default, skip_serializing_if = "Order::is_row")]
     pub order: Order,
-    /// What stands for a scalar that a caller leaves out.
+    /// The value of a scalar that the caller leaves out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Expr>,
     /// What users read about it.
@@ -227,7 +227,7 @@ pub struct Param {
 }
 
 impl Param {
-    /// What it holds when it is a single number: then sizes may name it.
+    /// The element type of a scalar number, which sizes may name; `None`: it is none.
     #[must_use]
     pub fn scalar(&self) -> Option<Element> {
         match self.ty {
@@ -236,7 +236,7 @@ impl Param {
         }
     }
 
-    /// Whether it is an array of numbers: then its bytes travel by themselves.
+    /// Whether it is an array of numbers, which is sent in chunks.
     #[must_use]
     pub fn is_array(&self) -> bool {
         matches!(self.ty, Type::Number(_)) && !self.dims.is_empty()
@@ -244,25 +244,25 @@ impl Param {
 }
 
 impl Param {
-    /// What expressions take it for: what [`Param::scalar`] says, and of a text its first character in capitals, as a
-    /// number ([`crate::letter`]).
+    /// Its type in expressions: that of [`Param::scalar`]; for a text that of its first character as a number
+    /// ([`crate::letter`]).
     #[must_use]
     pub fn operand(&self) -> Option<Element> {
         if self.ty == Type::String { Some(Element::U8) } else { self.scalar() }
     }
 }
 
-/// Which way a parameter goes.
+/// The direction in which a parameter is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// To the server.
+    /// Input: to the server.
     In,
-    /// Back.
+    /// Output: to the client.
     Out,
-    /// There and back.
+    /// Input and output.
     InOut,
-    /// Memory the routine needs; never sent.
+    /// Work memory of the routine; never sent.
     Work,
 }
 
@@ -280,7 +280,7 @@ impl Mode {
     }
 }
 
-/// What a parameter is.
+/// The type of a parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Type {
@@ -288,13 +288,13 @@ pub enum Type {
     Number(Element),
     /// Bytes of text; in C they end with a zero.
     String,
-    /// A file: its contents travel, the routine gets a name.
+    /// A file: its contents are sent, and the routine gets a path.
     File,
-    /// A function of the client that the routine may call, and what it takes.
+    /// A function of the client that the routine may call, with its parameters.
     Callback(Vec<Param>),
 }
 
-/// An element of an array, or a scalar. Little-endian wherever it is in flight.
+/// The type of a scalar or an array's element. On the wire it is little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Element {
@@ -325,7 +325,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Size in bytes.
     #[must_use]
     pub fn size(self) -> u64 {
         match self {
@@ -372,7 +372,7 @@ impl Element {
         }
     }
 
-    /// Whether it may stand in a size.
+    /// Whether sizes may use it.
     #[must_use]
     pub fn is_integer(self) -> bool {
         !matches!(self, Element::F32 | Element::F64 | Element::C64 | Element::C128)
@@ -385,32 +385,32 @@ impl core::fmt::Display for Element {
     }
 }
 
-/// One dimension of an array: `[size]` or `[size: start, end, step]`. Elements from `start` up to and without
-/// `end`, `step` apart, travel; the array has `size` of them at the routine.
+/// A dimension of an array: `[size]` or `[size: start, end, step]`. The routine's array has `size` elements. Only those from
+/// `start` up to but not including `end` are sent, in steps of `step`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dimension {
-    /// Elements along it.
+    /// Number of elements.
     pub size: Expr,
-    /// The first that travels; `None`: 0.
+    /// The first element that is sent; `None`: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Expr>,
-    /// Behind the last that travels; `None`: the size.
+    /// The end of the elements that are sent; `None`: the size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Expr>,
-    /// From one to the next; `None`: 1.
+    /// The step between elements; `None`: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Expr>,
 }
 
-/// How an array of several dimensions lies in memory.
+/// The memory order of an array of several dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// The last index moves fastest (C).
+    /// Row order: the last index varies fastest (C).
     #[default]
     Row,
-    /// The first index moves fastest (Fortran).
+    /// Column order: the first index varies fastest (Fortran).
     Column,
 }
 
@@ -420,26 +420,26 @@ impl Order {
     }
 }
 
-/// An expression of scalar parameters. Sizes are computed in 64-bit integers, every overflow is an error;
-/// `calc_order` in floating point.
+/// An expression of scalar parameters. Sizes use 64-bit integers, and every overflow is an error. `calc_order` uses floating
+/// point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expr {
     /// An integer.
     Int(i64),
-    /// A number; in `calc_order` and defaults only.
+    /// A number; only in `calc_order` and defaults.
     Real(f64),
-    /// A text; in defaults only.
+    /// A text; only in defaults.
     Text(String),
     /// The parameter of this index.
     Param(u32),
-    /// One operand.
+    /// An operation on one operand.
     Unary(Unary, Box<Expr>),
-    /// Two operands.
+    /// An operation on two operands.
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// `condition ? then : otherwise`.
     If(Box<Expr>, Box<Expr>, Box<Expr>),
-    /// A function of this page.
+    /// A function with its arguments.
     Call(Function, Vec<Expr>),
 }
 
@@ -449,7 +449,7 @@ pub enum Expr {
 pub enum Unary {
     /// `-`
     Neg,
-    /// `!`: 1 of 0, else 0.
+    /// `!`: 1 for 0, otherwise 0.
     Not,
 }
 
@@ -465,7 +465,7 @@ pub enum Binary {
     Mul,
     /// `/`, towards zero.
     Div,
-    /// `%`, the sign of the dividend.
+    /// `%`, with the sign of the dividend.
     Rem,
     /// `^`
     Pow,
@@ -491,16 +491,16 @@ pub enum Binary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Function {
-    /// The least of two or more.
+    /// The minimum of two or more.
     Min,
-    /// The greatest of two or more.
+    /// The maximum of two or more.
     Max,
-    /// Without its sign.
+    /// The absolute value.
     Abs,
-    /// Natural logarithm; in `calc_order` only.
+    /// Natural logarithm; only in `calc_order`.
     Log,
-    /// Logarithm to base 2; in `calc_order` only.
+    /// Logarithm to base 2; only in `calc_order`.
     Log2,
-    /// Square root; in `calc_order` only.
+    /// Square root; only in `calc_order`.
     Sqrt,
 }

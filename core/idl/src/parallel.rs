@@ -1,4 +1,4 @@
-//! Routines that are parallel jobs of a cluster: how many ranks, and what each of them gets.
+//! Parallel routines: calls that run as jobs of a cluster.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -13,20 +13,20 @@ use crate::plan::PlanError;
 use crate::scalar::Scalar;
 use crate::validate::{ProblemKind, shortened};
 
-/// How a routine runs as a job (`Parallel`). All ranks call it, with the scalars and texts that the caller has sent; arrays come to rank 0
-/// only, unless they are named here, and results are those of rank 0.
+/// The job of a parallel routine (`Parallel`). All ranks call the routine with the caller's scalars and texts. Only rank 0 gets
+/// arrays, except for those of `broadcast`. The results are those of rank 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parallel {
-    /// How many ranks, an integer expression of scalars that are sent; 0: as many as the server gives.
+    /// The number of ranks, an integer expression of scalar inputs; 0: the server decides.
     pub ranks: Expr,
-    /// The arrays that all ranks get (`@broadcast(A)`): indices, ascending.
+    /// Indices of the arrays that all ranks get (`@broadcast(A)`), ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broadcast: Vec<u32>,
 }
 
 impl Interface {
-    /// Whether an array comes to all ranks.
+    /// Whether all ranks get an array.
     #[must_use]
     pub fn is_broadcast(&self, param: usize) -> bool {
         let listed = |parallel: &Parallel| {
@@ -35,16 +35,16 @@ impl Interface {
         self.parallel.as_ref().is_some_and(listed)
     }
 
-    /// The ranks of a job for a call with these scalars, by parameter, defaults filled in ([`crate::Argument::scalar`]). `None`: the
-    /// routine is no job; 0: as many as the server gives.
+    /// The number of ranks of a call with these scalars by parameter, with defaults ([`crate::Argument::scalar`]). `None`: the
+    /// routine is no job; 0: the server decides.
     ///
     /// # Errors
-    /// [`PlanError`]: an expression without value, or less than 0.
+    /// [`PlanError`]: the expression has no value, or is negative.
     pub fn ranks(&self, scalars: &[Option<Scalar>]) -> Result<Option<u64>, PlanError> {
         self.ranks_in(Scope { params: &self.params, scalars })
     }
 
-    /// The number of ranks as a description spells it; `None`: the routine is no job.
+    /// The number of ranks as text in a description; `None`: the routine is no job.
     #[must_use]
     pub fn parallel_text(&self) -> Option<String> {
         let expr = &self.parallel.as_ref()?.ranks;
@@ -63,7 +63,7 @@ impl Interface {
     }
 }
 
-/// What of a parallel routine cannot be, apart from the expression.
+/// Problems of a parallel routine other than those of the expression.
 pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<ProblemKind> {
     let mut faults = Vec::new();
     if interface.target.language == Language::Python {

@@ -1,5 +1,5 @@
-//! The plan of a call: which bytes of which argument travel, and how much memory the routine needs. Client and
-//! server compute the same one from the description and the scalar arguments, before a byte is sent or allocated.
+//! Plans of calls: the bytes of each argument that are sent, and the memory that the routine needs. Client and server compute the
+//! same plan from the description and the scalar arguments, before any byte is sent or allocated.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,15 +10,15 @@ use crate::model::{Dimension, Element, Expr, Interface, Mode, Order, Param, Type
 use crate::scalar::{Scalar, letter};
 use crate::section::{Axis, Section};
 
-/// What a call may need at most.
+/// Limits of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory of all its arguments together.
+    /// Most bytes of memory for all arguments together.
     pub bytes: u64,
 }
 
 impl Default for Limits {
-    /// What an address space could hold.
+    /// The size of an address space.
     fn default() -> Limits {
         Limits { bytes: i64::MAX.unsigned_abs() }
     }
@@ -29,29 +29,28 @@ impl Default for Limits {
 pub struct Plan {
     /// One for each parameter.
     pub arguments: Vec<Argument>,
-    /// Bytes of memory that the arguments need, laid out one behind the other ([`Argument::offset`]); without texts of
-    /// no stated size and without files.
+    /// Bytes of memory for the arguments, one after the other ([`Argument::offset`]), without files and texts of unknown size.
     pub memory: u64,
-    /// Bytes of scalars and arrays that go to the server.
+    /// Bytes of scalars and arrays that are sent to the server.
     pub sent: u64,
     /// Bytes of scalars and arrays that come back.
     pub returned: u64,
-    /// Operations of the call; `None`: not said, or not a number for these arguments.
+    /// Number of operations; `None`: not declared, or not a number for these arguments.
     pub operations: Option<f64>,
-    /// Ranks of the job; `None`: the routine is none; 0: as many as the server gives.
+    /// Number of ranks; `None`: the routine is no job; 0: the server decides.
     pub ranks: Option<u64>,
-    /// Values of the symbol's arguments that are expressions; one for each argument, `None` for others.
+    /// Values of the symbol's arguments, one for each; `None`: the argument is no expression.
     pub computed: Vec<Option<Scalar>>,
 }
 
-/// What a plan says of one argument.
+/// The plan of one argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Argument {
-    /// Which way it goes.
+    /// The direction of transfer.
     pub mode: Mode,
-    /// What it is.
+    /// Its form.
     pub form: ArgumentForm,
-    /// The value in effect of a scalar that is sent: the caller's or the default.
+    /// The value of a scalar input: the caller's or the default.
     pub scalar: Option<Scalar>,
     /// The array's dimensions in the order of the description.
     pub axes: Vec<Axis>,
@@ -59,54 +58,53 @@ pub struct Argument {
     pub elements: u64,
     /// Bytes in memory.
     pub bytes: u64,
-    /// Where they lie in the call's memory, a multiple of [`Argument::align`].
+    /// Offset in the call's memory, a multiple of [`Argument::align`].
     pub offset: u64,
     /// Alignment in bytes, a power of two.
     pub align: u64,
-    /// The part that travels, in either direction.
+    /// The part that is sent, in either direction.
     pub section: Section,
-    /// Bytes that go to the server.
+    /// Bytes that are sent to the server.
     pub sent: u64,
     /// Bytes that come back.
     pub returned: u64,
 }
 
-/// What an argument is.
+/// The form of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentForm {
-    /// One number.
+    /// A number.
     Scalar(Element),
-    /// Numbers, laid out in this order.
+    /// An array of numbers in this memory order.
     Array(Element, Order),
-    /// A text. With a size: the bytes that it may have at the routine, the zero at its end included. Without one it
-    /// takes what the caller gives, which is in no total of the plan.
+    /// A text. The plan's totals leave out a text without a capacity.
     Text {
-        /// That size.
+        /// Most bytes at the routine, including the zero at the end; `None`: as many as the caller passes.
         capacity: Option<u64>,
     },
-    /// A file; its contents are in no total of the plan.
+    /// A file. The plan's totals leave out its contents.
     File,
     /// A function of the client.
     Callback,
 }
 
-/// A place in a description.
+/// An expression of a parameter's declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The size of this dimension, the first is 0.
     Size(usize),
-    /// The first element that travels, of this dimension.
+    /// The first element of this dimension that is sent.
     Start(usize),
-    /// The end of what travels.
+    /// The end of the elements that are sent.
     End(usize),
-    /// The distance of what travels.
+    /// The step between the elements that are sent.
     Step(usize),
     /// The default.
     Default,
 }
 
 impl Dimension {
-    /// The expressions that there are, of the dimension of this index.
+    /// The expressions of the dimension with this index.
     pub(crate) fn parts(&self, at: usize) -> impl Iterator<Item = (Part, &Expr)> {
         let parts = [
             (Part::Size(at), Some(&self.size)),
@@ -130,10 +128,10 @@ impl core::fmt::Display for Part {
     }
 }
 
-/// Why there is no plan for a call: arguments that do not fit the description, or a description that cannot be.
+/// Why a call has no plan: the arguments do not fit the description, or the description is wrong.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// Another number of values than parameters.
+    /// The number of values is not the number of parameters.
     #[error("`{routine}` has {expected} parameters, {given} values were given")]
     Count {
         /// The routine.
@@ -143,19 +141,19 @@ pub enum PlanError {
         /// Values.
         given: usize,
     },
-    /// A scalar without value and default.
+    /// A scalar has neither a value nor a default.
     #[error("`{param}` has no value and no default")]
     Missing {
         /// The parameter.
         param: String,
     },
-    /// A value for what takes none: an array, an output, a text.
+    /// A value was passed for an array, an output or a text.
     #[error("`{param}` takes no scalar value")]
     Unexpected {
         /// The parameter.
         param: String,
     },
-    /// A value that the parameter's type cannot hold.
+    /// The parameter's type cannot hold the value.
     #[error("`{param}` is of type {element}, which cannot hold {value}")]
     Misfit {
         /// The parameter.
@@ -165,7 +163,7 @@ pub enum PlanError {
         /// The value.
         value: Scalar,
     },
-    /// An expression without value.
+    /// An expression has no value.
     #[error("`{param}`: {part}, `{expression}`, has no value: {cause}")]
     Expression {
         /// The parameter.
@@ -177,7 +175,7 @@ pub enum PlanError {
         /// Why.
         cause: EvalError,
     },
-    /// A size below zero.
+    /// A size is negative.
     #[error("`{param}`: {part}, `{expression}`, is {value}")]
     Negative {
         /// The parameter.
@@ -189,7 +187,7 @@ pub enum PlanError {
         /// Its value.
         value: i64,
     },
-    /// A section that is not inside its array, or goes backwards.
+    /// A section is outside of its array, or goes backwards.
     #[error(
         "`{param}`: dimension {} has {size} elements, of which {start} up to {end}, {step} apart, cannot be taken",
         dimension + 1
@@ -208,7 +206,7 @@ pub enum PlanError {
         /// Elements there.
         size: i64,
     },
-    /// More dimensions than allowed.
+    /// The array has too many dimensions.
     #[error("`{param}` has {dimensions} dimensions; {} is the most", Interface::MOST_DIMENSIONS)]
     Dimensions {
         /// The parameter.
@@ -216,7 +214,7 @@ pub enum PlanError {
         /// How many.
         dimensions: usize,
     },
-    /// More memory than allowed.
+    /// The call needs too much memory.
     #[error("with `{param}` the call needs more than {limit} bytes of memory")]
     TooLarge {
         /// The parameter with which the limit is passed.
@@ -224,13 +222,13 @@ pub enum PlanError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Defaults that need each other.
+    /// Defaults depend on each other.
     #[error("the default of `{param}` needs itself")]
     Cycle {
         /// One of the parameters.
         param: String,
     },
-    /// A number of ranks without value.
+    /// The number of ranks has no value.
     #[error("the number of ranks, `{expression}`, has no value: {cause}")]
     Ranks {
         /// As the description spells it.
@@ -238,7 +236,7 @@ pub enum PlanError {
         /// Why.
         cause: EvalError,
     },
-    /// A number of ranks below zero.
+    /// The number of ranks is negative.
     #[error("the number of ranks, `{expression}`, is {value}")]
     NegativeRanks {
         /// As the description spells it.
@@ -246,7 +244,7 @@ pub enum PlanError {
         /// Its value.
         value: i64,
     },
-    /// An argument of the symbol without value.
+    /// An argument of the symbol has no value.
     #[error("what `{symbol}` gets, `{expression}`, has no value: {cause}")]
     Passed {
         /// The symbol.

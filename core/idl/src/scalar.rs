@@ -61,7 +61,7 @@ impl Scalar {
         }
     }
 
-    /// The value as a real number, when it is one and a double counts it exactly.
+    /// The value as a real number, if a double holds it exactly.
     #[must_use]
     pub fn real(self) -> Option<f64> {
         match self {
@@ -72,7 +72,7 @@ impl Scalar {
         }
     }
 
-    /// Appends the value as an `element`, little-endian, and says whether it fits; nothing is appended when not.
+    /// Appends the value as a little-endian `element`. False: it does not fit, and nothing is appended.
     #[must_use]
     pub fn encode(self, element: Element, into: &mut Vec<u8>) -> bool {
         let Some(value) = self.fit(element) else { return false };
@@ -128,8 +128,8 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// What a text is in an expression: the code of its first character in capitals, 0 when it is empty. So that
-/// `transa == 'T' ? k : m` says the same of `T` and `t`, as Fortran's libraries do.
+/// The value of a text in an expression: the code of its first character as a capital; 0 if it is empty. So `transa == 'T' ? k : m`
+/// treats `T` and `t` alike, as Fortran libraries do.
 #[must_use]
 pub fn letter(text: &str) -> Scalar {
     Scalar::U64(text.bytes().next().map_or(0, |first| first.to_ascii_uppercase().into()))
@@ -147,7 +147,7 @@ fn in_range(value: i64, element: Element) -> bool {
     }
 }
 
-/// Whether a finite value stays finite in the element; what is infinite or no number stays that.
+/// Whether a finite value stays finite in the element.
 fn holds(value: f64, element: Element) -> bool {
     let single = matches!(element, Element::F32 | Element::C64);
     !single || !value.is_finite() || (value as f32).is_finite()

@@ -1,38 +1,38 @@
-//! Which part of an array travels, as runs of bytes.
+//! Sections of arrays, as runs of bytes.
 
 use alloc::vec::Vec;
 
-/// One dimension of an array, and what of it travels.
+/// A dimension of an array, and the elements of it that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
-    /// Elements along it.
+    /// Number of elements.
     pub size: u64,
-    /// The first that travels.
+    /// The first element that is sent.
     pub start: u64,
-    /// How many travel.
+    /// Number of elements that are sent.
     pub count: u64,
-    /// From one to the next, at least 1.
+    /// The step between them, at least 1.
     pub step: u64,
 }
 
 impl Axis {
-    /// An axis of which everything travels.
+    /// An axis whose elements are all sent.
     #[must_use]
     pub fn whole(size: u64) -> Axis {
         Axis { size, start: 0, count: size, step: 1 }
     }
 }
 
-/// A stretch of bytes of an array.
+/// A run of bytes of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// From the array's begin.
+    /// Offset in the array.
     pub offset: u64,
-    /// Its length, never 0.
+    /// Length in bytes, never 0.
     pub length: u64,
 }
 
-/// The part of an array that travels, in the order in which it does: that of the routine's memory. All in bytes.
+/// The part of an array that is sent, in the memory order of the routine. All numbers are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Section {
     first: u64,
@@ -43,8 +43,8 @@ pub struct Section {
 }
 
 impl Section {
-    /// Of elements of `size` bytes, by axes of which the fastest comes first. The whole array must have fewer than
-    /// 2^63 bytes; each axis' last element must lie within its size.
+    /// A section of elements of `size` bytes; the fastest axis comes first. The array must have fewer than 2^63 bytes, and each
+    /// axis' last element must be within its size.
     pub(crate) fn new<'a>(size: u64, fastest_first: impl Iterator<Item = &'a Axis>) -> Section {
         let mut section = Section { first: 0, run: size, outer: Vec::new(), bytes: size };
         let mut stride = size;
@@ -55,7 +55,7 @@ impl Section {
             section.first += axis.start * stride;
             section.bytes *= axis.count;
             if axis.count > 1 {
-                // What is inside fills the stride: several of it touch each other.
+                // The inner run fills the stride: repetitions are contiguous.
                 if section.outer.is_empty() && axis.step == 1 && section.run == stride {
                     section.run *= axis.count;
                 } else {
@@ -67,13 +67,13 @@ impl Section {
         section
     }
 
-    /// Bytes in all.
+    /// Number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The runs, none of which touches the next within a dimension, in the routine's order.
+    /// The runs in the routine's order. Runs within a dimension are not contiguous.
     #[must_use]
     pub fn runs(&self) -> Runs<'_> {
         let left = self.bytes.checked_div(self.run).unwrap_or(0);
@@ -81,7 +81,7 @@ impl Section {
         Runs { section: self, at, offset: self.first, left }
     }
 
-    /// The one run that the section is, when it is one: then it is sent from and received into its place at once.
+    /// The single run of a contiguous section, which needs no packing; `None`: it has several runs or none.
     #[must_use]
     pub fn single(&self) -> Option<Run> {
         let single = self.outer.is_empty() && self.bytes > 0;

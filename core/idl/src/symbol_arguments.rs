@@ -1,4 +1,4 @@
-//! What a routine's symbol gets that is no parameter: the values of expressions in `Calls`.
+//! Arguments of a routine's symbol that are expressions in `Calls`: their types and values.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use crate::model::{Binary, Element, Expr, Function, Interface, Param, Unary};
 use crate::plan::PlanError;
 use crate::scalar::Scalar;
 
-/// What an expression is passed as. The order is that of C's conversions.
+/// The type as which an expression is passed. The order is that of C's conversions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Int,
@@ -30,8 +30,8 @@ impl Kind {
 }
 
 impl Interface {
-    /// As what an argument of the symbol is passed that is an expression: the widest type in it, as C has it, and `int`
-    /// at least; a constant integer in what can hold it. `None`: it is a parameter itself, or a text.
+    /// The type of an argument of the symbol that is an expression: the widest type in it by C's rules, at least `int`. A
+    /// constant integer gets a type that holds it. `None`: the argument is a parameter or a text.
     #[must_use]
     pub fn passed_as(&self, argument: &Expr) -> Option<Element> {
         match argument {
@@ -42,7 +42,7 @@ impl Interface {
         }
     }
 
-    /// The values of the symbol's arguments that are expressions, one for each argument.
+    /// The values of the symbol's arguments, one for each; `None`: the argument is no expression.
     pub(crate) fn computed(&self, scope: Scope<'_>) -> Result<Vec<Option<Scalar>>, PlanError> {
         let value = |argument: &Expr| {
             let Some(element) = self.passed_as(argument) else { return Ok(None) };
@@ -58,7 +58,7 @@ impl Interface {
     }
 }
 
-/// Of an expression of integers that names no parameter: what can hold its value.
+/// The type that holds the value of a constant integer expression.
 fn constant(expr: &Expr) -> Option<Kind> {
     let mut names = false;
     expr.each_param(&mut |_| names = true);
@@ -97,9 +97,9 @@ fn kind(params: &[Param], expr: &Expr, depth: usize) -> Kind {
     }
 }
 
-/// Integers as sizes are computed, all others as doubles; an integer may depend on comparisons of doubles.
+/// Evaluates integers as sizes and all else as doubles. An integer may depend on comparisons of doubles.
 fn evaluate(scope: Scope<'_>, element: Element, expr: &Expr) -> Result<Scalar, EvalError> {
-    /// Up to here doubles count integers one by one.
+    /// The largest range in which doubles hold all integers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if !element.is_integer() {
         return scope.real(expr).map(Scalar::F64);

@@ -1,4 +1,4 @@
-//! What makes a description one that can be used, whoever wrote it.
+//! Validation of descriptions from any source.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -15,7 +15,7 @@ pub const MOST_PROBLEMS: usize = 100;
 /// Most bytes of one of [`crate::Target::required`].
 pub const MOST_REQUIRED: usize = 4096;
 
-/// Something that cannot be in a description.
+/// A problem of a description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{fault}", PlaceDisplay(*place, name))]
 pub struct Problem {
@@ -27,7 +27,7 @@ pub struct Problem {
     pub fault: ProblemKind,
 }
 
-/// A place in a description.
+/// The place of a problem in a description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The version, the routine's name or the number of its parameters.
@@ -76,113 +76,113 @@ impl fmt::Display for PlaceDisplay<'_> {
     }
 }
 
-/// What can be wrong with a description.
+/// A kind of problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A form of another version.
+    /// The description has another version.
     #[error("this is version {0} of the form; version {known} is understood", known = Interface::VERSION)]
     Version(u32),
-    /// Not a name.
+    /// A text is no valid name.
     #[error("`{0}` is no name: letters, digits and _, at most {most} of them, no digit first", most = MOST_NAME)]
     Name(String),
-    /// Two of one name.
+    /// Two declarations have one name.
     #[error("there are two of the name `{0}`")]
     Twice(String),
-    /// More parameters than allowed.
+    /// There are too many parameters.
     #[error("it has {0} parameters; {most} is the most", most = Interface::MOST_PARAMS)]
     Params(usize),
-    /// More dimensions than allowed.
+    /// There are too many dimensions.
     #[error("it has {0} dimensions; {most} is the most", most = Interface::MOST_DIMENSIONS)]
     Dimensions(usize),
-    /// More expressions in each other than allowed.
+    /// An expression is nested too deeply.
     #[error("the expression is nested more than {} deep", Expr::MOST_DEPTH)]
     Depth,
-    /// An index beyond the parameters.
+    /// An index is beyond the parameters.
     #[error("it names parameter {0}, which is not there")]
     Unknown(u32),
-    /// An array, a file or a callback where a number is needed.
+    /// An array, a file or a callback stands where a number is needed.
     #[error("`{0}` is not a single number")]
     NotAScalar(String),
-    /// An output where a value is needed before the call.
+    /// An output stands where a value is needed before the call.
     #[error("`{0}` is not known before the call: its mode does not send it")]
     NotSent(String),
-    /// A real or complex number in a size.
+    /// A size uses a real or complex number.
     #[error("`{0}` is no integer")]
     NotAnInteger(String),
-    /// A real number, a text or a function of reals in a size.
+    /// A size uses a real number, a text or a function of real numbers.
     #[error("only integers can stand here")]
     IntegersOnly,
-    /// A text in an expression.
+    /// An expression uses a text as a number.
     #[error("a text is no number")]
     Text,
-    /// Infinite, or no number.
+    /// A number is infinite or NaN.
     #[error("a number must be finite")]
     NotFinite,
-    /// A function with too few or too many arguments.
+    /// A function has too few or too many arguments.
     #[error("`{}` takes {} argument{}", .0.name(), if takes_one(*.0) { "one" } else { "two or more" }, if takes_one(*.0) { "" } else { "s" })]
     Arity(Function),
-    /// A default of what takes none.
+    /// A parameter that takes no default has one.
     #[error("only numbers and texts that are sent have defaults")]
     Default,
-    /// Defaults that need each other.
+    /// Defaults depend on each other.
     #[error("its default needs itself")]
     Cycle,
-    /// Dimensions of what has none.
+    /// A type that has no arrays has dimensions.
     #[error("{0} cannot be arrays")]
     NoArray(&'static str),
-    /// An output text without a size.
+    /// An output text has no size.
     #[error("a text that comes back needs a size, as in `string {0}[256]`")]
     Unbounded(String),
-    /// A section of a text.
+    /// A text has a section.
     #[error("a text has no section")]
     Section,
-    /// A callback that is not an input, or a callback of a callback.
+    /// A callback is no input, or is a parameter of a callback.
     #[error("a callback can be neither output nor parameter of a callback")]
     Callback,
-    /// A file that a callback takes or gives.
+    /// A file is a parameter of a callback.
     #[error("a file cannot be a parameter of a callback")]
     FileOfCallback,
-    /// `@status` or a result of what does not come back.
+    /// `@status` or the result names a parameter that is no output.
     #[error("`{0}` does not come back")]
     NotReturned(String),
-    /// The result is passed as an argument too.
+    /// The result is also an argument.
     #[error("`{0}` is the result and an argument")]
     Both(String),
-    /// Not a symbol of the language.
+    /// A text is no symbol of the language.
     #[error("`{0}` is no symbol of this language")]
     Symbol(String),
-    /// A body in another language than C.
+    /// A routine in a language other than C has a body.
     #[error("only routines in C have a body")]
     Body,
-    /// A body whose braces, texts or comments do not end.
+    /// Braces, texts or comments of a body do not end.
     #[error("the body's braces do not match")]
     Braces,
-    /// A format of symbols that gives none.
+    /// A format of symbols is not valid.
     #[error("{0}")]
     Format(&'static str),
-    /// A word of the language as a name.
+    /// A name is a reserved word.
     #[error("`{0}` is a word of the language; take another name")]
     Reserved(String),
-    /// A class that is none, or whose methods have other names.
+    /// The class does not fit the name of the method.
     #[error("it is no method of a class `{0}`: methods are called `class.method`")]
     Class(String),
-    /// A method that is a job of a cluster.
+    /// A method is a parallel routine.
     #[error("a method of a class is no job of a cluster: its object is one process")]
     ParallelMethod,
-    /// A job of a function of Python.
+    /// A Python function is a parallel routine.
     #[error("a function of Python is no job of a cluster")]
     ParallelPython,
-    /// A file or a function of the client, which are not in reach of a job.
+    /// A parallel routine has a file or a callback.
     #[error("`{0}` is a file or a function of the client, which jobs of a cluster do not get")]
     ParallelParam(String),
-    /// Something else than an array that is sent.
+    /// `@broadcast` names something other than an input array.
     #[error("`{0}` is no array that is sent; scalars and texts come to all ranks anyway")]
     NotBroadcast(String),
-    /// Two forms of one description.
+    /// The parameters of `@broadcast` are not in their order, so the JSON is not canonical.
     #[error("the arrays that all ranks get are not in the order of the parameters")]
     BroadcastOrder,
-    /// A file or library to link that is empty, too long or has blanks or control characters.
+    /// A required file or library is empty, too long, or has blanks or control characters.
     #[error("`{0}` is no file or library to link")]
     Required(String),
 }
@@ -191,7 +191,7 @@ fn takes_one(function: Function) -> bool {
     !matches!(function, Function::Min | Function::Max)
 }
 
-/// What may stand in an expression.
+/// The numbers that an expression may use.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Integers,
@@ -199,7 +199,7 @@ enum Kind {
 }
 
 impl Interface {
-    /// Whether the description can be used; one from elsewhere is looked at before anything is done with it.
+    /// Checks that the description is valid. Call this before using a description from elsewhere.
     ///
     /// # Errors
     /// The first [`Problem`].
@@ -207,7 +207,7 @@ impl Interface {
         self.problems().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with the description, in its order: the first [`MOST_PROBLEMS`].
+    /// The first [`MOST_PROBLEMS`] problems, in the order of the description.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut check = Validator { params: &self.params, found: Vec::new() };
@@ -280,7 +280,7 @@ impl Validator<'_> {
         }
     }
 
-    /// What does not depend on other parameters.
+    /// Checks that do not depend on other parameters.
     fn param(&mut self, place: Place, param: &Param) {
         if !is_name(&param.name) {
             self.add(place, ProblemKind::Name(shortened(&param.name)));
@@ -436,7 +436,7 @@ impl Validator<'_> {
         }
     }
 
-    /// An argument of the symbol: a parameter of any kind, a text, or an expression of numbers.
+    /// Checks an argument of the symbol: a parameter of any kind, a text, or an expression of numbers.
     fn argument(&mut self, place: Place, argument: &Expr) {
         match argument {
             Expr::Param(index) => {
@@ -456,7 +456,7 @@ impl Validator<'_> {
     }
 }
 
-/// The first thing that cannot be in an expression.
+/// Checks an expression.
 fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result<(), ProblemKind> {
     if depth > Expr::MOST_DEPTH {
         return Err(ProblemKind::Depth);
@@ -505,7 +505,7 @@ fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind
     Ok((param, element))
 }
 
-/// What may stand in an expression: a scalar or a text that is sent.
+/// The operand of an expression: a scalar or text input.
 fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), ProblemKind> {
     let text = param(params, index)?;
     if text.ty == Type::String && text.mode.is_sent() {
@@ -535,14 +535,14 @@ fn integer(param: &Param, element: Element) -> Result<(), ProblemKind> {
     if integer { Ok(()) } else { Err(ProblemKind::NotAnInteger(shortened(&param.name))) }
 }
 
-/// Whether a brace behind the code closes the one before it.
+/// Whether the braces of C code match.
 fn balanced(code: &str) -> bool {
     let mut closed = String::from(code);
     closed.push('}');
     crate::text::end_of_braces(&closed) == Some(code.len())
 }
 
-/// Whether a format gives symbols.
+/// Checks a format of symbols.
 pub(crate) fn format(format: &str) -> Result<(), &'static str> {
     if format.len() > MOST_NAME {
         return Err("a format of symbols has at most 128 bytes");
@@ -558,7 +558,7 @@ pub(crate) fn format(format: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether this is a name as C, Fortran and Python know them.
+/// Whether a text is a name in C, Fortran and Python.
 pub(crate) fn is_name(text: &str) -> bool {
     let letter = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'_';
     let first = text.bytes().next();
@@ -567,7 +567,7 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.bytes().all(letter)
 }
 
-/// What an error repeats of a text that somebody else wrote.
+/// An excerpt of a foreign text for an error message.
 pub(crate) fn shortened(text: &str) -> String {
     crate::excerpt::shortened(text, 64)
 }

@@ -1,4 +1,4 @@
-//! What the protocol itself costs: nanoseconds per packet, without any socket.
+//! Cost of the protocol itself: nanoseconds per packet, without any socket.
 //!
 //! `cargo run --release -p kumi-proto --example cost`
 
@@ -64,7 +64,7 @@ fn pair(encrypted: bool) -> (Endpoint, Endpoint) {
     (make(0), make(1))
 }
 
-/// What to call it.
+/// Its name.
 fn how(encrypted: bool) -> &'static str {
     if encrypted { "encrypted " } else { "" }
 }

@@ -78,8 +78,8 @@ pub struct Config {
 /// How data packets are acked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AckMode {
-    /// Acks ride on packets of the other direction, so that a reply is the ack of its request; those
-    /// of their own are cumulative and delayed.
+    /// Acks are piggybacked on packets of the other direction, so a reply is the ack of its request.
+    /// Separate acks are cumulative and delayed.
     #[default]
     Reduced,
     /// Every data packet that arrives is answered at once by an ack or nack of its own: the baseline

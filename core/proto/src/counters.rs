@@ -35,7 +35,7 @@ counters! {
     delivered_bytes,
     /// Data packets put on the wire, resends included.
     data_out,
-    /// Acks put on the wire that did not ride on data.
+    /// Acks put on the wire by themselves, not piggybacked on data.
     acks_out,
     /// Nacks put on the wire.
     nacks_out,
@@ -100,7 +100,7 @@ pub struct PeerCounters {
     pub rank: Option<Rank>,
     /// Data packets sent, resends included.
     pub data_out: u64,
-    /// Acks sent that did not ride on data.
+    /// Acks sent by themselves, not piggybacked on data.
     pub acks_out: u64,
     /// Nacks sent.
     pub nacks_out: u64,

@@ -295,8 +295,8 @@ impl Endpoint {
 
     // ---- commands ---------------------------------------------------------------------------
 
-    /// Queues the frame that `parts` make one behind the other. When it returns `Ok` the data is in
-    /// the send ring and `parts` may change.
+    /// Queues the frame made of `parts`, one after the other. When it returns `Ok` the data is in the
+    /// send ring and `parts` may change.
     ///
     /// # Errors
     /// [`SendError`]; the frame is then not queued.

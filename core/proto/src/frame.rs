@@ -76,7 +76,7 @@ pub const REFUSED_FIFO: u8 = 16;
 pub const REFUSED_FULL: u8 = 17;
 /// [`Frame::Refused`]: the record is longer than the FIFO takes.
 pub const REFUSED_RECORD: u8 = 18;
-/// [`Frame::Refused`]: the FIFO's memory holds what nobody writes there.
+/// [`Frame::Refused`]: the FIFO's memory is damaged.
 pub const REFUSED_DAMAGE: u8 = 19;
 
 /// An atomic operation on eight or four bytes.
@@ -233,7 +233,7 @@ pub enum Frame<'d> {
         block: u32,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// The blocks, one behind the other; at least one.
+        /// The blocks, one after the other; at least one.
         data: &'d [u8],
     },
     /// Ask for blocks of equal length at equal distances; answered as a [`Frame::GetRequest`] is.
@@ -261,12 +261,12 @@ pub enum Frame<'d> {
         offset: u64,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// How many other ranks the receiver is to see to.
+        /// Number of other ranks that the receiver forwards it to.
         members: u16,
         /// Their numbers, then what to write: see [`members`].
         tail: &'d [u8],
     },
-    /// A rank and all those it was to see to have a multicast.
+    /// A rank and all its members have a multicast.
     MulticastDone {
         /// The request's.
         token: u64,
@@ -301,7 +301,7 @@ pub enum Frame<'d> {
     GetList(GetList<'d>),
     /// Append a record to FIFOs of the rank addressed and of others, to which it forwards this.
     MulticastAppend(MulticastAppend<'d>),
-    /// A rank and all those it was to see to have a record, or no room for it.
+    /// A rank and all its members have a record, or no room for it.
     MulticastAppendDone(MulticastAppendDone<'d>),
 }
 
@@ -309,13 +309,13 @@ pub enum Frame<'d> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// No bytes at all.
-    #[error("a frame without bytes")]
+    #[error("an empty frame")]
     Empty,
     /// The first byte is no kind of frame.
     #[error("unknown kind of frame {0}; the sender speaks another version")]
     Kind(u8),
     /// Too short or too long for its kind.
-    #[error("{length} bytes are no frame of kind {kind}")]
+    #[error("a frame of kind {kind} cannot have {length} bytes")]
     Length {
         /// The first byte.
         kind: u8,

@@ -69,7 +69,7 @@ impl PeerCounters {
         self.bytes_in += bytes as u64;
     }
 
-    /// Adds what `now` counted beyond `before` of what is not counted by packet.
+    /// Adds the growth from `before` to `now` of the counters that are not counted by packet.
     pub(crate) fn since(&mut self, before: ExceptionCounts, now: &Counters) {
         self.resends += now.resends - before.resends;
         self.duplicates += now.duplicates - before.duplicates;

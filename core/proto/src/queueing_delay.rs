@@ -6,7 +6,7 @@ use crate::Micros;
 /// Rounds above the target in a row before it is believed: a peer that was not scheduled, or stopped, makes
 /// one.
 const BELIEVED: u8 = 2;
-/// Rounds after which the older half of what is known of the shortest round trip is forgotten.
+/// Rounds after which the older half of the records of the shortest round trip is forgotten.
 const FORGET: u16 = 4_096;
 /// How often senders hold back, and for how long, in multiples of the target; the period is rounded up
 /// to a power of two. Queues empty then, and a sender that has only ever met full queues learns the
@@ -32,7 +32,7 @@ pub(crate) enum QueueVerdict {
     Some,
     /// More than that: it must not grow.
     Enough,
-    /// Too much: the window is to shrink by so many of 1,000.
+    /// Too much: the window shrinks by so many of 1,000.
     TooMuch(u32),
 }
 

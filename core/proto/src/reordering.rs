@@ -4,8 +4,8 @@ use crate::Micros;
 
 /// A packet is lost when one sent this many transmissions later is acked, on a path that keeps order.
 const LEAST: u16 = 3;
-/// Losses in a row that were none of reordering, after which less of it is expected (RFC 8985, 7.2 has
-/// recoveries of as many).
+/// Losses in a row without reordering, after which less of it is expected (RFC 8985, 7.2 has as many
+/// recoveries).
 const CLEAN: u8 = 16;
 
 /// Expected reordering on the path to one peer.

@@ -127,7 +127,7 @@ mod tests {
         let config = Config::default();
         let mut retransmission = RetransmissionTimeout::default();
         let samples = |retransmission: &mut RetransmissionTimeout, count| {
-            (0..count).for_each(|_| retransmission.sample(100, &config))
+            (0..count).for_each(|_| retransmission.sample(100, &config));
         };
         samples(&mut retransmission, 100);
         retransmission.sample(6_000, &config);

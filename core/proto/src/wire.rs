@@ -25,7 +25,7 @@ pub const ACK_NOW: u16 = 1 << 0;
 pub const ECHO: u16 = 1 << 1;
 /// Nack: the packet numbered `ack` was refused because the receiver is full.
 pub const FULL: u16 = 1 << 2;
-/// Data came since the sender of this packet last acked: this ack is the first to speak of it.
+/// Data came since the sender of this packet last acked: this ack is the first to report it.
 pub const FRESH: u16 = 1 << 3;
 /// Data: it is not the first time that this packet is sent.
 pub const RESENT: u16 = 1 << 4;
@@ -187,12 +187,12 @@ fn low32(hash: u64) -> u32 {
     hash as u32
 }
 
-/// The tag by which a channel's packets are told from those of others.
+/// The tag that tells a channel's packets from those of others.
 pub(crate) fn key_tag(key: ChannelKey) -> u32 {
     low32(XxHash3_64::oneshot_with_seed(key.0, b"kumi key"))
 }
 
-/// Writes all of a header but its first four bytes; `length` is what follows it, in bytes.
+/// Writes all of a header except its first four bytes; `length` is the number of bytes after it.
 ///
 /// # Panics
 /// If `length` is above 65,535: the caller's fault.
@@ -310,7 +310,7 @@ impl Codec {
         start[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The checksum of a packet that it covers so much of: XXH3-64 seeded with the key.
+    /// The checksum over the `covered` bytes of a packet: XXH3-64 seeded with the key.
     fn checksum(&self, covered: &[u8]) -> u32 {
         let hash = XxHash3_64::oneshot_with_seed_and_secret(self.key.0, &self.secret, covered);
         low32(hash.expect("the secret has the length that the hash gave it"))

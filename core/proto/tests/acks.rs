@@ -1,4 +1,4 @@
-//! The two ways to ack, and what is counted by peer.
+//! Tests of the two ack modes and of counters by peer.
 
 mod sim;
 
@@ -89,7 +89,7 @@ impl Sink for Inbox {
     }
 }
 
-/// Who is to be driven when, and what has arrived there (nothing: a deadline).
+/// The endpoint to drive next, the time, and the datagram that arrives there (none: a deadline).
 type Events = BinaryHeap<Reverse<(u64, u64, usize, Vec<u8>)>>;
 
 /// Sends what an endpoint has to send, and asks to be called at its deadline.
@@ -219,7 +219,7 @@ fn a_wait_for_a_full_receiver_costs_a_hundred_packets_a_second() {
 
 // ---- counters by peer -----------------------------------------------------------------------
 
-/// What an endpoint has published, by place.
+/// Published counters of an endpoint, by place.
 fn published(endpoint: &mut Endpoint, table: &mut BTreeMap<usize, PeerCounters>) {
     endpoint.changed_peers(|place, counters| {
         assert!(place <= PEERS_LISTED);
@@ -262,7 +262,7 @@ fn peers_beyond_the_list_are_counted_together() {
     assert_eq!((others.rank, others.data_out - others.resends), (None, 5 * (79 - 62)));
     assert!(table.values().all(|peer| peer.unacked_packets == 0 && peer.unacked_bytes == 0));
     assert!(table.values().take(PEERS_LISTED).all(|peer| peer.round_trip_us > 0));
-    // What has not changed is not handed out again.
+    // Unchanged counters are not handed out again.
     net.nodes[0].endpoint.changed_peers(|place, _| panic!("{place} has not changed"));
     net.send(0, 3, 1);
     net.run(1_000);
@@ -299,7 +299,7 @@ proptest! {
     })]
 
     /// Exactly once and in order in both modes (the harness checks every frame), under any faults and
-    /// stops; and what is counted by peer adds up at every look.
+    /// stops. Counters by peer add up at every look.
     #[test]
     fn whatever_happens(
         seed in any::<u64>(),

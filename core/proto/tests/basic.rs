@@ -1,4 +1,4 @@
-//! Two endpoints joined by a wire that the test holds in its hands.
+//! Two endpoints joined by a wire that the test controls.
 
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SealKey, SendError, Sink};
 

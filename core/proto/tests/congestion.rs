@@ -1,5 +1,5 @@
-//! Channels through one slow link: queues stay short, the link stays busy, channels share it. And waits
-//! that are not the network's change nothing.
+//! Channels through one slow link: queues stay short, the link stays busy, channels share it. Waits
+//! that the network does not cause change nothing.
 
 mod sim;
 

@@ -1,4 +1,4 @@
-//! Frames: test vectors, sizes, and that nothing else decodes.
+//! Frames: test vectors, sizes, and refusal of everything else.
 
 use kumi_proto::frame::{
     APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
@@ -433,7 +433,7 @@ fn forbidden_values_of_one_sided_operations_do_not_decode() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
+    /// A frame that decodes has exactly one encoding: that of its own fields.
     #[test]
     fn one_encoding(kind in 0..24u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
         let input = [&[kind, parameter, second, 0], &rest[..]].concat();

@@ -1,5 +1,5 @@
-//! Frames whose data stays with the program until it is acked or taken back: every byte arrives, and none is asked
-//! for that is no longer lent. The simulated program loses its memory when it takes it back, and knows.
+//! Zero-copy sends: every byte arrives, and the endpoint asks for no byte that is no longer lent. The
+//! simulated program loses its memory when it takes it back, and notices such a request.
 
 mod sim;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sim::{Faults, Net, config};
 
 const KEY: ChannelKey = ChannelKey(7);
-/// No corruption: what UDP's checksum finds does not arrive.
+/// No corruption: UDP's checksum drops such packets.
 const WORST: Faults = Faults { corrupt: 0, ..Faults::HEAVY };
 
 fn long() -> Config {
@@ -55,7 +55,7 @@ fn endpoint() -> Endpoint {
     Endpoint::new(Config { lend_least: 256, ..Config::default() }, 0, 2, KEY).unwrap()
 }
 
-/// What is copied, what is lent, and what becomes of it.
+/// The copied part, the lent part, and the end of lending.
 #[test]
 fn a_frame_is_lent_until_it_is_acked_or_taken_back() {
     let mut endpoint = endpoint();

@@ -37,7 +37,7 @@ fn a_terrible_wire_delivers_everything_in_order() {
     }
 }
 
-/// What UDP's own checksum finds does not arrive.
+/// UDP's own checksum drops such packets.
 #[test]
 fn long_packets_under_either_checksum() {
     for (seed, checksum) in [(1, Checksum::Headers), (2, Checksum::All)] {

@@ -1,5 +1,5 @@
-//! Paths that do not carry every packet whole: a stream of bytes is cut as the endpoint says, and arrives
-//! once and in order, over wires that drop what is too long.
+//! Paths that do not carry every packet whole. A stream of bytes is cut as the endpoint says, and
+//! arrives once and in order, over wires that drop longer packets.
 
 use kumi_proto::{ChannelKey, Config, ConfigError, Delivery, Endpoint, Rank, SealKey, Sink};
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use sim::Random;
 /// Microseconds on the wire.
 const DELAY: u64 = 40;
 
-/// What the wire does with a packet that is too long and must not be fragmented.
+/// Treatment of a packet that is too long and must not be fragmented.
 #[derive(Clone, Copy, PartialEq)]
 enum Wire {
     /// Drops it and says nothing.
@@ -155,7 +155,7 @@ fn a_black_hole_is_found_and_then_avoided() {
     for (seed, encrypted) in [(1, false), (2, true), (3, false)] {
         let mut world = World::new(seed, Wire::Silent, 1_252, encrypted);
         world.send(200_000);
-        // What was cut already goes in fragments; at most a ring of it.
+        // Frames cut before go in fragments; at most a ring of them.
         assert!((1..=128).contains(&world.fragmented), "{} in fragments", world.fragmented);
         assert!(world.resends() <= 128 + 3 * 32, "{} resends", world.resends());
         let (resends, fragmented) = (world.resends(), world.fragmented);
@@ -200,7 +200,7 @@ fn longer_packets_are_tried_again_later_and_then_less_often() {
     let mut world = World::new(7, Wire::Silent, 1_252, false);
     let mut found = Vec::new();
     for _ in 0..3 {
-        // More than a ring: what is queued before the pause is over is still short.
+        // More than a ring: frames queued before the end of the pause are still short.
         world.send(400_000);
         assert_eq!(world.ends[0].max_unfragmented_frame(1), 1_168);
         found.push(world.dropped);
@@ -219,7 +219,7 @@ fn what_the_wire_tells_is_kept_to() {
     for (seed, encrypted) in [(1, false), (2, true)] {
         let mut world = World::new(seed, Wire::Telling, 1_252, encrypted);
         world.send(200_000);
-        // Lost once: what left before the wire spoke.
+        // Lost once: the packets that left before the wire reported its limit.
         assert!(world.resends() <= 32 && world.dropped <= 32, "{} resends", world.resends());
         world.longest = 0;
         world.send(100_000);

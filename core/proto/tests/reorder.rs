@@ -73,8 +73,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever the path does, in the long run at most 2 of 100 packets are sent in vain, and all arrives
-    /// in good time.
+    /// On any path, at most 2 of 100 packets are sent in vain in the long run, and all arrives in good
+    /// time.
     #[test]
     fn in_the_long_run(seed in any::<u64>(), loss in 0..=50u32, jitter in 0..=1_500u64) {
         let mut net = net(seed, Faults { loss, jitter, ..Faults::NONE });

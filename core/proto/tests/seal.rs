@@ -1,4 +1,4 @@
-//! Encrypted packets: the vector, what is refused, what a replay does, runs.
+//! Encrypted packets: the test vector, refusals, replays, runs.
 
 use kumi_proto::seal::{OpenedPacket, STALE, SealedCodec, TRAILER_BYTES};
 use kumi_proto::wire::{Codec, DropReason, HEADER_BYTES, Header, PART, PacketKind, first_length};
@@ -212,8 +212,8 @@ fn runs_lie_end_to_end() {
     }
 }
 
-/// A lost packet is sent again with its ack field changed: under another number, so that both cannot be
-/// laid upon each other, and with the same frame in it.
+/// A lost packet is sent again with another ack field, and so under another number, with the same frame
+/// in it. Otherwise the two packets could be laid upon each other.
 #[test]
 fn a_resend_is_another_packet() {
     let config = Config::default();
@@ -315,7 +315,7 @@ fn a_packet_of_long_ago_is_dropped_though_its_sequence_fits() {
     assert_eq!(inbox.frames, [&b"now"[..], b"late"]);
 }
 
-/// What was dropped must not move the bound: else one forged packet would shut the channel.
+/// A dropped packet must not move the bound, or one forged packet would shut the channel.
 #[test]
 fn a_forged_counter_changes_nothing() {
     let mut b = endpoint(&Config::default(), 1);

@@ -1,4 +1,4 @@
-//! Settling a channel: closed, driven until nothing of it is on the wire, opened again.
+//! Settling a channel: it is closed, driven until no packet is on the wire, and opened again.
 
 mod sim;
 

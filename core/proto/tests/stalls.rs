@@ -1,4 +1,4 @@
-//! Page requests of ranks that are not always scheduled: what waits and what is lost cost in packets and
+//! Page requests of ranks that are not always scheduled: the cost of waits and losses in packets and
 //! time.
 
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
@@ -38,7 +38,7 @@ struct Node {
     asked: u64,
 }
 
-/// What befalls ranks and packets.
+/// Disturbances of ranks and packets.
 #[derive(Clone, Copy)]
 struct Machine {
     /// In permille of its turns a rank is not scheduled for up to `most` microseconds.
@@ -61,7 +61,7 @@ struct World {
     lost: u64,
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Result {
     counters: Counters,
     packets_per_request: f64,

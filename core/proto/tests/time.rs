@@ -1,4 +1,4 @@
-//! Timers: what is due when, and what a stop of the own rank changes.
+//! Timers: their due times, and the effect of a stop of the own rank.
 
 use kumi_proto::{ChannelKey, Config, ConfigError, Delivery, Endpoint, Rank, Sink};
 

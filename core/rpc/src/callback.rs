@@ -1,39 +1,39 @@
-//! Bodies of the frames by which a routine calls functions of its client.
+//! Frame bodies of callbacks: a routine calls a function of its client.
 
 use crate::codec::{Cursor, DecodeError, printable, shortened};
 use crate::message::{Failure, Value, put_values, take_values};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A routine calls a function of its client.
+/// The call of a client's function by a routine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallbackHead {
-    /// The routine's parameter that is the function.
+    /// The parameter of the routine that is the function.
     pub parameter: u16,
-    /// What is sent of scalars and texts: parameter of the function and value, in ascending order.
+    /// Scalar and text inputs: parameter of the function and value, in ascending order.
     pub values: Vec<(u16, Value)>,
 }
 
-/// How a function of the client ended.
+/// The outcome of a client's function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallbackReturn {
-    /// It has returned: what comes back of scalars and texts, in ascending order of the function's parameters.
+    /// It has returned, with these scalar and text results in ascending order of the function's parameters.
     Done(Vec<(u16, Value)>),
-    /// It has failed: a sentence.
+    /// It has failed, for this reason.
     Failed(String),
 }
 
 impl CallbackHead {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.parameter.to_le_bytes());
         put_values(out, &self.values);
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<CallbackHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let parameter = cursor.u16()?;
@@ -44,7 +44,7 @@ impl CallbackHead {
 }
 
 impl CallbackReturn {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             CallbackReturn::Done(values) => {
@@ -58,10 +58,10 @@ impl CallbackReturn {
         }
     }
 
-    /// Reads one, which is all of `bytes`. A sentence that is too long is cut; its control characters are escaped.
+    /// Decodes `bytes`, all of them. A sentence that is too long is cut; its control characters are escaped.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<CallbackReturn, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         match cursor.u8()? {
@@ -90,7 +90,7 @@ impl CallbackReturn {
     /// Reads values, which are all of `bytes`.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn values_of(bytes: &[u8]) -> Result<Vec<(u16, Value)>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let values = take_values(&mut cursor)?;

@@ -1,4 +1,4 @@
-//! A connection as its client sees it.
+//! State machine of the client end of a connection.
 
 mod answers;
 mod memory_grant;
@@ -17,40 +17,40 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What a server has answered.
+/// An event at the client: an answer of the server or metaserver.
 #[derive(Debug, PartialEq)]
 pub enum ClientEvent {
-    /// Who it is, and whether it takes this client.
+    /// The server's hello, which accepts or refuses this client.
     Hello(ServerHello),
     /// A description with its hash; the stream has ended.
     Description(u32, u64, String),
     /// Names of routines; the stream has ended.
     Names(u32, Vec<String>),
-    /// A result's head; its arrays follow.
+    /// The head of a result; its arrays follow.
     Result(u32, ResultHead),
-    /// All arrays of a result have come; the stream has ended.
+    /// All arrays of a result have arrived; the stream has ended.
     Done(u32),
     /// A failure; the stream has ended.
     Failed(u32, Failure),
-    /// The server gives up the connection.
+    /// The server closes the connection, for this reason.
     Ended(Failure),
-    /// Answers [`Client::ping`].
+    /// The answer to [`Client::ping`].
     Pong,
-    /// The routine of a call calls a function; [`Client::accept_callback`] or [`Client::refuse_callback`] says what
-    /// becomes of its arrays, which follow.
+    /// The routine calls a function of the client, and its arrays follow. Answer with [`Client::accept_callback`] or
+    /// [`Client::refuse_callback`].
     Callback(u32, CallbackHead),
-    /// All arrays for the function have come; [`Client::callback_return`] answers.
-    Called(u32),
-    /// A metaserver says where a call is to go; the stream goes on.
+    /// All arrays of the callback have arrived. [`Client::callback_return`] answers it.
+    CallbackReady(u32),
+    /// The metaserver has placed a call; the stream stays open.
     Placed(u32, Placement),
-    /// A call through a metaserver is over; the stream has ended.
+    /// The metaserver has closed a placed call; the stream has ended.
     Closed(u32),
     /// A metaserver's state, as JSON; the stream has ended.
     State(u32, String),
-    /// The memory of a call that has asked for it, also of one for which nobody waits any more: [`Client::filled`] says that
-    /// what is sent is there, if anything is, and [`Client::release`] that it is touched no more.
+    /// The server has granted a call shared memory, possibly a call that was abandoned. [`Client::filled`] reports that the
+    /// inputs are written, if there are any; [`Client::release`] gives the memory back.
     Granted(u32, MemoryGrant),
-    /// An object is there; the stream goes on as long as it is.
+    /// An object exists; the stream stays open as long as it does.
     Created(u32),
     /// A voucher; the stream has ended.
     Voucher(u32, String),
@@ -64,30 +64,30 @@ enum Stream {
     Place,
     Status,
     Vouch,
-    /// An object; whether it is there.
+    /// An object; whether it exists already.
     Object(bool),
 }
 
 #[derive(Debug, Default)]
 struct Call {
-    /// The arrays that will come.
+    /// The arrays that come back.
     parts: IncomingArrays,
-    /// Whether the head has.
+    /// Whether the head of the result has arrived.
     begun: bool,
-    /// The function that the routine calls.
+    /// The state of the callback.
     back: CallbackState,
     /// Parameters that come back as files.
     files: Vec<u16>,
-    /// Whether it runs a routine, which may call functions: the fetch of an array does not.
+    /// Whether it runs a routine, which may call functions; fetching an array does not.
     runs: bool,
-    /// The arrays for which memory was asked, as long as there is no answer.
+    /// The arrays for which shared memory was requested, until the answer.
     asked: Option<Vec<(u16, SharedDirections)>>,
-    /// What comes back of those.
+    /// The results among those.
     shared: Vec<ArraySize>,
 }
 
 impl Call {
-    /// A file of so many bytes comes back.
+    /// Adds a file of this size to the arrays that come back.
     fn file(&mut self, stream: u32, argument: u16, bytes: u64) -> Result<(), ProtocolError> {
         let expected = self.files.iter().position(|file| *file == argument);
         let expected = expected.ok_or(ProtocolError::Excess { stream, argument })?;
@@ -97,47 +97,46 @@ impl Call {
     }
 }
 
-/// Where a function of the client is that the routine calls.
+/// State of the callback of a call.
 #[derive(Debug, Default)]
 enum CallbackState {
-    /// None is called.
+    /// No callback.
     #[default]
     None,
-    /// The driver has to say what becomes of its arrays.
+    /// The driver has to accept or refuse it.
     Asked,
-    /// Its arrays come.
+    /// Its arrays are arriving.
     Coming(IncomingArrays),
-    /// It is not called: what comes is skipped.
+    /// It is refused: its arrays are skipped.
     Refused,
-    /// It runs.
+    /// The function runs.
     Runs,
 }
 
-/// The state of a connection at its client: what has been asked and is not answered.
+/// The client end of a connection: the open requests.
 ///
-/// What is written is for the driver to order: heads by [`Client::call`] and the like, then chunks
-/// ([`crate::chunks`]) in any order.
+/// The driver orders the output: heads from [`Client::call`] and the like, then chunks ([`crate::chunks`]) in any order.
 #[derive(Debug, Default)]
 pub struct Client {
     greeted: bool,
     next: u32,
-    /// What is asked; and whether anybody waits for it.
+    /// The open requests, and whether somebody waits for each.
     streams: BTreeMap<u32, (Stream, bool)>,
     coming: IncomingChunk,
     done: Option<u32>,
-    /// A function whose arrays have all come.
+    /// The stream of a callback whose arrays have all arrived.
     called: Option<u32>,
-    /// Calls that have asked for memory and have no answer to that.
+    /// Calls whose request for shared memory is not answered.
     pending_grants: usize,
     pings: Vec<[u8; 8]>,
 }
 
-/// What a server would end the connection for, and what is not sent therefore: a head that is too long, or a name that is
-/// empty, too long or has control characters. Its bytes.
+/// A request that every server would refuse: its head is too long, or a name is empty, too long or has control characters.
+/// It is not sent. The number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTooLong(pub usize);
 
-/// Appends the ticket with which a metaserver has sent what follows on the stream.
+/// Appends the metaserver's ticket for the request that follows on the stream.
 fn show(placed: &Placement, stream: u32, out: &mut Vec<u8>) {
     frame::put(out, FrameKind::Ticket, stream, |out| {
         placed.ticket.encode(out);
@@ -145,17 +144,17 @@ fn show(placed: &Placement, stream: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Pings that wait to be answered.
+/// Most pings that wait for an answer.
 const MOST_PINGS: usize = 16;
 
 impl Client {
-    /// A connection on which nothing has come.
+    /// A connection on which nothing has arrived.
     #[must_use]
     pub fn new() -> Client {
         Client::default()
     }
 
-    /// A number that no open stream has.
+    /// A stream number that is not in use.
     fn fresh(&mut self) -> u32 {
         loop {
             self.next = self.next.wrapping_add(1);
@@ -165,10 +164,10 @@ impl Client {
         }
     }
 
-    /// Appends a request for a description; its stream.
+    /// Appends a request for a description, and returns its stream.
     ///
     /// # Errors
-    /// It is no name that a routine can have; nothing is appended.
+    /// No routine can have this name. Nothing is appended.
     pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
         message::name(routine.as_bytes()).map_err(|_| RequestTooLong(routine.len()))?;
         let stream = self.fresh();
@@ -179,10 +178,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// Appends a request for names that contain `part`; its stream.
+    /// Appends a request for names that contain `part`, and returns its stream.
     ///
     /// # Errors
-    /// It is longer than servers take; nothing is appended.
+    /// `part` is longer than servers accept. Nothing is appended.
     pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
         if part.len() > MOST_REQUEST {
             return Err(RequestTooLong(part.len()));
@@ -193,10 +192,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// Appends a call's head; its stream. Arrays of `results` sizes will come back.
+    /// Appends the head of a call, and returns its stream. Arrays of `results` sizes will come back.
     ///
     /// # Errors
-    /// It is longer than servers take, or names what can be no routine; nothing is appended.
+    /// The head is longer than servers accept, or no routine can have this name. Nothing is appended.
     pub fn call(
         &mut self,
         head: &CallHead,
@@ -223,10 +222,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// [`Client::call`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
+    /// Appends a call as [`Client::call`] does, after the ticket and pass of the metaserver that placed it.
     ///
     /// # Errors
-    /// It is longer than servers take; nothing is appended.
+    /// As of [`Client::call`]. Nothing is appended.
     pub fn call_with(
         &mut self,
         placed: Option<&Placement>,
@@ -242,10 +241,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// [`Client::create`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
+    /// Requests an object as [`Client::create`] does, after the ticket and pass of the metaserver that placed it.
     ///
     /// # Errors
-    /// It is no name that a class can have; nothing is appended.
+    /// No class can have this name. Nothing is appended.
     pub fn create_with(
         &mut self,
         placed: Option<&Placement>,
@@ -261,11 +260,11 @@ impl Client {
         Ok(stream)
     }
 
-    /// Appends the wish for an object of a class; its stream, by which calls name the object. It ends with
-    /// [`Client::cancel`].
+    /// Appends a request for an object of a class, and returns its stream, by which calls name the object.
+    /// [`Client::cancel`] ends the object.
     ///
     /// # Errors
-    /// It is no name that a class can have; nothing is appended.
+    /// No class can have this name. Nothing is appended.
     pub fn create(&mut self, class: &str, out: &mut Vec<u8>) -> Result<u32, RequestTooLong> {
         message::name(class.as_bytes()).map_err(|_| RequestTooLong(class.len()))?;
         let stream = self.fresh();
@@ -274,10 +273,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// Appends the question where a call is to go; its stream.
+    /// Appends a request to place a call, and returns its stream.
     ///
     /// # Errors
-    /// It names what can be no routine; nothing is appended.
+    /// No routine can have this name. Nothing is appended.
     pub fn request_placement(
         &mut self,
         place: &PlacementRequest,
@@ -290,12 +289,12 @@ impl Client {
         Ok(stream)
     }
 
-    /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.
+    /// Appends the report on an attempt, on the stream of its call, or on stream 0 if another connection placed the call.
     pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::Over, stream, |out| over.encode(out));
     }
 
-    /// Appends the question for a metaserver's state; its stream.
+    /// Appends a request for the metaserver's state, and returns its stream.
     pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
         let stream = self.fresh();
         frame::put(out, FrameKind::Status, stream, |_| {});
@@ -303,7 +302,8 @@ impl Client {
         stream
     }
 
-    /// Appends the wish for bytes of a held array; its stream. They come as a result with one array, of parameter 0.
+    /// Appends a request for bytes of a held array, and returns its stream. They arrive as a result with one array, of
+    /// parameter 0.
     pub fn fetch(&mut self, head: &FetchRequest, out: &mut Vec<u8>) -> u32 {
         let stream = self.fresh();
         frame::put(out, FrameKind::Fetch, stream, |out| head.encode(out));
@@ -313,8 +313,8 @@ impl Client {
         stream
     }
 
-    /// Appends the wish for a voucher for a held array, good for so many milliseconds; its stream. Only a server whose hello
-    /// tells of vouchers knows the wish.
+    /// Appends a request for a voucher for a held array, valid for this many milliseconds, and returns its stream. Only a server
+    /// whose hello mentions vouchers knows this request.
     pub fn request_voucher(
         &mut self,
         name: HeldArrayName,
@@ -330,7 +330,7 @@ impl Client {
         stream
     }
 
-    /// Appends the wish that arrays be held no longer; it has no answer.
+    /// Appends the release of held arrays, which has no answer.
     pub fn drop_held(&mut self, names: &[HeldArrayName], out: &mut Vec<u8>) {
         for names in names.chunks(MOST_REQUEST / HeldArrayName::LENGTH) {
             frame::put(out, FrameKind::Drop, 0, |out| {
@@ -339,7 +339,7 @@ impl Client {
         }
     }
 
-    /// Appends the wish that a call end; its answer comes all the same.
+    /// Appends the cancellation of a request. Its answer still arrives.
     pub fn cancel(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
             frame::put(out, FrameKind::Cancel, stream, |_| {});
@@ -351,23 +351,22 @@ impl Client {
         frame::put(out, FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
     }
 
-    /// Appends answers to pings that have come.
+    /// Appends answers to the server's pings.
     pub fn answer_pings(&mut self, out: &mut Vec<u8>) {
         for ping in self.pings.drain(..) {
             frame::put(out, FrameKind::Pong, 0, |out| out.extend_from_slice(&ping));
         }
     }
 
-    /// Files come back in these parameters of a call; their lengths come with the result, and how much of them is kept is
-    /// the driver's affair.
+    /// Announces that files come back in these parameters of a call. Their lengths arrive with the result; the driver limits
+    /// their size.
     pub fn expect_files(&mut self, stream: u32, files: Vec<u16>) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
             call.files = files;
         }
     }
 
-    /// Takes the arrays of these sizes for a function that the routine calls. If nothing is to come they are there at
-    /// once.
+    /// Accepts a callback with arrays of these sizes. Without arrays it is ready at once.
     pub fn accept_callback(&mut self, stream: u32, sizes: &[ArraySize]) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
             && matches!(call.back, CallbackState::Asked)
@@ -382,7 +381,7 @@ impl Client {
         }
     }
 
-    /// Skips the arrays for a function that cannot be called; [`Client::callback_return`] says why.
+    /// Refuses a callback and skips its arrays. [`Client::callback_return`] gives the reason.
     pub fn refuse_callback(&mut self, stream: u32) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
             && matches!(call.back, CallbackState::Asked)
@@ -391,11 +390,11 @@ impl Client {
         }
     }
 
-    /// Appends the end of a function that the routine has called; arrays are to follow. False: the call has ended
-    /// meanwhile, nothing is appended.
+    /// Appends the outcome of a callback; its arrays have to follow. False: the call has ended meanwhile, and nothing is
+    /// appended.
     ///
     /// # Errors
-    /// It is longer than servers take; nothing is appended.
+    /// The outcome is longer than servers accept. Nothing is appended.
     pub fn callback_return(
         &mut self,
         stream: u32,
@@ -420,7 +419,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Nobody waits for this stream any more: what it still brings is skipped.
+    /// Abandons a stream: what still arrives for it is skipped.
     pub fn abandon(&mut self, stream: u32) {
         if let Some((_, wanted)) = self.streams.get_mut(&stream) {
             *wanted = false;
@@ -428,7 +427,7 @@ impl Client {
         }
     }
 
-    /// Looks at what has come and is not done with.
+    /// Processes the unread input: what the driver has to do next.
     ///
     /// # Errors
     /// The server broke the protocol.
@@ -438,7 +437,7 @@ impl Client {
             return Ok(Step::Event(0, wanted.then_some(ClientEvent::Done(stream))));
         }
         if let Some(stream) = self.called.take() {
-            return Ok(Step::Event(0, Some(ClientEvent::Called(stream))));
+            return Ok(Step::Event(0, Some(ClientEvent::CallbackReady(stream))));
         }
         if !self.greeted {
             return self.greet(input);
@@ -472,7 +471,7 @@ impl Client {
         Ok(Step::Event(length, Some(ClientEvent::Hello(hello))))
     }
 
-    /// Where the bytes of a chunk belong, and whether anybody waits for them.
+    /// The position of a chunk's bytes, and whether somebody waits for them.
     fn place(&self, header: Header) -> Result<(Option<ArrayPosition>, bool), ProtocolError> {
         let Header { stream, argument, length, kind } = header;
         if kind.is_none() {
@@ -497,7 +496,7 @@ impl Client {
         }
     }
 
-    /// Ends a stream: whether anybody waits for it.
+    /// Ends a stream. Whether somebody waits for it.
     fn end(&mut self, stream: u32) -> bool {
         let Some((ended, wanted)) = self.streams.remove(&stream) else { return false };
         if matches!(ended, Stream::Call(Call { asked: Some(_), .. })) {
@@ -506,7 +505,7 @@ impl Client {
         wanted
     }
 
-    /// Notes that so many bytes of the chunk have been put where they belong.
+    /// Notes that the driver has stored this many bytes of the chunk.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
         if let Some((Stream::Call(call), wanted)) = self.streams.get_mut(&place.stream) {

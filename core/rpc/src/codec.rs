@@ -1,32 +1,32 @@
-//! Reading and writing of bodies.
+//! Decoding of frame bodies.
 
 use alloc::string::String;
 use thiserror::Error;
 
-/// Why bytes cannot be read.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("it ends too early")]
     Short,
-    /// Something is left.
+    /// Bytes are left over, or a length is above its limit.
     #[error("it is longer than what it says")]
     Long,
-    /// No UTF-8.
+    /// A text is not UTF-8.
     #[error("a text is not UTF-8")]
     Text,
-    /// A tag of a value that is not known.
+    /// A value has an unknown tag.
     #[error("a value of an unknown type")]
     Tag,
-    /// Parameters twice or out of order.
+    /// Entries are repeated, out of order or out of range.
     #[error("parameters are not in ascending order")]
     Order,
-    /// A name that is empty, too long or has control characters.
+    /// A name is empty, too long or has control characters.
     #[error("a name is empty, too long or has control characters")]
     Name,
 }
 
-/// Bytes that are read from first to last.
+/// A reader of bytes from first to last.
 pub struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -46,7 +46,7 @@ impl<'a> Cursor<'a> {
         Ok(*taken)
     }
 
-    /// The next byte, which stays.
+    /// The next byte, without taking it.
     pub fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
         core::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Text)
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }
@@ -93,8 +93,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What somebody else wrote, to be shown: control characters but tabs and ends of lines are escaped, so that it does
-/// nothing to a terminal.
+/// Foreign text made safe for terminals and logs: control characters other than tabs and line ends are escaped.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -107,7 +106,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The longest beginning of `text` that has at most `most` bytes.
+/// The longest prefix of `text` with at most `most` bytes.
 pub fn shortened(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

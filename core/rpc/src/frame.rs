@@ -1,4 +1,4 @@
-//! Headers of frames.
+//! Frame headers: kinds of frames and their limits.
 
 use crate::codec::DecodeError;
 use crate::incoming_arrays::ArraySize;
@@ -9,7 +9,7 @@ use core::cmp::Ordering;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
 
-/// What a frame is. The numbers are those of the wire.
+/// The kind of a frame. The numbers are those on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -17,21 +17,21 @@ pub enum FrameKind {
     Interface = 1,
     /// Asks for names.
     List = 2,
-    /// A call's head.
+    /// The head of a call.
     Call = 3,
     /// Bytes of an array.
     Chunk = 4,
     /// Ends a call.
     Cancel = 5,
-    /// Asks for a sign of life.
+    /// Asks for a PONG.
     Ping = 6,
-    /// Gives it.
+    /// Answers a PING.
     Pong = 7,
     /// A description.
     Description = 8,
     /// Names of routines.
     Names = 9,
-    /// A result's head.
+    /// The head of a result.
     Result = 10,
     /// A failure.
     Error = 11,
@@ -39,53 +39,53 @@ pub enum FrameKind {
     Callback = 12,
     /// The function has returned, or failed.
     CallbackReturn = 13,
-    /// Asks where a call is to go.
+    /// Asks a metaserver to place a call.
     Place = 32,
-    /// Says it.
+    /// The server that the metaserver has chosen.
     Placed = 33,
-    /// How an attempt went.
+    /// A client's report on an attempt.
     Over = 34,
-    /// A call is over.
+    /// Closes the stream of a placed call.
     Closed = 35,
-    /// Who a server is.
+    /// Registers a server at a metaserver.
     Register = 36,
     /// A routine of a server.
     Offer = 37,
-    /// What a server runs.
+    /// The tickets of calls that run at a server.
     Holds = 38,
-    /// A server is known.
+    /// Confirms the registration of a server.
     Registered = 39,
     /// A server's load.
     Report = 40,
-    /// What is with a ticket.
+    /// A server's answer about a ticket.
     Told = 41,
-    /// Ends an attempt.
+    /// Has a server stop an attempt.
     Stop = 42,
-    /// A server takes no new calls.
+    /// A server accepts no new calls.
     Leave = 43,
-    /// Asks for the state.
+    /// Asks a metaserver for its state.
     Status = 44,
     /// The state.
     State = 45,
     /// The ticket of the call that follows.
     Ticket = 46,
-    /// Asks what is with a ticket.
+    /// Asks a server about a ticket.
     Ask = 47,
-    /// Asks for a held array.
+    /// Asks for bytes of a held array.
     Fetch = 14,
-    /// Ends the holding of arrays.
+    /// Releases held arrays.
     Drop = 15,
-    /// Asks for an object of a class.
+    /// Asks for a new object of a class.
     Create = 16,
-    /// It is there.
+    /// The object exists.
     Created = 17,
     /// The head of a call on an object.
     Invoke = 18,
-    /// The memory of a call.
+    /// Grants a call shared memory.
     Grant = 20,
-    /// The client has put its arrays there.
+    /// The client has written its arrays to the shared memory.
     Filled = 21,
-    /// The client touches a memory no more.
+    /// The client no longer uses a shared memory.
     Release = 23,
     /// Asks for a voucher for a held array.
     Vouch = 24,
@@ -140,7 +140,7 @@ impl FrameKind {
     }
 }
 
-/// Which end of a connection reads.
+/// The end of a connection that reads a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadingEnd {
     Client,
@@ -152,16 +152,16 @@ pub enum ReadingEnd {
 pub struct Header {
     /// Bytes of the body.
     pub length: usize,
-    /// The stream; 0: the connection.
+    /// The stream; 0: the connection itself.
     pub stream: u32,
-    /// What it is; `None`: an extension to be skipped.
+    /// The kind; `None`: an unknown extension, which is skipped.
     pub kind: Option<FrameKind>,
     /// The parameter of a chunk.
     pub argument: u16,
 }
 
 impl Header {
-    /// Reads a header and checks it as far as the reading end alone can.
+    /// Decodes a header and checks everything that does not depend on the state of the connection.
     pub(crate) fn decode(bytes: &[u8; HEADER], end: ReadingEnd) -> Result<Header, ProtocolError> {
         let [l0, l1, l2, l3, s0, s1, s2, s3, kind, flags, a0, a1] = *bytes;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -219,7 +219,7 @@ impl Header {
     }
 }
 
-/// Appends a frame whose body `write` appends; bodies are far shorter than 4 GiB.
+/// Appends a frame whose body `write` appends. Bodies are far shorter than 4 GiB.
 pub(crate) fn put(
     out: &mut Vec<u8>,
     kind: FrameKind,
@@ -246,7 +246,7 @@ pub fn chunk_header(stream: u32, argument: u16, length: u32) -> [u8; HEADER] {
     header
 }
 
-/// The chunks in which arrays of these sizes are sent: parameter, offset in bytes, length.
+/// The chunks of arrays of these sizes: parameter, offset in bytes, length.
 pub fn chunks(sizes: &[ArraySize]) -> impl Iterator<Item = (u16, u64, u32)> + '_ {
     sizes.iter().flat_map(|size| {
         let step = CHUNK as u64;

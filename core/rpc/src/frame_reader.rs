@@ -1,50 +1,50 @@
-//! Cuts what comes into frames, and says where the bytes of chunks belong.
+//! Reader of frames: splits the input into frames, and tracks the chunk that is arriving.
 
 use crate::ProtocolError;
 use crate::frame::{FrameKind, HEADER, Header, ReadingEnd};
 
-/// Where bytes of an array belong.
+/// A position in an array of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayPosition {
     /// The stream.
     pub stream: u32,
     /// The parameter.
     pub argument: u16,
-    /// Bytes from the beginning of what travels of the array.
+    /// Byte offset in the part of the array that is sent.
     pub offset: u64,
 }
 
-/// What the driver does next.
+/// What the driver has to do next.
 #[derive(Debug, PartialEq)]
 pub enum Step<E> {
-    /// Read more: this many bytes of input are needed at least.
+    /// Read until the input has at least this many bytes.
     More(usize),
-    /// So many bytes of input are done with, and this has happened.
+    /// Remove this many bytes from the input, and handle the event.
     Event(usize, Option<E>),
-    /// The next so many bytes (at least one), of the input and then of the socket, belong there; with `None` nowhere:
-    /// nobody waits for them any more. Any number of them may be put there; then that number is told.
+    /// Store the next bytes, of the input and then of the socket, at this position; with `None` discard them. There are at
+    /// least one and at most this many. The driver may store fewer, and reports their number with `placed`.
     Data(Option<ArrayPosition>, usize),
 }
 
-/// What is left of the chunk that is coming.
+/// The rest of the chunk that is arriving.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
     place: Option<ArrayPosition>,
     left: usize,
-    /// Whether anybody waits for it.
+    /// Whether its stream still needs the data.
     wanted: bool,
 }
 
-/// What the input begins with.
+/// The beginning of the input.
 pub enum RawFrame<'a> {
     More(usize),
-    /// A whole frame that is no chunk.
+    /// A whole frame other than a chunk.
     Frame(Header, &'a [u8]),
-    /// The header of a chunk, or of an extension, of which the body is to be skipped.
+    /// The header of a chunk, or of an extension whose body is skipped.
     Chunk(Header),
 }
 
-/// Looks at the beginning of the input.
+/// Decodes the beginning of the input.
 pub fn raw(input: &[u8], end: ReadingEnd) -> Result<RawFrame<'_>, ProtocolError> {
     let Some((head, rest)) = input.split_first_chunk::<HEADER>() else {
         return Ok(RawFrame::More(HEADER));
@@ -59,7 +59,7 @@ pub fn raw(input: &[u8], end: ReadingEnd) -> Result<RawFrame<'_>, ProtocolError>
     })
 }
 
-/// The chunk that is coming, if there is one.
+/// The chunk that is arriving, if there is one.
 #[derive(Debug, Default)]
 pub struct IncomingChunk(Option<Chunk>);
 
@@ -69,12 +69,12 @@ impl IncomingChunk {
         self.0 = (length > 0).then_some(Chunk { place, left: length, wanted });
     }
 
-    /// What is to be done for it.
+    /// What the driver has to do for the chunk.
     pub fn step<E>(&self) -> Option<Step<E>> {
         self.0.map(|chunk| Step::Data(chunk.place.filter(|_| chunk.wanted), chunk.left))
     }
 
-    /// Notes that bytes of it have been put where they belong: where that was.
+    /// Notes that the driver has stored this many bytes, and returns their position.
     pub fn placed(&mut self, count: usize) -> Option<ArrayPosition> {
         let chunk = self.0.as_mut()?;
         let place = chunk.place;
@@ -89,7 +89,7 @@ impl IncomingChunk {
         place
     }
 
-    /// Nobody waits for this stream any more: what is left of its chunk belongs nowhere.
+    /// Discards the rest of the chunk if it belongs to this stream.
     pub fn forget(&mut self, stream: u32) {
         if let Some(chunk) = &mut self.0
             && chunk.place.is_some_and(|place| place.stream == stream)

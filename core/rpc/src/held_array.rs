@@ -1,4 +1,4 @@
-//! Arrays that stay at servers: their names, where a call's arguments come from, and what is to be kept of its results.
+//! Held arrays: results that stay at servers, as inputs and outputs of calls.
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, DecodeError, shortened};
@@ -8,42 +8,42 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The name of an array that a server holds: nobody guesses it, and who knows it may have the array.
+/// The name of an array that a server holds. It cannot be guessed, and gives access to the array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeldArrayName {
     /// Random bytes.
     pub secret: [u8; 16],
-    /// Which of the arrays with these bytes.
+    /// Index among the arrays with these bytes.
     pub index: u32,
 }
 
 impl core::fmt::Debug for HeldArrayName {
-    /// Without the secret, which is not to get into logs.
+    /// Leaves out the secret, which must not get into logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "HeldArrayName(…{})", self.index)
     }
 }
 
-/// A part of an array that is sent, which a server has already.
+/// A part of an input array that a server holds already.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HeldArrayPart {
-    /// First byte of what travels of the argument.
+    /// First byte in the part of the argument that is sent.
     pub offset: u64,
     /// Bytes, at least one.
     pub length: u64,
-    /// The array that is held.
+    /// The held array.
     pub name: HeldArrayName,
-    /// First byte of that.
+    /// First byte in the held array.
     pub from: u64,
-    /// Address of the server that holds it; empty: the one that is called.
+    /// Address of the server that holds it; empty: the called server.
     pub server: String,
-    /// What that server has given for it, if it gives arrays to nobody else's servers without; or empty. Only servers whose
-    /// hello tells of vouchers read it.
+    /// The voucher of that server, if it requires one for access by other servers; or empty. Only servers whose hello mentions
+    /// vouchers read it.
     pub voucher: String,
 }
 
 impl core::fmt::Debug for HeldArrayPart {
-    /// Without the voucher, which is not to get into logs.
+    /// Leaves out the voucher, which must not get into logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HeldArrayPart")
             .field("offset", &self.offset)
@@ -59,26 +59,26 @@ impl core::fmt::Debug for HeldArrayPart {
 /// A result that stays at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldResult {
-    /// Its name from the end of the call on.
+    /// The name of the array after the call.
     pub name: HeldArrayName,
-    /// How long it stays after the end of the call, milliseconds; the server may have a shorter limit.
+    /// Milliseconds for which the server holds it after the call. The server may have a lower limit.
     pub lifetime_ms: u32,
-    /// It comes back to the client as well.
+    /// The client receives it too.
     pub sent: bool,
-    /// It stays, and the call goes on, if the client vanishes.
+    /// If the client vanishes, the call goes on and the array stays.
     pub survives: bool,
 }
 
-/// What a call has to do with held arrays, by parameter and in ascending order.
+/// The held arrays that a call uses or creates, in ascending order of parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldArrays {
-    /// Parts of arrays that are sent; the client sends the rest of their bytes.
+    /// Held parts of inputs; the client sends their other bytes.
     pub from: Vec<(u16, Vec<HeldArrayPart>)>,
-    /// Arrays that come back.
+    /// Results that stay at the server.
     pub keep: Vec<(u16, HeldResult)>,
 }
 
-/// A wish for bytes of a held array.
+/// A request for bytes of a held array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchRequest {
     /// The array.
@@ -91,7 +91,7 @@ pub struct FetchRequest {
 
 /// Tag of an array of which parts are held.
 pub(crate) const FROM: u8 = 7;
-/// Tag of an array that stays.
+/// Tag of a result that stays at the server.
 pub(crate) const KEEP: u8 = 8;
 /// Tag of an array of which parts are held, with vouchers.
 pub(crate) const VOUCHED: u8 = 10;
@@ -100,16 +100,16 @@ const SENT: u8 = 1;
 const SURVIVES: u8 = 2;
 
 impl HeldArrayName {
-    /// Bytes of a name.
+    /// Encoded length in bytes.
     pub const LENGTH: usize = 20;
 
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.secret);
         out.extend_from_slice(&self.index.to_le_bytes());
     }
 
-    /// Of its bytes.
+    /// Decodes a name.
     #[must_use]
     pub fn of(bytes: &[u8; HeldArrayName::LENGTH]) -> Option<HeldArrayName> {
         let mut cursor = Cursor::new(bytes);
@@ -169,7 +169,7 @@ fn put_parts(out: &mut Vec<u8>, parts: &[HeldArrayPart]) {
     parts.iter().for_each(|part| part.encode(vouched, out));
 }
 
-/// Parts in ascending order that do not overlap.
+/// Decodes parts, which must be in ascending order and must not overlap.
 fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldArrayPart>, DecodeError> {
     let vouched = cursor.u8()? == VOUCHED;
     let count = cursor.u16()?;
@@ -205,29 +205,29 @@ impl HeldResult {
     }
 }
 
-/// The entries of a call's head by their kinds.
+/// The entries of a call's head, by kind.
 type Entries = (Vec<(u16, Value)>, HeldArrays, Vec<(u16, SharedDirections)>);
 
 impl HeldArrays {
-    /// Whether the call has nothing to do with any.
+    /// Whether the call uses and creates no held arrays.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.from.is_empty() && self.keep.is_empty()
     }
 
-    /// How many entries a call's head has for them.
+    /// Number of their entries in the head of a call.
     pub(crate) fn entries(&self) -> usize {
         self.from.len() + self.keep.len()
     }
 
-    /// Whether other servers are to be shown vouchers.
+    /// Whether a part has a voucher.
     #[must_use]
     pub fn is_vouched(&self) -> bool {
         self.from.iter().flat_map(|(_, parts)| parts).any(|part| !part.voucher.is_empty())
     }
 
-    /// Appends its entries to those of values and of arrays that go through memory: all in ascending order of parameters,
-    /// and tags 7 or 10, 8, 9 in this order.
+    /// Appends all entries of a call's head in ascending order of parameters. Entries of one parameter have tags 7 or 10, 8, 9
+    /// in this order.
     pub(crate) fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -258,7 +258,7 @@ impl HeldArrays {
         }
     }
 
-    /// Reads so many entries, those of values among them.
+    /// Decodes the entries of a call's head.
     pub(crate) fn decode(cursor: &mut Cursor<'_>, count: u16) -> Result<Entries, DecodeError> {
         let mut values = Vec::new();
         let mut held = HeldArrays::default();
@@ -267,7 +267,7 @@ impl HeldArrays {
         for _ in 0..count {
             let parameter = cursor.u16()?;
             let tag = cursor.peek().ok_or(DecodeError::Short)?;
-            // Of one parameter several entries are in the order of their tags, and none is there beside a value.
+            // Entries of one parameter are in the order of their tags. A value allows no other entry.
             let place = if tag == VOUCHED { FROM } else { tag };
             let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == place));
             let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
@@ -294,17 +294,17 @@ impl HeldArrays {
 }
 
 impl FetchRequest {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.name.encode(out);
         out.extend_from_slice(&self.offset.to_le_bytes());
         out.extend_from_slice(&self.length.to_le_bytes());
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<FetchRequest, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let name = HeldArrayName::decode(&mut cursor)?;
@@ -314,7 +314,7 @@ impl FetchRequest {
     }
 }
 
-/// A wish for a voucher, which is all of `bytes`: the array, and for how many milliseconds.
+/// Decodes a request for a voucher: the array, and the lifetime in milliseconds.
 pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
@@ -322,12 +322,12 @@ pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeErro
     Ok(wish)
 }
 
-/// A voucher, which is all of `bytes`.
+/// Decodes a voucher.
 pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, DecodeError> {
     message::name(bytes).map(ToOwned::to_owned)
 }
 
-/// Names, which are all of `bytes`.
+/// Decodes a list of names.
 pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldArrayName>, DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let mut names = Vec::with_capacity(bytes.len() / HeldArrayName::LENGTH);

@@ -1,4 +1,4 @@
-//! The first bytes of both sides.
+//! Hellos: the first bytes that each side sends.
 
 use crate::codec::{Cursor, DecodeError, printable, shortened};
 use crate::message::Failure;
@@ -11,7 +11,7 @@ use core::ops::RangeInclusive;
 
 /// Bytes of a hello without its fields.
 const HELLO: usize = 16;
-/// The versions that this code speaks.
+/// The versions of the protocol that this code supports.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 
 const CLIENT: &[u8; 8] = b"kumicall";
@@ -34,41 +34,41 @@ mod tag {
     pub const VOUCHERS: u16 = 12;
 }
 
-/// What a client says first.
+/// The hello of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientHello {
-    /// Versions that it speaks.
+    /// Supported versions.
     pub versions: RangeInclusive<u16>,
-    /// Who it is; empty: nobody in particular.
+    /// The token of the user; empty: none.
     pub token: String,
-    /// Its program, for logs.
+    /// Name of the program, for logs.
     pub program: String,
-    /// Its site; empty: the network of its address.
+    /// Site of the client; empty: the network of its address.
     pub site: String,
-    /// It can map memory of a server on its machine.
+    /// The client can map shared memory of a server on its machine.
     pub maps_memory: bool,
 }
 
 impl Default for ClientHello {
-    /// Of nobody in particular.
+    /// A hello without token, program and site.
     fn default() -> ClientHello {
         let (token, program, site) = (String::new(), String::new(), String::new());
         ClientHello { versions: VERSIONS, token, program, site, maps_memory: false }
     }
 }
 
-/// What answers at the other end.
+/// The role of the process that accepts connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// A server of routines.
     #[default]
     Server,
-    /// A metaserver, which knows servers.
+    /// A metaserver, which places calls at servers.
     Metaserver,
 }
 
 impl fmt::Debug for ClientHello {
-    /// Without the token, which is nobody else's business.
+    /// Leaves out the token, which must not get into logs.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("ClientHello")
             .field("versions", &self.versions)
@@ -78,47 +78,47 @@ impl fmt::Debug for ClientHello {
     }
 }
 
-/// What a server answers.
+/// The hello of a server or a metaserver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHello {
-    /// The version of the connection, or why there is none.
+    /// The version of the connection, or why it is refused.
     pub version: Result<u16, Failure>,
-    /// The highest that the server speaks.
+    /// The highest version that the server supports.
     pub highest: u16,
     /// Its name.
     pub name: String,
-    /// Most streams at once.
+    /// Most open streams.
     pub streams: u32,
-    /// Most bytes of memory of one call.
+    /// Most bytes of memory for the arguments of a call.
     pub bytes: u64,
-    /// What it is.
+    /// Server or metaserver.
     pub role: Role,
-    /// It gives the memory of calls to this client.
+    /// The server grants shared memory to this client.
     pub shares_memory: bool,
-    /// Where clients on its machine find it.
+    /// The local socket for clients on the same machine.
     pub local: Option<LocalEndpoint>,
-    /// What it has to do with vouchers for arrays that it holds.
+    /// Support of vouchers for held arrays.
     pub vouchers: VoucherSupport,
 }
 
-/// What a server has to do with vouchers.
+/// A server's support of vouchers for held arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VoucherSupport {
-    /// It has not heard of them.
+    /// The server does not know vouchers.
     #[default]
     Unknown,
-    /// It gives them, and shows those that come with a call to others.
+    /// The server issues vouchers, and passes on those that come with a call.
     Known,
-    /// The same, and who fetches arrays of this client has to show one.
+    /// The same, and whoever fetches arrays of this client needs one.
     Wanted,
 }
 
-/// Another way to a server that was reached over TCP, for who is on its machine.
+/// A local socket of a server that was reached over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalEndpoint {
-    /// Of which the name of a socket is made.
+    /// Random bytes from which the socket's name is made.
     pub secret: [u8; 16],
-    /// The client's port as the server sees it: if it is another, somebody is between the two.
+    /// The client's port as the server sees it. A client that has another port is connected through a proxy.
     pub port: u16,
 }
 
@@ -140,11 +140,11 @@ fn head(magic: [u8; 8], first: u16, second: u16, fields: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Two numbers and the fields, if all of a hello is there; otherwise how many bytes it needs.
+/// Two numbers and the fields of a complete hello; otherwise the number of bytes that it needs.
 type Parsed<'a> = Result<(u16, u16, &'a [u8]), usize>;
 
 fn parse(magic: [u8; 8], input: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
-    // A stranger is refused at his first wrong byte.
+    // The first wrong byte is refused at once.
     if input.iter().zip(magic).any(|(is, should)| *is != should) {
         return Err(ProtocolError::Magic);
     }
@@ -178,7 +178,7 @@ fn each_field(
     Ok(())
 }
 
-/// One of another length is of another kind.
+/// A local endpoint; `None`: the length is that of a newer kind.
 fn local(content: &[u8]) -> Option<LocalEndpoint> {
     let (secret, port) = content.split_first_chunk()?;
     Some(LocalEndpoint { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
@@ -192,7 +192,7 @@ fn text(bytes: &[u8], most: usize) -> Result<String, DecodeError> {
 }
 
 impl ClientHello {
-    /// Its bytes. A token longer than 1,024 bytes is refused by every server.
+    /// Encodes the hello. Every server refuses a token of more than 1,024 bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut fields = Vec::new();
@@ -209,11 +209,11 @@ impl ClientHello {
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of the program's name
-    /// are escaped.
+    /// Decodes a hello and its length, or returns how many bytes are needed. Control characters in the program's name are
+    /// escaped.
     ///
     /// # Errors
-    /// The other side speaks something else.
+    /// The other side does not speak this protocol.
     pub fn decode(input: &[u8]) -> Result<Result<(ClientHello, usize), usize>, ProtocolError> {
         let (lowest, highest, fields) = match parse(*CLIENT, input)? {
             Ok(parsed) => parsed,
@@ -235,7 +235,7 @@ impl ClientHello {
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
-    /// The version in which both go on: the highest of `ours` and theirs.
+    /// The highest version that both sides support.
     #[must_use]
     pub fn common(&self, ours: &RangeInclusive<u16>) -> Option<u16> {
         let highest = *self.versions.end().min(ours.end());
@@ -245,7 +245,7 @@ impl ClientHello {
 }
 
 impl ServerHello {
-    /// Its bytes.
+    /// Encodes the hello.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut fields = Vec::new();
@@ -282,10 +282,10 @@ impl ServerHello {
         head(*SERVER, version, self.highest, &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of texts are escaped.
+    /// Decodes a hello and its length, or returns how many bytes are needed. Control characters in texts are escaped.
     ///
     /// # Errors
-    /// The other side speaks something else.
+    /// The other side does not speak this protocol.
     pub fn decode(input: &[u8]) -> Result<Result<(ServerHello, usize), usize>, ProtocolError> {
         let (version, highest, fields) = match parse(*SERVER, input)? {
             Ok(parsed) => parsed,

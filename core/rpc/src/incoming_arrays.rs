@@ -1,8 +1,8 @@
-//! What has come of the arrays of a stream.
+//! The arrays that a stream receives, and how much of each has arrived.
 
 use alloc::vec::Vec;
 
-/// How many bytes of an array travel.
+/// The size of an array on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArraySize {
     /// The parameter.
@@ -11,7 +11,7 @@ pub struct ArraySize {
     pub bytes: u64,
 }
 
-/// The arrays of one direction of a stream.
+/// The arrays that a stream receives in one direction.
 #[derive(Debug, Default)]
 pub struct IncomingArrays {
     parts: Vec<(ArraySize, u64)>,
@@ -19,30 +19,30 @@ pub struct IncomingArrays {
 }
 
 impl IncomingArrays {
-    /// Nothing has come of these.
+    /// Arrays of these sizes, of which nothing has arrived.
     pub fn new(sizes: &[ArraySize]) -> IncomingArrays {
         let missing = sizes.iter().fold(0_u64, |sum, size| sum.saturating_add(size.bytes));
         IncomingArrays { parts: sizes.iter().map(|size| (*size, 0)).collect(), missing }
     }
 
-    /// Something more is to come.
+    /// Adds an array.
     pub fn push(&mut self, size: ArraySize) {
         self.parts.push((size, 0));
         self.missing = self.missing.saturating_add(size.bytes);
     }
 
-    /// Whether all has come.
+    /// Whether all arrays are complete.
     pub fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
-    /// Where the next `length` bytes of an array belong; `None`: it has no room for them.
+    /// The offset of the next `length` bytes of an array; `None`: they would go beyond its end.
     pub fn offset(&self, argument: u16, length: u64) -> Option<u64> {
         let (size, got) = self.parts.iter().find(|(size, _)| size.argument == argument)?;
         (length <= size.bytes - got).then_some(*got)
     }
 
-    /// Notes that `length` bytes have come, for which [`IncomingArrays::offset`] had a place.
+    /// Notes that `length` bytes have arrived, for which [`IncomingArrays::offset`] gave an offset.
     pub fn add(&mut self, argument: u16, length: u64) {
         for (size, got) in &mut self.parts {
             if size.argument == argument {

@@ -1,9 +1,10 @@
-//! What goes over a connection of library calls (docs/reference/call-protocol.md): frames, and the state of both ends.
+//! The call protocol (docs/reference/call-protocol.md): frames, and a state machine for each end of a connection.
 //!
-//! Bytes go in, and out come events and places: where the next bytes of an array belong, so that a driver reads them
-//! from its socket straight to there. What is to be written comes as pieces: bytes of headers, and ranges of arrays.
+//! A driver passes the bytes that it has read. The state machine returns events, and positions in arrays, so that the
+//! driver can read array data from its socket directly into place. Output is a list of pieces: bytes of frames, and ranges
+//! of arrays.
 //!
-//! Nothing here knows a socket, a clock, a description of a routine, or an array.
+//! This crate knows no socket, no clock, no description of a routine and no array.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -45,32 +46,32 @@ pub use shared_memory::{GrantedArray, MemoryGrant, SharedDirections};
 
 use thiserror::Error;
 
-/// Longest body of a frame from a client that is no chunk, in bytes.
+/// Longest body of a client's frame other than a chunk, in bytes.
 pub const MOST_REQUEST: usize = 64 << 10;
-/// Longest body of a frame from a server that is no chunk, in bytes.
+/// Longest body of a server's frame other than a chunk, in bytes.
 pub const MOST_ANSWER: usize = 4 << 20;
-/// Most bytes of answers, without arrays, that may wait for a client that asks for more.
+/// Most unsent bytes of answers, without arrays, at which a client may send further requests.
 pub const MOST_UNREAD: usize = 4 * MOST_ANSWER;
-/// Longest chunk that is taken, in bytes.
+/// Longest chunk that is accepted, in bytes.
 pub const MOST_CHUNK: usize = 16 << 20;
-/// Length of the chunks that are sent, in bytes.
+/// Length of the chunks that this code sends, in bytes.
 pub const CHUNK: usize = 1 << 20;
 /// Longest name of a routine, in bytes.
 pub const MOST_NAME: usize = 512;
 
-/// The other side broke the protocol: the connection cannot go on.
+/// A violation of the protocol by the other side. It ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
     /// The first bytes are not those of this protocol.
-    #[error("the other side does not speak the protocol of library calls")]
+    #[error("the other side does not speak Kumi's call protocol")]
     Magic,
-    /// The hello's fields.
+    /// A field of the hello is malformed.
     #[error("the hello is malformed: {0}")]
     Hello(DecodeError),
-    /// A kind that does not exist or is not for this side.
-    #[error("a frame of kind {0}, which is not known or not for this side")]
+    /// The frame's kind does not exist, or is not allowed in this direction.
+    #[error("a frame of kind {0}, which is unknown or not allowed here")]
     Kind(u8),
-    /// Flags or numbers that must be 0 or must not.
+    /// Flags, argument or stream are not allowed for this kind of frame.
     #[error("a frame of kind {kind} with wrong flags, argument or stream {stream}")]
     Header {
         /// Its kind.
@@ -78,7 +79,7 @@ pub enum ProtocolError {
         /// Its stream.
         stream: u32,
     },
-    /// A body that is too long for its kind.
+    /// The body is too long for its kind.
     #[error("a frame of kind {kind} with {length} bytes of at most {most}")]
     Length {
         /// Its kind.
@@ -88,29 +89,29 @@ pub enum ProtocolError {
         /// The limit, bytes.
         most: usize,
     },
-    /// A body that cannot be read.
-    #[error("a frame of kind {kind} that is malformed: {why}")]
+    /// The body cannot be decoded.
+    #[error("a malformed frame of kind {kind}: {why}")]
     Body {
         /// Its kind.
         kind: u8,
         /// Why.
         why: DecodeError,
     },
-    /// A stream that is in use.
-    #[error("stream {0} is begun and is open already")]
+    /// A new request uses the number of an open stream.
+    #[error("a request on stream {0}, which is open already")]
     Reused(u32),
-    /// A client that asks and does not read what it is answered.
-    #[error("{0} bytes of answers wait to be read; read them before more is asked for")]
+    /// The client sends requests and does not read the answers.
+    #[error("{0} bytes of answers are unread; read them before sending further requests")]
     Unread(usize),
-    /// Bytes that no array has room for.
-    #[error("stream {stream} brings more bytes of argument {argument} than it has")]
+    /// A chunk goes beyond the end of its array.
+    #[error("stream {stream} brings more bytes than argument {argument} has")]
     Excess {
         /// The stream.
         stream: u32,
         /// The parameter.
         argument: u16,
     },
-    /// An answer to what was not asked, or a second.
+    /// An answer without a request, or a second answer.
     #[error("a frame of kind {kind} for stream {stream} answers nothing")]
     Unasked {
         /// Its kind.

@@ -1,4 +1,4 @@
-//! Bodies of frames that are no chunks.
+//! Frame bodies of calls: heads of calls and results, values, and failures.
 
 use crate::codec::{Cursor, DecodeError, printable, shortened};
 use crate::held_array::HeldArrays;
@@ -21,48 +21,48 @@ pub enum Value {
     Complex(f64, f64),
     /// A text.
     Text(String),
-    /// Bytes of a file, whose content travels as arrays do.
+    /// Length of a file, whose content is sent like an array.
     FileLength(u64),
 }
 
-/// A call's head.
+/// The head of a call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallHead {
-    /// Hash of the description that the client has.
+    /// Hash of the client's description.
     pub hash: u64,
-    /// Milliseconds that the call may take; 0: the server's limit.
+    /// Time limit in milliseconds; 0: the server's limit.
     pub timeout_ms: u32,
     /// The routine.
     pub routine: String,
-    /// What is sent of scalars and texts: parameter and value, in ascending order.
+    /// Scalar and text inputs: parameter and value, in ascending order.
     pub values: Vec<(u16, Value)>,
-    /// Arrays that are held at servers.
+    /// Held arrays that the call uses or creates.
     pub held: HeldArrays,
-    /// Arrays that are to go through memory, in ascending order of their parameters.
+    /// Arrays for which the client requests shared memory, in ascending order of their parameters.
     pub shared: Vec<(u16, SharedDirections)>,
-    /// The stream of the object on which it is to run; 0: on none. It travels before the head.
+    /// The stream of the object whose method is called; 0: none. It is sent before the head.
     pub object: u32,
 }
 
-/// A result's head.
+/// The head of a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultHead {
     /// Nanoseconds that the call waited for a slot.
     pub waited_ns: u64,
     /// Nanoseconds that the routine ran.
     pub ran_ns: u64,
-    /// What comes back of scalars and texts: parameter and value, in ascending order.
+    /// Scalar and text results: parameter and value, in ascending order.
     pub values: Vec<(u16, Value)>,
 }
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub code: Code,
-    /// A number that belongs to it; the protocol's table says which.
+    /// A number whose meaning depends on the code; see the table in the protocol's reference.
     pub detail: i64,
-    /// A sentence.
+    /// The message.
     pub text: String,
 }
 
@@ -71,59 +71,59 @@ pub struct Failure {
 pub enum Code {
     /// The server has no such routine.
     NoSuchRoutine,
-    /// The client's description is not the server's any more.
+    /// The client's description is out of date.
     InterfaceChanged,
-    /// Values that do not fit the description.
+    /// The values do not fit the description.
     BadArguments,
-    /// More memory than a call may have.
+    /// The call needs more memory than is allowed.
     TooLarge,
-    /// As many calls wait as may.
+    /// The queue of waiting calls is full.
     Busy,
     /// The routine crashed or ended its process.
     Crashed,
-    /// It took too long.
+    /// The call exceeded its time limit.
     TimedOut,
-    /// The client asked for its end.
+    /// The client cancelled the call.
     Cancelled,
-    /// Library or symbol are not there.
+    /// The library or the symbol is missing.
     NotRunnable,
-    /// Not with this token.
+    /// The token does not permit this.
     NotPermitted,
-    /// The protocol was broken.
+    /// The client broke the protocol.
     Protocol,
-    /// The server ends.
+    /// The server is shutting down.
     Ending,
-    /// No common version.
+    /// Client and server have no common version.
     Version,
-    /// A function of the client that the routine called has failed.
+    /// A callback failed at the client.
     Callback,
-    /// No array of that name is held.
+    /// The server holds no array of this name.
     NotHeld,
-    /// The call that makes an array is under way.
+    /// The call that creates the array is still running.
     NotYet,
     /// An array could not be fetched from the server that holds it.
     NoSource,
-    /// No room for arrays that are to be held.
+    /// The server has no memory left for held arrays.
     HeldFull,
-    /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
+    /// The server cannot store a file of the call, or the routine left no file that can be sent.
     Storage,
-    /// The token was good once.
+    /// The token has expired.
     Expired,
-    /// Only TLS is spoken here.
+    /// The server requires TLS.
     TlsWanted,
-    /// The metaserver has given the attempt up.
+    /// The metaserver has given up the attempt.
     NoTicket,
-    /// No server is left that could run the call.
+    /// No remaining server can run the call.
     NoServer,
-    /// The server of the last attempt is gone; the call may have run.
+    /// The server of the last attempt was lost; the call may have run.
     ServerLost,
-    /// Another metaserver leads.
+    /// Another metaserver is the leader.
     NotLeading,
-    /// The routine has ended with an exception.
+    /// The routine raised an exception.
     Raised,
-    /// The object is no more, or is on another connection.
+    /// The object has ended, or belongs to another connection.
     ObjectLost,
-    /// What a newer server says.
+    /// A code of a newer version.
     Other(u16),
 }
 
@@ -197,7 +197,7 @@ impl Value {
             }
             Value::Text(text) => {
                 out.push(5);
-                // A body with a longer text is over every limit anyway.
+                // A longer text exceeds every limit of a body anyway.
                 out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 out.extend_from_slice(text.as_bytes());
             }
@@ -247,7 +247,7 @@ pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, 
     Ok(values)
 }
 
-/// A name of a routine, which is all of `bytes`.
+/// Decodes a name of a routine that fills `bytes`.
 pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {
         return Err(DecodeError::Name);
@@ -256,7 +256,7 @@ pub fn name(bytes: &[u8]) -> Result<&str, DecodeError> {
     if name.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(name) }
 }
 
-/// Appends names, as many as fit into an answer.
+/// Appends as many names as fit into an answer.
 pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>) {
     let mut room = MOST_ANSWER;
     for name in names {
@@ -269,7 +269,7 @@ pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>
 }
 
 impl CallHead {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.hash.to_le_bytes());
         out.extend_from_slice(&self.timeout_ms.to_le_bytes());
@@ -277,15 +277,15 @@ impl CallHead {
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
         let entries = self.values.len() + self.held.entries() + self.shared.len();
-        // Parameters are numbered in 16 bits; a body with more entries is over every limit anyway.
+        // Parameters are numbered in 16 bits; more entries exceed every limit of a body anyway.
         out.extend_from_slice(&u16::try_from(entries).unwrap_or(u16::MAX).to_le_bytes());
         self.held.encode(out, &self.values, &self.shared);
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<CallHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let hash = cursor.u64()?;
@@ -298,10 +298,10 @@ impl CallHead {
         Ok(CallHead { hash, timeout_ms, routine, values, held, shared, object: 0 })
     }
 
-    /// Reads the object and the head of a call on it, which are all of `bytes`.
+    /// Decodes the object and the head of a method call, which fill `bytes`.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub(crate) fn decode_on_object(bytes: &[u8]) -> Result<CallHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let object = cursor.u32()?;
@@ -313,17 +313,17 @@ impl CallHead {
 }
 
 impl ResultHead {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.waited_ns.to_le_bytes());
         out.extend_from_slice(&self.ran_ns.to_le_bytes());
         put_values(out, &self.values);
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<ResultHead, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let waited_ns = cursor.u64()?;
@@ -335,33 +335,33 @@ impl ResultHead {
 }
 
 impl Failure {
-    /// Longest sentence, in bytes.
+    /// Longest message, in bytes.
     pub(crate) const MOST_TEXT: usize = 2048;
 
-    /// A failure with its sentence.
+    /// A failure with its message.
     #[must_use]
     pub fn new(code: Code, detail: i64, text: impl Into<String>) -> Failure {
         Failure { code, detail, text: text.into() }
     }
 
-    /// No version that both speak.
+    /// The failure that client and server have no common version.
     #[must_use]
     pub fn version(highest: u16) -> Failure {
         let text = "client and server have no version of the protocol in common; update the older";
         Failure::new(Code::Version, i64::from(highest), text)
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.code.number().to_le_bytes());
         out.extend_from_slice(&self.detail.to_le_bytes());
         out.extend_from_slice(shortened(&self.text, Failure::MOST_TEXT).as_bytes());
     }
 
-    /// Reads one, which is all of `bytes`. A sentence that is too long is cut; its control characters are escaped.
+    /// Decodes a failure that fills `bytes`. A long message is cut, and its control characters are escaped.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Failure, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let code = Code::of(cursor.u16()?);

@@ -1,4 +1,4 @@
-//! A connection as a metaserver sees it, from a client or from a server.
+//! State machine of the metaserver end of a connection, from a client or from a server.
 
 use crate::codec::DecodeError;
 use crate::frame::{self, FrameKind, HEADER, Header, ReadingEnd};
@@ -17,59 +17,59 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What has come to a metaserver.
+/// An event at the metaserver.
 #[derive(Debug, PartialEq)]
 pub enum MetaserverEvent {
-    /// Who it is; [`Metaserver::welcome`] or [`Metaserver::refuse`] answers.
+    /// The hello of the other side. Answer with [`Metaserver::welcome`] or [`Metaserver::refuse`].
     Hello(ClientHello),
-    /// A description is asked for.
+    /// A client requests a description.
     Interface(u32, String),
-    /// Names are asked for.
+    /// A client requests names.
     List(u32, String),
-    /// A call is to be placed.
+    /// A client requests a placement.
     Place(u32, PlacementRequest),
-    /// The call of a stream is not wanted any more.
+    /// A client cancels the call of a stream.
     Cancel(u32),
-    /// How an attempt went; stream 0: of a call that was placed on another connection.
+    /// A client reports an attempt; stream 0: another connection placed its call.
     Over(u32, AttemptReport),
-    /// The state is asked for.
+    /// A client requests the state.
     Status(u32),
-    /// Who this server is.
+    /// A server registers.
     Register(ServerRegistration),
-    /// A routine of it.
+    /// A server offers a routine: hash and description.
     Offer(u64, String),
-    /// What it runs.
+    /// A server reports the calls that it runs.
     Holds(Vec<Ticket>),
-    /// Its load.
+    /// A server reports its load.
     Report(LoadReport),
-    /// What is with a ticket.
+    /// A server reports the state of a ticket.
     Told(Ticket, AttemptState),
-    /// It takes no new calls.
+    /// A server accepts no new calls.
     Leave,
-    /// It is alive.
+    /// The other side answers a ping.
     Pong,
 }
 
-/// What [`Metaserver::step`] and [`crate::RegisteredServer::step`] found.
+/// The result of [`Metaserver::step`] and [`crate::RegisteredServer::step`].
 #[derive(Debug, PartialEq)]
 pub enum FrameStep<E> {
-    /// So many bytes of input are needed at least.
+    /// Read until the input has at least this many bytes.
     More(usize),
-    /// So many bytes of input are done with, and this has come.
+    /// Remove this many bytes from the input, and handle the event.
     Event(usize, Option<E>),
 }
 
-/// A whole frame, or how to go on without one.
+/// A whole frame, or the next step without one.
 type FrameOrStep<'a, E> = Result<(Header, FrameKind, &'a [u8]), FrameStep<E>>;
 
-/// What of the input is a frame, and what is skipped.
+/// Splits the input into frames, and skips extensions.
 #[derive(Debug, Default)]
 pub(crate) struct FrameCutter {
     skip: usize,
 }
 
 impl FrameCutter {
-    /// The next whole frame, or how to go on without one.
+    /// The next whole frame, or the next step without one.
     pub fn cut<'a, E>(
         &mut self,
         input: &'a [u8],
@@ -101,7 +101,7 @@ impl FrameCutter {
     }
 }
 
-/// The state of a connection at a metaserver.
+/// The metaserver end of a connection.
 #[derive(Debug)]
 pub struct Metaserver {
     greeted: bool,
@@ -112,7 +112,7 @@ pub struct Metaserver {
 }
 
 impl Metaserver {
-    /// A connection on which nothing has come, with at most so many streams at once.
+    /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Metaserver {
         Metaserver {
@@ -124,21 +124,21 @@ impl Metaserver {
         }
     }
 
-    /// What is to be written; whoever writes takes from its front.
+    /// The output; the driver removes what it has written.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Streams that are open.
+    /// Number of open streams.
     #[must_use]
     pub fn open(&self) -> usize {
         self.streams.len()
     }
 
-    /// Looks at what has come and is not done with.
+    /// Processes the unread input.
     ///
     /// # Errors
-    /// The other side broke the protocol. [`Metaserver::end`] tells it.
+    /// The other side broke the protocol. [`Metaserver::end`] reports it.
     pub fn step(&mut self, input: &[u8]) -> Result<FrameStep<MetaserverEvent>, ProtocolError> {
         if !self.greeted {
             return Ok(match ClientHello::decode(input)? {
@@ -178,7 +178,7 @@ impl Metaserver {
                 MetaserverEvent::Place(stream, PlacementRequest::decode(body).map_err(malformed)?)
             }
             FrameKind::Status => MetaserverEvent::Status(stream),
-            // Of a stream that has ended meanwhile it says nothing.
+            // The stream has ended meanwhile.
             FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
             FrameKind::Cancel => MetaserverEvent::Cancel(stream),
             FrameKind::Over => {
@@ -218,7 +218,7 @@ impl Metaserver {
         Ok(Some(event))
     }
 
-    /// Begins a stream. False: it is one too many, and the other side is told.
+    /// Opens a stream. False: too many are open, and the other side gets a failure.
     fn begin(&mut self, stream: u32) -> Result<bool, ProtocolError> {
         if !self.streams.insert(stream) {
             return Err(ProtocolError::Reused(stream));
@@ -233,7 +233,7 @@ impl Metaserver {
         Ok(false)
     }
 
-    /// Takes the other side in. False: there is no common version, and it has been told so.
+    /// Accepts the other side. False: there is no common version, and the other side gets a failure.
     pub fn welcome(&mut self, client: &ClientHello, name: &str) -> bool {
         let Some(version) = client.common(&VERSIONS) else {
             self.refuse(Failure::version(*VERSIONS.end()));
@@ -244,14 +244,14 @@ impl Metaserver {
         true
     }
 
-    /// Does not take the other side in; nothing more is read.
+    /// Refuses the other side. The driver reads nothing more.
     pub fn refuse(&mut self, failure: Failure) {
         self.greet(Err(failure), "", 0);
     }
 
     fn greet(&mut self, version: Result<u16, Failure>, name: &str, streams: u32) {
         let (highest, name) = (*VERSIONS.end(), name.to_owned());
-        // Arguments do not come here: how many bytes a call may have is its server's business.
+        // Arguments do not come here: the server of the call limits their bytes.
         let (bytes, role) = (i64::MAX.unsigned_abs(), Role::Metaserver);
         let hello = ServerHello {
             version,
@@ -267,7 +267,7 @@ impl Metaserver {
         self.out.extend_from_slice(&hello.encode());
     }
 
-    /// Tells the other side why nothing more comes.
+    /// Closes the connection with a failure.
     pub fn end(&mut self, failure: Failure) {
         if self.greeted {
             self.put(FrameKind::Error, 0, |out| failure.encode(out));
@@ -289,13 +289,13 @@ impl Metaserver {
         });
     }
 
-    /// Answers with names, as many as fit.
+    /// Answers with as many names as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
         self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
     }
 
-    /// Says where a call is to go.
+    /// Answers with a placement.
     pub fn placed(&mut self, stream: u32, placed: &Placement) {
         self.put(FrameKind::Placed, stream, |out| placed.encode(out));
     }
@@ -307,14 +307,14 @@ impl Metaserver {
         }
     }
 
-    /// Ends the stream of a call.
+    /// Closes the stream of a call.
     pub fn close(&mut self, stream: u32) {
         if self.streams.remove(&stream) {
             self.put(FrameKind::Closed, stream, |_| {});
         }
     }
 
-    /// Answers with the state, which is too long if it does not fit into a frame.
+    /// Answers with the state, or with a failure if it does not fit into a frame.
     pub fn state(&mut self, stream: u32, json: &str) {
         if json.len() > MOST_ANSWER {
             let text = "the state is too long to be sent; look at /status.json";
@@ -325,22 +325,22 @@ impl Metaserver {
         self.put(FrameKind::State, stream, |out| out.extend_from_slice(json.as_bytes()));
     }
 
-    /// Tells a server that it is known, and how often it reports.
+    /// Confirms a registration, and sets the server's interval of reports.
     pub fn registered(&mut self, report_ms: u32) {
         self.put(FrameKind::Registered, 0, |out| out.extend_from_slice(&report_ms.to_le_bytes()));
     }
 
-    /// Has a server end an attempt.
+    /// Has a server stop an attempt.
     pub fn stop(&mut self, ticket: Ticket) {
         self.put(FrameKind::Stop, 0, |out| ticket.encode(out));
     }
 
-    /// Asks a server what is with a ticket; it answers with TOLD.
+    /// Asks a server about a ticket. It answers with TOLD.
     pub fn ask(&mut self, ticket: Ticket) {
         self.put(FrameKind::Ask, 0, |out| ticket.encode(out));
     }
 
-    /// Has a server refuse the call of a ticket if it has not come yet; then it answers with TOLD.
+    /// Has a server refuse the call of a ticket if that has not arrived yet. Then it answers with TOLD.
     pub fn expire(&mut self, ticket: Ticket) {
         self.put(FrameKind::Ask, 0, |out| {
             ticket.encode(out);
@@ -348,7 +348,7 @@ impl Metaserver {
         });
     }
 
-    /// Asks for a sign of life.
+    /// Sends a ping.
     pub fn ping(&mut self) {
         self.put(FrameKind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
     }

@@ -1,4 +1,4 @@
-//! Bodies of the frames that clients, servers and metaservers send each other.
+//! Frame bodies of placement: what metaservers exchange with clients and servers.
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, DecodeError, shortened};
@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 
 /// Longest address, name of a server or site, in bytes.
 const MOST_TEXT: usize = 512;
-/// Most servers at which inputs of a call may be said to lie.
+/// Most input locations in a placement request.
 const MOST_LYING: usize = 32;
 
-/// An attempt of a call.
+/// The identity of one attempt of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     /// The call.
@@ -21,46 +21,45 @@ pub struct Ticket {
     pub attempt: u32,
 }
 
-/// A call that is to be placed.
+/// A request to place a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementRequest {
-    /// Random bytes of the client, and the number of the call there.
+    /// Random number of the client, and the client's number of the call.
     pub key: (u64, u64),
-    /// Hash of the description that the client has.
+    /// Hash of the client's description.
     pub hash: u64,
     /// Bytes of the arguments.
     pub bytes_out: u64,
     /// Bytes of the results.
     pub bytes_back: u64,
-    /// Operations; NaN: not said.
+    /// Number of operations; NaN: not known.
     pub operations: f64,
-    /// Milliseconds that it may take; 0: no limit.
+    /// Time limit in milliseconds; 0: none.
     pub time_ms: u32,
-    /// Attempts that came to nothing before a connection was lost.
+    /// Attempts before a connection to a metaserver was lost.
     pub attempts: u32,
-    /// 0 to 9, among the calls of the user.
+    /// Priority among the user's calls, 0 to 9.
     pub priority: u8,
     /// Two runs have the effect of one.
     pub idempotent: bool,
     /// The routine.
     pub routine: String,
-    /// Arguments that lie at servers already, so that they need not come from the client. Those behind the first 32 are
-    /// not told.
+    /// Servers that hold inputs already. Only the first 32 are sent.
     pub input_locations: Vec<InputLocation>,
 }
 
-/// A part of a call's arguments that a server has.
+/// A server that holds inputs of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputLocation {
     /// The server's name.
     pub server: String,
-    /// Its address, as it was told by a [`Placement`].
+    /// Its address in a [`Placement`].
     pub address: String,
-    /// How many bytes of [`PlacementRequest::bytes_out`].
+    /// The number of bytes of [`PlacementRequest::bytes_out`] that it holds.
     pub bytes: u64,
 }
 
-/// Where a call is to go.
+/// The server that a metaserver has chosen for an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// The attempt.
@@ -69,26 +68,25 @@ pub struct Placement {
     pub address: String,
     /// Its name.
     pub server: String,
-    /// What the client shows the server: who it is and that this attempt is to run there; empty: nothing. The server and
-    /// the metaserver alone know what is in it.
+    /// The pass for the server: it names the user and the attempt; empty: none. Only server and metaserver know its contents.
     pub pass: String,
 }
 
-/// What is with an attempt, by its server's word.
+/// The state of an attempt at its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptState {
-    /// Its arguments have come; it waits for a slot, or runs.
+    /// The call has arrived; it waits or runs.
     Accepted,
-    /// It is not here, or not any more, and will not be taken; what became of it is not known.
+    /// The server does not know the attempt (any more) and will refuse it. Its outcome is not known.
     Unknown,
-    /// It has run, for so many nanoseconds.
+    /// The routine has run, for this many nanoseconds.
     Completed(u64),
-    /// Its routine crashed, or ended with an exception.
+    /// The routine crashed or raised an exception.
     Crashed,
 }
 
 impl AttemptState {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         match self {
             AttemptState::Accepted => out.push(1),
@@ -102,70 +100,70 @@ impl AttemptState {
     }
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt, as its client saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AttemptOutcome {
-    /// It has run.
+    /// The call has run.
     Done = 0,
-    /// It has certainly not begun.
+    /// The routine has certainly not begun.
     NotBegun = 1,
-    /// It may have run in part.
+    /// The routine may have run in part.
     Broken = 2,
-    /// It failed, and would elsewhere.
+    /// The call failed, and would also fail elsewhere.
     Failed = 3,
 }
 
-/// Bytes on their way.
+/// A transfer of arguments or results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Transfer {
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Nanoseconds that they took; 0: not known.
+    /// Duration in nanoseconds; 0: not known.
     pub ns: u64,
 }
 
-/// How an attempt went.
+/// A client's report on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptReport {
     /// The attempt.
     pub ticket: Ticket,
-    /// How it ended.
+    /// The outcome.
     pub ended: AttemptOutcome,
-    /// Its arguments.
+    /// The transfer of arguments.
     pub out: Transfer,
-    /// Its results.
+    /// The transfer of results.
     pub back: Transfer,
     /// Nanoseconds that the routine ran.
     pub ran_ns: u64,
-    /// Nanoseconds that it waited at the server.
+    /// Nanoseconds that the call waited at the server.
     pub waited_ns: u64,
 }
 
-/// Who a server is.
+/// The registration of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerRegistration {
     /// Its name.
     pub name: String,
-    /// Where clients reach it.
+    /// Its address for clients.
     pub address: String,
     /// Its site; empty: the network of its address.
     pub site: String,
-    /// Its version.
+    /// Its software version.
     pub version: String,
-    /// Calls that it runs at the same time.
+    /// Most calls that run at a time.
     pub slots: u32,
-    /// Its processors.
+    /// Number of processors.
     pub processors: u32,
-    /// Operations per second of one of them; 0: not known.
+    /// Operations per second of one processor; 0: not known.
     pub speed: f64,
-    /// How many routines follow.
+    /// Number of OFFER frames that follow.
     pub offers: u16,
-    /// With what the metaserver signs what clients show the server.
+    /// The key with which the metaserver signs passes for this server.
     pub key: Option<SigningKey>,
 }
 
-/// A key, which is printed nowhere.
+/// A key for passes. Its debug output hides it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SigningKey(pub [u8; 32]);
 
@@ -178,13 +176,13 @@ impl core::fmt::Debug for SigningKey {
 /// A server's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadReport {
-    /// Processors that others than the metaserver's calls keep busy.
+    /// Processors that are busy with work other than the metaserver's calls.
     pub load: f64,
-    /// Calls that run.
+    /// Running calls.
     pub running: u32,
-    /// Calls that wait.
+    /// Waiting calls.
     pub waiting: u32,
-    /// Of both, those that came without a ticket.
+    /// Running and waiting calls without a ticket.
     pub elsewhere: u32,
 }
 
@@ -199,16 +197,16 @@ fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
     if length > MOST_TEXT {
         return Err(DecodeError::Name);
     }
-    // They are shown to people, and stand in logs.
+    // These texts appear in output and logs.
     let text = cursor.text(length)?;
     if text.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(text.to_owned()) }
 }
 
 impl Ticket {
-    /// Bytes of one.
+    /// Encoded length in bytes.
     pub const LENGTH: usize = 12;
 
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.call.to_le_bytes());
         out.extend_from_slice(&self.attempt.to_le_bytes());
@@ -218,10 +216,10 @@ impl Ticket {
         Ok(Ticket { call: cursor.u64()?, attempt: cursor.u32()? })
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Ticket, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
@@ -229,7 +227,7 @@ impl Ticket {
         Ok(ticket)
     }
 
-    /// Reads as many as there are.
+    /// Decodes all tickets in `bytes`.
     pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Ticket>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let mut all = Vec::with_capacity(bytes.len() / Ticket::LENGTH);
@@ -241,7 +239,7 @@ impl Ticket {
 }
 
 impl PlacementRequest {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for word in [self.key.0, self.key.1, self.hash, self.bytes_out, self.bytes_back] {
             out.extend_from_slice(&word.to_le_bytes());
@@ -264,10 +262,10 @@ impl PlacementRequest {
         }
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<PlacementRequest, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let key = (cursor.u64()?, cursor.u64()?);
@@ -299,7 +297,7 @@ impl PlacementRequest {
 }
 
 impl InputLocation {
-    /// Reads as many as are said to be there; none, if nothing is said.
+    /// Decodes the optional list of input locations.
     fn take_all(cursor: &mut Cursor<'_>) -> Result<Vec<InputLocation>, DecodeError> {
         if cursor.is_empty() {
             return Ok(Vec::new());
@@ -319,7 +317,7 @@ impl InputLocation {
 }
 
 impl Placement {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.ticket.encode(out);
         put_text(out, &self.address);
@@ -329,10 +327,10 @@ impl Placement {
         }
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<Placement, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
@@ -344,7 +342,7 @@ impl Placement {
 }
 
 impl AttemptReport {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.ticket.encode(out);
         out.push(self.ended as u8);
@@ -354,10 +352,10 @@ impl AttemptReport {
         }
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<AttemptReport, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
@@ -377,7 +375,7 @@ impl AttemptReport {
 }
 
 impl ServerRegistration {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for text in [&self.name, &self.address, &self.site, &self.version] {
             put_text(out, text);
@@ -389,10 +387,10 @@ impl ServerRegistration {
         out.extend_from_slice(self.key.as_ref().map_or(&[], |key| &key.0));
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<ServerRegistration, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let (name, address) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
@@ -419,7 +417,7 @@ impl ServerRegistration {
 }
 
 impl LoadReport {
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.load.to_le_bytes());
         for count in [self.running, self.waiting, self.elsewhere] {
@@ -427,10 +425,10 @@ impl LoadReport {
         }
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Decodes `bytes`, all of them.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<LoadReport, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let load = cursor.f64()?;
@@ -440,7 +438,7 @@ impl LoadReport {
     }
 }
 
-/// A ticket, and what is with it.
+/// Decodes a ticket and its state.
 pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
@@ -455,7 +453,7 @@ pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> 
     Ok((ticket, fate))
 }
 
-/// A ticket, and what its client shows with it.
+/// Decodes a ticket and its pass.
 pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
@@ -463,7 +461,7 @@ pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), DecodeError> {
     if pass.len() > MOST_TEXT { Err(DecodeError::Long) } else { Ok((ticket, pass.to_owned())) }
 }
 
-/// A hash and a description.
+/// Decodes the hash and the description of an offered routine.
 pub(crate) fn offer(bytes: &[u8]) -> Result<(u64, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let hash = cursor.u64()?;

@@ -1,4 +1,4 @@
-//! A connection to a metaserver as a server of routines sees it.
+//! State machine of the server end of a connection to a metaserver.
 
 use crate::codec::{Cursor, DecodeError};
 use crate::frame::{self, FrameKind, HEADER, ReadingEnd};
@@ -9,27 +9,27 @@ use crate::placement::{AttemptState, LoadReport, ServerRegistration, Ticket};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 
-/// What a metaserver says to a server.
+/// An event at the server: a frame of the metaserver.
 #[derive(Debug, PartialEq)]
 pub enum RegisteredServerEvent {
-    /// Who it is, and whether it takes this server.
+    /// The metaserver's hello, which accepts or refuses this server.
     Hello(ServerHello),
-    /// This server is known, and reports this often, in milliseconds.
+    /// The registration is confirmed; the interval of load reports in milliseconds.
     Registered(u32),
-    /// An attempt is to end, or is not to begin.
+    /// Stop an attempt, or refuse it if it arrives later.
     Stop(Ticket),
-    /// It is to be told what is with a ticket.
+    /// Report the state of a ticket.
     Ask(Ticket),
-    /// If the call of a ticket has not come it is not to begin any more, and that is to be told.
+    /// Refuse the call of a ticket if it has not arrived yet, and report its state.
     Expire(Ticket),
-    /// The metaserver gives up the connection.
+    /// The metaserver closes the connection, for this reason.
     Ended(Failure),
 }
 
-/// What follows the ticket of an ASK that ends what has not come.
+/// The byte after the ticket in an ASK that expires the ticket.
 pub(crate) const EXPIRE: u8 = 1;
 
-/// The state of such a connection.
+/// The server end of a connection to a metaserver.
 #[derive(Debug, Default)]
 pub struct RegisteredServer {
     greeted: bool,
@@ -38,13 +38,13 @@ pub struct RegisteredServer {
 }
 
 impl RegisteredServer {
-    /// A connection on which nothing has come.
+    /// A connection on which nothing has arrived.
     #[must_use]
     pub fn new() -> RegisteredServer {
         RegisteredServer::default()
     }
 
-    /// What is to be written; whoever writes takes from its front.
+    /// The output; the driver removes what it has written.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
@@ -53,18 +53,18 @@ impl RegisteredServer {
         frame::put(&mut self.out, kind, 0, write);
     }
 
-    /// Says who this server is; its routines follow.
+    /// Registers this server; its routines have to follow.
     pub fn register(&mut self, register: &ServerRegistration) {
         self.put(FrameKind::Register, |out| register.encode(out));
     }
 
-    /// Whether a description can be registered.
+    /// Whether a description fits into an OFFER frame.
     #[must_use]
     pub fn fits(json: &str) -> bool {
         json.len() + 8 <= MOST_REQUEST
     }
 
-    /// Offers a routine, whose description [`RegisteredServer::fits`].
+    /// Offers a routine whose description [`RegisteredServer::fits`].
     pub fn offer(&mut self, hash: u64, json: &str) {
         self.put(FrameKind::Offer, |out| {
             out.extend_from_slice(&hash.to_le_bytes());
@@ -72,19 +72,19 @@ impl RegisteredServer {
         });
     }
 
-    /// Says what runs here.
+    /// Reports the tickets of all calls that run or wait here.
     pub fn report_running(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
             self.put(FrameKind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
         }
     }
 
-    /// Tells the load.
+    /// Reports the load.
     pub fn report(&mut self, report: &LoadReport) {
         self.put(FrameKind::Report, |out| report.encode(out));
     }
 
-    /// Tells what is with a ticket.
+    /// Reports the state of a ticket.
     pub fn report_attempt(&mut self, ticket: Ticket, fate: AttemptState) {
         self.put(FrameKind::Told, |out| {
             ticket.encode(out);
@@ -92,12 +92,12 @@ impl RegisteredServer {
         });
     }
 
-    /// Says that no new calls are taken.
+    /// Announces that this server accepts no new calls.
     pub fn leave(&mut self) {
         self.put(FrameKind::Leave, |_| {});
     }
 
-    /// Looks at what has come and is not done with.
+    /// Processes the unread input.
     ///
     /// # Errors
     /// The metaserver broke the protocol.
@@ -125,7 +125,7 @@ impl RegisteredServer {
         Ok(FrameStep::Event(HEADER + body.len(), event))
     }
 
-    /// `Err(None)`: not a kind for this side.
+    /// Decodes a frame. `Err(None)`: its kind is not allowed here.
     fn take(
         &mut self,
         kind: FrameKind,

@@ -1,4 +1,4 @@
-//! What is to be written: control frames first, arrays in chunks, those of several streams in turn.
+//! Queue of outgoing data: control frames first, then arrays in chunks, one of each stream in turn.
 
 use crate::CHUNK;
 use crate::frame::{HEADER, chunk_header};
@@ -7,21 +7,21 @@ use crate::incoming_arrays::ArraySize;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Bytes that are decided on before they are written.
+/// Bytes of arrays that are queued ahead of the socket.
 const AHEAD: usize = 2 * CHUNK;
 
-/// A piece of what is to be written next.
+/// A piece of output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SendPiece<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// So many bytes of an array, from this place.
+    /// This many bytes of an array, from this position.
     Data(ArrayPosition, usize),
 }
 
 #[derive(Debug)]
 enum QueuedPiece {
-    /// Frames, how many of their bytes are written, and the memory whose descriptor goes with the first.
+    /// Frames, the number of their bytes that are written, and the memory whose descriptor goes with the first byte.
     Bytes(Vec<u8>, usize, Option<u32>),
     Data(ArrayPosition, usize),
 }
@@ -29,27 +29,27 @@ enum QueuedPiece {
 #[derive(Debug)]
 struct OutgoingArrays {
     stream: u32,
-    /// What is not decided on yet; of the first from `offset` on.
+    /// Arrays that are not queued yet; the first from `offset` on.
     sizes: VecDeque<ArraySize>,
     offset: u64,
 }
 
-/// What one end has to write.
+/// The output queue of one end of a connection.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     queue: VecDeque<QueuedPiece>,
     /// Bytes of arrays in the queue.
     queued_data: usize,
-    /// Bytes of frames in the queue that are not written.
+    /// Unwritten bytes of frames in the queue.
     queued_bytes: usize,
     sending: VecDeque<OutgoingArrays>,
     written: VecDeque<u32>,
 }
 
 impl SendQueue {
-    /// Appends a frame, which `write` puts behind the bytes that it is given.
+    /// Appends a frame, which `write` appends to the given bytes.
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        // What is written of a piece is freed with its last byte: nothing is appended to one that is partly written.
+        // A piece is freed with its last byte, so nothing is appended to a partly written one.
         let (mut bytes, before) = match self.queue.back_mut() {
             Some(QueuedPiece::Bytes(bytes, 0, _)) => {
                 let before = bytes.len();
@@ -67,13 +67,13 @@ impl SendQueue {
         }
     }
 
-    /// [`SendQueue::append`], of a frame with whose first byte the descriptor of a memory goes.
+    /// Appends a frame as [`SendQueue::append`] does. The descriptor of a memory goes with its first byte.
     pub(crate) fn append_with(&mut self, memory: u32, write: impl FnOnce(&mut Vec<u8>)) {
         self.queue.push_back(QueuedPiece::Bytes(Vec::new(), 0, Some(memory)));
         self.append(write);
     }
 
-    /// The memory whose descriptor is to go with what [`SendQueue::pieces`] gives.
+    /// The memory whose descriptor has to go with the next [`SendQueue::pieces`].
     #[must_use]
     pub fn descriptor(&self) -> Option<u32> {
         match self.queue.front() {
@@ -82,13 +82,13 @@ impl SendQueue {
         }
     }
 
-    /// Bytes of frames that wait to be written, without those of arrays.
+    /// Unwritten bytes of frames, without arrays.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queued_bytes
     }
 
-    /// Sends arrays of a stream, after what is queued. When their last byte is written [`SendQueue::written`] tells.
+    /// Sends arrays of a stream after the queued data. [`SendQueue::written`] reports the stream after the last byte.
     pub(crate) fn send(&mut self, stream: u32, sizes: &[ArraySize]) {
         let sizes: VecDeque<ArraySize> =
             sizes.iter().copied().filter(|size| size.bytes > 0).collect();
@@ -99,8 +99,8 @@ impl SendQueue {
         }
     }
 
-    /// Sends no more of a stream than what is decided on. False: nothing of that is left; true: [`SendQueue::written`]
-    /// tells when it is written.
+    /// Sends no more of a stream than what is queued. False: nothing of it is queued. True: [`SendQueue::written`] reports
+    /// the stream after the queued data.
     pub(crate) fn stop(&mut self, stream: u32) -> bool {
         let left = self.refers(stream);
         for sending in self.sending.iter_mut().filter(|sending| sending.stream == stream) {
@@ -113,7 +113,7 @@ impl SendQueue {
         left
     }
 
-    /// Whether arrays of a stream are decided on and not written.
+    /// Whether unwritten array data of a stream is queued.
     #[must_use]
     pub fn refers(&self, stream: u32) -> bool {
         self.queue
@@ -121,7 +121,7 @@ impl SendQueue {
             .any(|queued| matches!(queued, QueuedPiece::Data(place, _) if place.stream == stream))
     }
 
-    /// Decides what is written next, as far as that is not decided: one chunk of each stream in turn.
+    /// Queues chunks up to the limit, one of each stream in turn.
     fn decide(&mut self) {
         while self.queued_data < AHEAD {
             let next = self.sending.iter().position(|sending| !sending.sizes.is_empty());
@@ -157,8 +157,7 @@ impl SendQueue {
         Some(place)
     }
 
-    /// What is to be written next, in this order, up to the next frame that goes with a descriptor; nothing: all is
-    /// written.
+    /// The next output in its order, up to the next frame with a descriptor. Without a piece all is written.
     pub fn pieces(&mut self) -> impl Iterator<Item = SendPiece<'_>> {
         self.decide();
         let others = |(index, queued): &(usize, &QueuedPiece)| {
@@ -177,7 +176,7 @@ impl SendQueue {
         self.queue.is_empty() && self.sending.is_empty()
     }
 
-    /// Notes that so many bytes of the pieces have been written.
+    /// Notes that this many bytes of the pieces are written.
     pub fn wrote(&mut self, mut count: usize) {
         while let Some(first) = self.queue.front_mut() {
             let (left, data) = match first {
@@ -206,7 +205,7 @@ impl SendQueue {
         self.end_streams();
     }
 
-    /// Streams whose last chunk is written.
+    /// Ends streams whose last chunk is written.
     fn end_streams(&mut self) {
         let mut index = 0;
         while let Some(sending) = self.sending.get(index) {
@@ -219,7 +218,7 @@ impl SendQueue {
         }
     }
 
-    /// A stream of which all arrays are written, or given up and no longer referred to. Each is told once.
+    /// Takes a stream whose arrays are all written, or stopped and no longer queued. Each stream is reported once.
     pub fn written(&mut self) -> Option<u32> {
         self.written.pop_front()
     }

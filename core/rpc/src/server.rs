@@ -1,4 +1,4 @@
-//! A connection as its server sees it.
+//! State machine of the server end of a connection.
 
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, DecodeError};
@@ -18,87 +18,89 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// What a client wants.
+/// An event at the server: a request of the client, or the arrival of its arrays.
 #[derive(Debug, PartialEq)]
 pub enum ServerEvent {
-    /// It has said who it is; [`Server::welcome`] or [`Server::refuse`] answers.
+    /// The client's hello. Answer with [`Server::welcome`] or [`Server::refuse`].
     Hello(ClientHello),
-    /// A description; [`Server::describe`] or [`Server::fail`] answers.
+    /// A request for a description. Answer with [`Server::describe`] or [`Server::fail`].
     Interface(u32, String),
-    /// Names; [`Server::names`] answers.
+    /// A request for names. Answer with [`Server::names`].
     List(u32, String),
-    /// A call begins; [`Server::accept`] takes it, [`Server::fail`] refuses it.
+    /// A call begins. Answer with [`Server::accept`] or [`Server::fail`].
     Call(u32, CallHead),
-    /// All arrays of a call have come.
+    /// All arrays of a call have arrived.
     Ready(u32),
-    /// A call is to end; [`Server::fail`] answers when it has.
+    /// The client cancels a call. Answer with [`Server::fail`] when it has ended.
     Cancel(u32),
-    /// A function of the client has ended; [`Server::accept_return`] takes what it returns.
+    /// A callback has ended. Take its arrays with [`Server::accept_return`].
     Returned(u32, CallbackReturn),
-    /// All arrays that a function of the client returns have come.
-    Back(u32),
-    /// A metaserver has sent the call that directly follows.
+    /// All arrays of a callback's return have arrived.
+    ReturnReady(u32),
+    /// The ticket and the pass of the call that follows directly.
     Ticket(u32, Ticket, String),
-    /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
+    /// A request for bytes of a held array. Answer with [`Server::finish`] and one array, of parameter 0, or [`Server::fail`].
     Fetch(u32, FetchRequest),
-    /// These arrays are to be held no longer.
+    /// The client releases these held arrays.
     Drop(Vec<HeldArrayName>),
-    /// The client touches a memory no more that it was granted.
+    /// The client no longer uses a granted memory.
     Release(u32),
-    /// An object of this class; [`Server::created`] says that it is there, [`Server::fail`] that it cannot be, or is no more.
-    /// It ends with [`ServerEvent::Cancel`].
+    /// A request for an object of this class. [`Server::created`] confirms it; [`Server::fail`] refuses or ends it. The client
+    /// ends it with [`ServerEvent::Cancel`].
     Create(u32, String),
-    /// A voucher for a held array, good for so many milliseconds; [`Server::send_voucher`] or [`Server::fail`] answers.
+    /// A request for a voucher for a held array, valid for this many milliseconds. Answer with [`Server::send_voucher`] or
+    /// [`Server::fail`].
     Vouch(u32, HeldArrayName, u32),
 }
 
-/// What a stream waits for.
+/// The state of a stream.
 #[derive(Debug)]
 enum Stream {
-    /// An answer of the driver's.
+    /// It waits for the driver's answer.
     Asked,
-    /// Its end: it is an object, there or about to be.
+    /// It is an object, which exists or is being created.
     Object,
-    /// Arrays, and that the client says that it has filled the call's memory.
+    /// It waits for arrays, and for FILLED if the call has shared memory.
     Receiving { parts: IncomingArrays, filled: bool },
-    /// The routine.
+    /// The routine runs.
     Running,
-    /// A function of the client: to be called, while its arrays are written, and then to end.
-    Called { written: bool },
-    /// Arrays that a function of the client returns.
+    /// The client runs a callback; whether its arrays are written.
+    CallingBack { written: bool },
+    /// It waits for the arrays of a callback's return.
     Returning(IncomingArrays),
-    /// Its end, which is to come: what still comes is skipped.
+    /// The call is about to end: what still arrives is skipped.
     Ending,
-    /// Its result to be written.
+    /// The result is being written.
     Answered,
 }
 
-/// The state of a connection at its server. After an error nothing more is read; what [`Server::outbox`] has left says why.
+/// The server end of a connection. After an error the driver reads nothing more; [`Server::send_queue`] still has the failure to
+/// send.
 #[derive(Debug)]
 pub struct Server {
     greeted: bool,
     most_streams: usize,
     streams: BTreeMap<u32, Stream>,
     coming: IncomingChunk,
-    /// Streams of which all arrays have come that were to come.
+    /// Events of streams whose arrays have all arrived.
     ready: VecDeque<ServerEvent>,
-    outbox: SendQueue,
-    /// Whether the client is given the memory of its calls.
+    send_queue: SendQueue,
+    /// Whether the client gets shared memory for its calls.
     shares_memory: bool,
     local: Option<LocalEndpoint>,
-    /// Who fetches this client's arrays has to show a voucher.
+    /// Whether access to this client's held arrays requires a voucher.
     wants_vouchers: bool,
-    /// Memories that the client may touch.
+    /// Memories that the client may use.
     lent: BTreeSet<u32>,
 }
 
-/// A frame's body cannot be read.
+/// The error of a malformed body.
 fn in_body(header: Header, why: DecodeError) -> ProtocolError {
     ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
 }
 
 impl Server {
-    /// A connection on which nothing has come, with at most so many streams at once.
+    /// A connection on which nothing has arrived, with a limit of open streams.
     #[must_use]
     pub fn new(most_streams: usize) -> Server {
         Server {
@@ -107,7 +109,7 @@ impl Server {
             streams: BTreeMap::new(),
             coming: IncomingChunk::default(),
             ready: VecDeque::new(),
-            outbox: SendQueue::default(),
+            send_queue: SendQueue::default(),
             shares_memory: false,
             local: None,
             wants_vouchers: false,
@@ -115,26 +117,25 @@ impl Server {
         }
     }
 
-    /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and where it
-    /// finds the server on its machine.
+    /// Before [`Server::welcome`]: sets whether the hello offers shared memory, and the local socket.
     pub fn offer(&mut self, shares_memory: bool, local: Option<LocalEndpoint>) {
         (self.shares_memory, self.local) = (shares_memory, local);
     }
 
-    /// Before [`Server::welcome`]: whether who fetches arrays of this client has to show a voucher.
+    /// Before [`Server::welcome`]: sets whether access to this client's held arrays requires a voucher.
     pub fn want_vouchers(&mut self, wants: bool) {
         self.wants_vouchers = wants;
     }
 
-    /// What is to be written.
-    pub fn outbox(&mut self) -> &mut SendQueue {
-        &mut self.outbox
+    /// The output.
+    pub fn send_queue(&mut self) -> &mut SendQueue {
+        &mut self.send_queue
     }
 
-    /// Looks at what has come and is not done with.
+    /// Processes the unread input: what the driver has to do next.
     ///
     /// # Errors
-    /// The client broke the protocol; it is told.
+    /// The client broke the protocol. The failure for the client is in the output.
     pub fn step(&mut self, input: &[u8]) -> Result<Step<ServerEvent>, ProtocolError> {
         let step = self.look(input);
         if let Err(error) = &step {
@@ -181,7 +182,7 @@ impl Server {
         Ok(Step::Event(length, Some(ServerEvent::Hello(hello))))
     }
 
-    /// Takes the client in, in the highest version that both speak. False: there is none, and it has been told so.
+    /// Accepts the client in the highest common version. False: there is none, and the client gets a failure.
     pub fn welcome(&mut self, client: &ClientHello, name: &str, most_bytes: u64) -> bool {
         let Some(version) = client.common(&VERSIONS) else {
             self.refuse(Failure::version(*VERSIONS.end()));
@@ -203,11 +204,11 @@ impl Server {
                 VoucherSupport::Known
             },
         };
-        self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
+        self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
         true
     }
 
-    /// Does not take the client in; nothing more is read.
+    /// Refuses the client. The driver reads nothing more.
     pub fn refuse(&mut self, failure: Failure) {
         let hello = ServerHello {
             version: Err(failure),
@@ -220,23 +221,23 @@ impl Server {
             local: None,
             vouchers: VoucherSupport::Unknown,
         };
-        self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
+        self.send_queue.append(|out| out.extend_from_slice(&hello.encode()));
     }
 
     fn put(&mut self, kind: FrameKind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        self.outbox.append(|out| frame::put(out, kind, stream, write));
+        self.send_queue.append(|out| frame::put(out, kind, stream, write));
     }
 
-    /// Where the bytes of a chunk belong.
+    /// The position of a chunk's bytes.
     fn place(&self, header: Header) -> Result<Option<ArrayPosition>, ProtocolError> {
         let Header { stream, argument, length, kind } = header;
         let excess = ProtocolError::Excess { stream, argument };
         match (kind, self.streams.get(&stream)) {
-            // An extension, or a call that has ended early.
+            // An extension, or a chunk of a call that has ended early.
             (None, _) | (_, None | Some(Stream::Asked | Stream::Ending | Stream::Answered)) => {
                 Ok(None)
             }
-            (_, Some(Stream::Running | Stream::Called { .. } | Stream::Object)) => Err(excess),
+            (_, Some(Stream::Running | Stream::CallingBack { .. } | Stream::Object)) => Err(excess),
             (_, Some(Stream::Receiving { parts, .. } | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok(Some(ArrayPosition { stream, argument, offset }))
@@ -244,14 +245,14 @@ impl Server {
         }
     }
 
-    /// Notes that so many bytes of the chunk have been put where they belong.
+    /// Notes that the driver has stored this many bytes of the chunk.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
         let (parts, filled, event) = match self.streams.get_mut(&place.stream) {
             Some(Stream::Receiving { parts, filled }) => {
                 (parts, *filled, ServerEvent::Ready(place.stream))
             }
-            Some(Stream::Returning(parts)) => (parts, true, ServerEvent::Back(place.stream)),
+            Some(Stream::Returning(parts)) => (parts, true, ServerEvent::ReturnReady(place.stream)),
             _ => return,
         };
         parts.add(place.argument, count as u64);
@@ -289,10 +290,7 @@ impl Server {
             FrameKind::Drop => {
                 Some(ServerEvent::Drop(held_array::take_names(body).map_err(malformed)?))
             }
-            FrameKind::Filled => {
-                self.filled(stream)?;
-                None
-            }
+            FrameKind::Filled => self.filled(stream).map(|()| None)?,
             FrameKind::Release => {
                 let number = Cursor::new(body).u32().map_err(malformed)?;
                 if !self.lent.remove(&number) {
@@ -300,7 +298,7 @@ impl Server {
                 }
                 Some(ServerEvent::Release(number))
             }
-            // Of a stream that has ended meanwhile it says nothing.
+            // The stream has ended meanwhile.
             FrameKind::Cancel => match self.streams.get(&stream) {
                 None | Some(Stream::Asked | Stream::Answered) => None,
                 Some(_) => Some(ServerEvent::Cancel(stream)),
@@ -323,7 +321,7 @@ impl Server {
         })
     }
 
-    /// A call begins.
+    /// Begins a call.
     fn call(
         &mut self,
         header: Header,
@@ -336,7 +334,7 @@ impl Server {
         Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
     }
 
-    /// An object is to be made.
+    /// Begins an object.
     fn create(
         &mut self,
         header: Header,
@@ -350,7 +348,7 @@ impl Server {
         Ok(Some(ServerEvent::Create(header.stream, class)))
     }
 
-    /// A function of the client has ended.
+    /// Handles the end of a callback.
     fn returned(
         &mut self,
         stream: u32,
@@ -360,24 +358,24 @@ impl Server {
         Ok(match (self.streams.get(&stream), &back) {
             // A call that has ended early.
             (None | Some(Stream::Ending | Stream::Answered), _) => None,
-            (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
+            (Some(Stream::CallingBack { .. }), CallbackReturn::Failed(_)) => {
                 self.streams.insert(stream, Stream::Ending);
                 Some(ServerEvent::Returned(stream, back))
             }
-            (Some(Stream::Called { written: true }), _) => {
+            (Some(Stream::CallingBack { written: true }), _) => {
                 Some(ServerEvent::Returned(stream, back))
             }
             _ => return Err(unasked),
         })
     }
 
-    /// Whether the client reads what it is answered: it may not ask for more as long as too much of that waits.
+    /// Fails if too many answers are unsent: the client must read them before it sends further requests.
     fn is_read(&self) -> Result<(), ProtocolError> {
-        let waiting = self.outbox.waiting();
+        let waiting = self.send_queue.waiting();
         if waiting > MOST_UNREAD { Err(ProtocolError::Unread(waiting)) } else { Ok(()) }
     }
 
-    /// Begins a stream. False: it is one too many, and the client is told; what it sends for it is skipped.
+    /// Opens a stream. False: too many are open. The client gets a failure, and what it sends for the stream is skipped.
     fn begin(&mut self, stream: u32) -> Result<bool, ProtocolError> {
         self.is_read()?;
         if self.streams.contains_key(&stream) {
@@ -394,14 +392,14 @@ impl Server {
         Ok(true)
     }
 
-    /// Tells the client that its object is there, unless that has ended meanwhile.
+    /// Confirms that an object exists, unless it has ended meanwhile.
     pub fn created(&mut self, stream: u32) {
         if matches!(self.streams.get(&stream), Some(Stream::Object)) {
             self.put(FrameKind::Created, stream, |_| {});
         }
     }
 
-    /// Takes a call whose arrays have these sizes. If nothing is to come it is ready at once.
+    /// Accepts a call whose arrays have these sizes. Without arrays it is ready at once.
     pub fn accept(&mut self, stream: u32, sizes: &[ArraySize]) {
         let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
@@ -412,15 +410,15 @@ impl Server {
         }
     }
 
-    /// [`Server::accept`], of a call that asks for memory: tells the client what it is granted. It is ready when the client
-    /// has put there what it is to put there too; that memory is the client's to touch until [`ServerEvent::Release`].
+    /// Accepts a call as [`Server::accept`] does, and grants it shared memory. The call is ready when the client has written
+    /// its inputs there too. The client may use the memory until [`ServerEvent::Release`].
     pub fn accept_with(&mut self, stream: u32, sizes: &[ArraySize], grant: &MemoryGrant) {
         let write = |out: &mut Vec<u8>| {
             frame::put(out, FrameKind::Grant, stream, |out| grant.encode(out));
         };
         match grant.fresh {
-            true => self.outbox.append_with(grant.memory, write),
-            false => self.outbox.append(write),
+            true => self.send_queue.append_with(grant.memory, write),
+            false => self.send_queue.append(write),
         }
         if grant.memory != 0 {
             self.lent.insert(grant.memory);
@@ -433,7 +431,7 @@ impl Server {
         }
     }
 
-    /// The client has put into a call's memory what belongs there.
+    /// Handles FILLED: the client has written its inputs to the shared memory.
     fn filled(&mut self, stream: u32) -> Result<(), ProtocolError> {
         match self.streams.get_mut(&stream) {
             // A call that has ended early.
@@ -452,7 +450,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers with a description. One that is too long for a frame is a failure.
+    /// Answers with a description, or with a failure if it is too long for a frame.
     pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
         if json.len() + 8 > MOST_ANSWER {
             let text = "the description is too long to be sent";
@@ -466,7 +464,7 @@ impl Server {
         });
     }
 
-    /// Answers with names, as many as fit.
+    /// Answers with as many names as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
         self.put(FrameKind::Names, stream, |out| message::put_names(out, names));
@@ -478,24 +476,23 @@ impl Server {
         self.put(FrameKind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
     }
 
-    /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`SendQueue::refers`] to it:
-    /// then [`SendQueue::written`] tells when, and [`Server::ended`] is to be called.
+    /// Ends a stream with a failure. The driver may free the stream's arrays at once, unless [`SendQueue::refers`] to it. Then
+    /// it waits until [`SendQueue::written`] reports the stream, and calls [`Server::ended`].
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
-        if self.outbox.stop(stream) {
-            // The number is in use until what is decided on is written.
+        if self.send_queue.stop(stream) {
+            // The number is in use until the queued data is written.
             self.streams.insert(stream, Stream::Answered);
         } else {
             self.streams.remove(&stream);
         }
         self.coming.forget(stream);
-        let of_stream = |event: &ServerEvent| matches!(event, ServerEvent::Ready(other) | ServerEvent::Back(other) if *other == stream);
+        let of_stream = |event: &ServerEvent| matches!(event, ServerEvent::Ready(other) | ServerEvent::ReturnReady(other) if *other == stream);
         self.ready.retain(|event| !of_stream(event));
         self.put(FrameKind::Error, stream, |out| failure.encode(out));
     }
 
-    /// Answers with a result, and arrays of these sizes. [`SendQueue::written`] tells when all is written;
-    /// then [`Server::ended`] is to be called. A head that is too long for a frame is a failure instead, of which
-    /// [`SendQueue::written`] tells too.
+    /// Answers with a result and arrays of these sizes, or with a failure if the head is too long for a frame.
+    /// [`SendQueue::written`] reports the stream when all is written. Then the driver calls [`Server::ended`].
     pub fn finish(&mut self, stream: u32, head: &ResultHead, sizes: &[ArraySize]) {
         let mut body = Vec::new();
         head.encode(&mut body);
@@ -503,28 +500,28 @@ impl Server {
             let text = "the routine has run, but its texts are too long to be sent";
             let length = i64::try_from(body.len()).unwrap_or(i64::MAX);
             self.fail(stream, &Failure::new(Code::Protocol, length, text));
-            self.outbox.send(stream, &[]);
+            self.send_queue.send(stream, &[]);
             return;
         }
         self.put(FrameKind::Result, stream, |out| out.extend_from_slice(&body));
         self.streams.insert(stream, Stream::Answered);
-        self.outbox.send(stream, sizes);
+        self.send_queue.send(stream, sizes);
     }
 
-    /// The result of a stream is written: its number may be used again.
+    /// Notes that the result of a stream is written. Its number may be used again.
     pub fn ended(&mut self, stream: u32) {
         match self.streams.get_mut(&stream) {
             Some(Stream::Answered) => {
                 self.streams.remove(&stream);
             }
-            Some(Stream::Called { written }) => *written = true,
+            Some(Stream::CallingBack { written }) => *written = true,
             _ => {}
         }
     }
 
-    /// Has the client call a function of its, with arrays of these sizes. [`SendQueue::written`] tells when they are
-    /// written; then [`Server::ended`] is to be called. False: the head is too long for a frame, or the call does not
-    /// run; nothing is sent.
+    /// Sends a callback with arrays of these sizes. [`SendQueue::written`] reports the stream when they are written. Then the
+    /// driver calls [`Server::ended`]. False: nothing is sent, because the head is too long for a frame or the call does not
+    /// run.
     #[must_use]
     pub fn callback(&mut self, stream: u32, head: &CallbackHead, sizes: &[ArraySize]) -> bool {
         let mut body = Vec::new();
@@ -533,30 +530,30 @@ impl Server {
             return false;
         }
         self.put(FrameKind::Callback, stream, |out| out.extend_from_slice(&body));
-        self.streams.insert(stream, Stream::Called { written: false });
-        self.outbox.send(stream, sizes);
+        self.streams.insert(stream, Stream::CallingBack { written: false });
+        self.send_queue.send(stream, sizes);
         true
     }
 
-    /// Takes arrays of these sizes from a function that has returned. If nothing is to come they are there at once.
+    /// Accepts the return of a callback with arrays of these sizes. Without arrays it is ready at once.
     pub fn accept_return(&mut self, stream: u32, sizes: &[ArraySize]) {
         let parts = IncomingArrays::new(sizes);
         if parts.is_complete() {
             self.streams.insert(stream, Stream::Running);
-            self.ready.push_back(ServerEvent::Back(stream));
+            self.ready.push_back(ServerEvent::ReturnReady(stream));
         } else {
             self.streams.insert(stream, Stream::Returning(parts));
         }
     }
 
-    /// What a function has returned does not fit: of its call nothing more is taken. Its end is for the driver to tell.
+    /// Refuses the return of a callback, and skips what still arrives for the call. The driver has to end the call.
     pub fn refuse_return(&mut self, stream: u32) {
-        if let Some(state @ Stream::Called { .. }) = self.streams.get_mut(&stream) {
+        if let Some(state @ Stream::CallingBack { .. }) = self.streams.get_mut(&stream) {
             *state = Stream::Ending;
         }
     }
 
-    /// Tells the client why nothing more comes: the server ends.
+    /// Closes the connection with a failure, because the server is shutting down.
     pub fn end(&mut self, failure: &Failure) {
         self.put(FrameKind::Error, 0, |out| failure.encode(out));
     }

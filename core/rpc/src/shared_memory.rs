@@ -1,15 +1,14 @@
-//! Memory that a server shares with a client on its machine: arrays are put there and taken from there, and do not
-//! travel as chunks.
+//! Shared memory of a call: a server grants it to a client on its machine, and arrays go through it instead of chunks.
 
 use crate::codec::{Cursor, DecodeError};
 use alloc::vec::Vec;
 
-/// Tag of an array whose bytes the client wants to put into the call's memory, or take from there.
+/// Tag of an array that the client wants to pass through shared memory.
 pub(crate) const SHARED: u8 = 9;
 
 const SENT: u8 = 1;
 const RETURNED: u8 = 2;
-/// Bytes of a grant without its parts and without numbers of memories.
+/// Bytes of a grant without its parts and without the numbers of freed memories.
 const HEAD: usize = 17;
 /// Bytes of a part of a grant.
 const PART: usize = 19;
@@ -17,18 +16,18 @@ const PART: usize = 19;
 /// The directions in which an array goes through memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SharedDirections {
-    /// The client puts there what is sent.
+    /// The client writes the input there.
     pub sent: bool,
-    /// The client takes from there what comes back.
+    /// The client reads the result there.
     pub returned: bool,
 }
 
-/// An array that lies in a granted memory.
+/// An array in granted memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedArray {
     /// The parameter.
     pub argument: u16,
-    /// The directions; others travel as chunks.
+    /// The directions that use the memory; the others use chunks.
     pub share: SharedDirections,
     /// First byte in the memory.
     pub offset: u64,
@@ -36,18 +35,18 @@ pub struct GrantedArray {
     pub length: u64,
 }
 
-/// The memory of a call, for its client.
+/// The shared memory that a server grants to a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryGrant {
-    /// Its number; 0: there is none, and all arrays travel as chunks.
+    /// Its number; 0: none is granted, and all arrays use chunks.
     pub memory: u32,
     /// Its length in bytes.
     pub length: u64,
-    /// The client has not had it before: its descriptor comes with this.
+    /// The client does not have it yet: its descriptor comes with this frame.
     pub fresh: bool,
-    /// The arrays that lie there, in ascending order of their parameters.
+    /// The arrays in the memory, in ascending order of their parameters.
     pub parts: Vec<GrantedArray>,
-    /// Memories that the server has given up.
+    /// Memories that the server has freed.
     pub gone: Vec<u32>,
 }
 
@@ -63,7 +62,7 @@ impl SharedDirections {
         Ok(SharedDirections { sent: bits & SENT != 0, returned: bits & RETURNED != 0 })
     }
 
-    /// Whether these are directions of the other as well.
+    /// Whether `other` has all of these directions.
     #[must_use]
     pub fn is_part_of(self, other: SharedDirections) -> bool {
         (other.sent || !self.sent) && (other.returned || !self.returned)
@@ -79,16 +78,16 @@ impl SharedDirections {
 }
 
 impl MemoryGrant {
-    /// Most memories of which one tells that they have gone.
+    /// Most freed memories that one grant reports.
     pub const MOST_GONE: usize = 1024;
 
-    /// Whether the client puts something into the memory, and says when it has.
+    /// Whether the client writes inputs to the memory, and then sends FILLED.
     #[must_use]
     pub fn fills(&self) -> bool {
         self.parts.iter().any(|part| part.share.sent)
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.reserve(HEAD + PART * self.parts.len() + 4 * self.gone.len());
         out.extend_from_slice(&self.memory.to_le_bytes());
@@ -102,16 +101,16 @@ impl MemoryGrant {
             out.extend_from_slice(&part.offset.to_le_bytes());
             out.extend_from_slice(&part.length.to_le_bytes());
         }
-        // Of more the next grant tells.
+        // The next grant reports the rest.
         let gone = &self.gone[..self.gone.len().min(MemoryGrant::MOST_GONE)];
         out.extend_from_slice(&(gone.len() as u16).to_le_bytes());
         gone.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     }
 
-    /// Reads one, which is all of `bytes`. Its parts lie inside of the memory.
+    /// Decodes a grant that fills `bytes`. All its parts lie inside the memory.
     ///
     /// # Errors
-    /// They are malformed.
+    /// The bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Result<MemoryGrant, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let (memory, length) = (cursor.u32()?, cursor.u64()?);
@@ -133,7 +132,7 @@ impl MemoryGrant {
             }
             parts.push(GrantedArray { argument, share, offset, length: bytes });
         }
-        // Nothing is nowhere, and there is something in what there is.
+        // A grant without memory has no arrays, and one with memory has some.
         if parts.is_empty() != (memory == 0) || memory == 0 && (fresh || length > 0) {
             return Err(DecodeError::Order);
         }

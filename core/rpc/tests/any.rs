@@ -137,10 +137,10 @@ fn feed(server: &mut Server, bytes: &[u8], cut: usize, sizes: &[Vec<u64>]) -> Se
 /// What the server writes, taken in writes of at most `cut` bytes.
 fn answers(server: &mut Server, cut: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while !server.outbox().is_empty() {
+    while !server.send_queue().is_empty() {
         let mut room = cut;
         let mut count = 0;
-        for piece in server.outbox().pieces() {
+        for piece in server.send_queue().pieces() {
             match piece {
                 SendPiece::Bytes(piece) => {
                     let taken = piece.len().min(room);
@@ -155,7 +155,7 @@ fn answers(server: &mut Server, cut: usize) -> Vec<u8> {
                 }
             }
         }
-        server.outbox().wrote(count);
+        server.send_queue().wrote(count);
     }
     bytes
 }
@@ -180,7 +180,7 @@ proptest! {
         let served = feed(&mut server, &bytes, cut, &calls);
         prop_assert_eq!(served.ready.len(), calls.len(), "each call is ready once");
         let bytes = answers(&mut server, cut);
-        let mut written: Vec<u32> = std::iter::from_fn(|| server.outbox().written()).collect();
+        let mut written: Vec<u32> = std::iter::from_fn(|| server.send_queue().written()).collect();
         written.sort_unstable();
         prop_assert_eq!(written, (1..=calls.len() as u32).collect::<Vec<_>>());
         let (mut begin, mut end, mut done) = (0, 0, Vec::new());

@@ -87,21 +87,21 @@ fn drive<S, E>(
 /// Writes everything; arrays are bytes of 9.
 fn written(server: &mut Server) -> Vec<u8> {
     let mut all = Vec::new();
-    while !server.outbox().is_empty() {
+    while !server.send_queue().is_empty() {
         let mut out = Vec::new();
-        for piece in server.outbox().pieces() {
+        for piece in server.send_queue().pieces() {
             match piece {
                 SendPiece::Bytes(bytes) => out.extend_from_slice(bytes),
                 SendPiece::Data(_, length) => out.resize(out.len() + length, 9),
             }
         }
-        server.outbox().wrote(out.len());
+        server.send_queue().wrote(out.len());
         all.append(&mut out);
-        while let Some(stream) = server.outbox().written() {
+        while let Some(stream) = server.send_queue().written() {
             server.ended(stream);
         }
     }
-    while let Some(stream) = server.outbox().written() {
+    while let Some(stream) = server.send_queue().written() {
         server.ended(stream);
     }
     all
@@ -175,7 +175,7 @@ fn a_server_gets_what_it_asked_for() {
             server.accept_return(1, &[ArraySize { argument: 3, bytes: 3 }]);
         }
     });
-    assert_eq!(events, [ServerEvent::Returned(1, done()), ServerEvent::Back(1)]);
+    assert_eq!(events, [ServerEvent::Returned(1, done()), ServerEvent::ReturnReady(1)]);
     // And again: nothing goes and comes this time.
     assert!(server.callback(1, &head(), &[]));
     written(&mut server);
@@ -184,7 +184,7 @@ fn a_server_gets_what_it_asked_for() {
             server.accept_return(1, &[]);
         }
     });
-    assert_eq!(events, [ServerEvent::Returned(1, done()), ServerEvent::Back(1)]);
+    assert_eq!(events, [ServerEvent::Returned(1, done()), ServerEvent::ReturnReady(1)]);
     server.finish(1, &ResultHead { waited_ns: 1, ran_ns: 2, values: Vec::new() }, &[]);
     assert_eq!(written(&mut server)[8], 10);
 }
@@ -224,11 +224,11 @@ fn a_server_takes_nothing_that_it_did_not_ask_for() {
 fn a_stream_is_in_use_until_its_chunks_are_written() {
     let mut server = running();
     assert!(server.callback(1, &head(), &[ArraySize { argument: 1, bytes: 6 << 20 }]));
-    assert!(server.outbox().pieces().count() > 1);
+    assert!(server.send_queue().pieces().count() > 1);
     let events = feed(&mut server, &frame(1, 5, &[]), |_, _| {});
     assert_eq!(events, [ServerEvent::Cancel(1)]);
     server.fail(1, &Failure::new(Code::Cancelled, 0, "cancelled"));
-    assert!(server.outbox().refers(1), "what is decided on is written");
+    assert!(server.send_queue().refers(1), "what is decided on is written");
     // A client that takes the number again before it has read the end.
     let mut bytes = Vec::new();
     let call = CallHead {
@@ -246,7 +246,7 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
     assert_eq!(feed(&mut server, &[back(1, &done()), chunk(1, 3, 2)].concat(), |_, _| {}), []);
     let all = written(&mut server);
     assert!(all.len() < 4 << 20, "no more chunks are begun: {}", all.len());
-    assert!(!server.outbox().refers(1));
+    assert!(!server.send_queue().refers(1));
     let events = feed(&mut server, &bytes, |_, _| {});
     assert_eq!(events.len(), 1, "the number can be used again");
 }
@@ -334,7 +334,7 @@ fn a_client_calls_and_answers() {
     for _ in 0..2 {
         let bytes = [asks(1), chunk(1, 3, 1), chunk(1, 3, 2)].concat();
         let (events, places) = get(&mut client, &bytes, accept).expect("it is the protocol");
-        assert_eq!(events, [ClientEvent::Callback(1, head()), ClientEvent::Called(1)]);
+        assert_eq!(events, [ClientEvent::Callback(1, head()), ClientEvent::CallbackReady(1)]);
         assert_eq!(places, [Some((3, 0)), Some((3, 1))]);
         let mut out = Vec::new();
         assert_eq!(client.callback_return(1, &done(), &mut out), Ok(true));

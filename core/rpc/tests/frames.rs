@@ -225,7 +225,7 @@ fn serve(client: &mut Client, event: &ClientEvent) {
             let failed = CallbackReturn::Failed(String::new());
             assert_eq!(client.callback_return(*stream, &failed, &mut out), Ok(true));
         }
-        ClientEvent::Called(stream) => {
+        ClientEvent::CallbackReady(stream) => {
             let done = CallbackReturn::Done(vec![]);
             assert_eq!(client.callback_return(*stream, &done, &mut out), Ok(true));
         }
@@ -258,7 +258,7 @@ fn shown(event: &ClientEvent) -> Value {
         ClientEvent::Callback(stream, head) => {
             json!(["callback", stream, head.parameter, values(&head.values)])
         }
-        ClientEvent::Called(stream) => json!(["called", stream]),
+        ClientEvent::CallbackReady(stream) => json!(["called", stream]),
         // Nor of memory, nor of arrays that servers hold.
         ClientEvent::Granted(..) => json!(["of memory"]),
         ClientEvent::Voucher(..) => json!(["of a held array"]),

@@ -47,7 +47,7 @@ fn greeted() -> Client {
 /// What a server writes, arrays left out.
 fn written(server: &mut Server) -> Vec<u8> {
     let (mut bytes, mut count) = (Vec::new(), 0);
-    for piece in server.outbox().pieces() {
+    for piece in server.send_queue().pieces() {
         match piece {
             SendPiece::Bytes(piece) => {
                 bytes.extend_from_slice(piece);
@@ -56,7 +56,7 @@ fn written(server: &mut Server) -> Vec<u8> {
             SendPiece::Data(_, length) => count += length,
         }
     }
-    server.outbox().wrote(count);
+    server.send_queue().wrote(count);
     bytes
 }
 
@@ -93,10 +93,10 @@ fn who_asks_and_does_not_read_is_not_answered_without_end() {
         assert!(asked < 10, "it is answered without end");
     };
     assert!(matches!(error, ProtocolError::Unread(bytes) if bytes > MOST_UNREAD), "{error}");
-    assert!(server.outbox().waiting() < MOST_UNREAD + MOST_ANSWER + 4096);
+    assert!(server.send_queue().waiting() < MOST_UNREAD + MOST_ANSWER + 4096);
     let said = failures(&written(&mut server));
     assert_eq!(said, [(0, Code::Protocol, 0)], "it is told behind what it did not read");
-    assert_eq!(server.outbox().waiting(), 0);
+    assert_eq!(server.send_queue().waiting(), 0);
 
     let mut server = served(4);
     let ping = frame(6, 0, b"12345678");
@@ -118,18 +118,18 @@ fn who_reads_slowly_is_answered_for_ever() {
     for round in 0..1000 {
         assert_eq!(server.step(&ping), Ok(Step::Event(ping.len(), None)));
         let mut taken = 0;
-        for piece in server.outbox().pieces() {
+        for piece in server.send_queue().pieces() {
             let SendPiece::Bytes(bytes) = piece else { panic!("there are no arrays") };
             let now = bytes.len().min(19 - taken);
             read.extend_from_slice(&bytes[..now]);
             taken += now;
         }
-        server.outbox().wrote(taken);
-        assert_eq!(server.outbox().waiting(), (round + 1) * ping.len() - read.len());
+        server.send_queue().wrote(taken);
+        assert_eq!(server.send_queue().waiting(), (round + 1) * ping.len() - read.len());
     }
     read.extend(written(&mut server));
     assert_eq!(read, pong.repeat(1000));
-    assert!(server.outbox().is_empty());
+    assert!(server.send_queue().is_empty());
 }
 
 #[test]
@@ -187,12 +187,12 @@ fn a_result_that_is_too_long_is_a_failure_of_its_call() {
     let text = Value::Text("x".repeat(MOST_ANSWER));
     let result = ResultHead { waited_ns: 0, ran_ns: 0, values: vec![(0, text)] };
     server.finish(1, &result, &[ArraySize { argument: 1, bytes: 8 }]);
-    assert_eq!(server.outbox().written(), Some(1), "its memory may go");
+    assert_eq!(server.send_queue().written(), Some(1), "its memory may go");
     server.ended(1);
     let length = 16 + 2 + 2 + 1 + 4 + MOST_ANSWER as i64;
     assert_eq!(failures(&written(&mut server)), [(1, Code::Protocol, length)]);
-    assert_eq!(server.outbox().written(), None);
-    assert!(server.outbox().is_empty(), "no array follows");
+    assert_eq!(server.send_queue().written(), None);
+    assert!(server.send_queue().is_empty(), "no array follows");
     assert!(matches!(server.step(&input), Ok(Step::Event(_, Some(ServerEvent::Call(1, _))))));
 }
 

@@ -36,14 +36,14 @@ fn ask(client: &mut Client, bytes: &[u8]) -> Result<Vec<ClientEvent>, ProtocolEr
 /// All that a server has to say.
 fn said(server: &mut Server) -> Vec<u8> {
     let mut all = Vec::new();
-    for piece in server.outbox().pieces() {
+    for piece in server.send_queue().pieces() {
         match piece {
             kumi_rpc::SendPiece::Bytes(bytes) => all.extend_from_slice(bytes),
             kumi_rpc::SendPiece::Data(..) => panic!("no arrays were sent"),
         }
     }
     let count = all.len();
-    server.outbox().wrote(count);
+    server.send_queue().wrote(count);
     all
 }
 

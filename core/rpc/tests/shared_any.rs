@@ -181,7 +181,7 @@ impl World {
         let (bytes, with) = written(&mut self.server);
         self.passing.extend(with.into_iter().map(|(at, memory)| (before + at, memory)));
         self.down.extend(bytes);
-        while let Some(stream) = self.server.outbox().written() {
+        while let Some(stream) = self.server.send_queue().written() {
             self.server.ended(stream);
         }
     }
@@ -264,7 +264,7 @@ impl World {
             self.ready.clone().into_iter().for_each(|stream| self.end(stream, true));
             self.write();
             self.arrive_down(usize::MAX);
-            if self.up.is_empty() && self.runs.is_empty() && self.server.outbox().is_empty() {
+            if self.up.is_empty() && self.runs.is_empty() && self.server.send_queue().is_empty() {
                 return;
             }
         }

@@ -9,7 +9,7 @@ use kumi_rpc::{
 
 fn pieces(server: &mut Server) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for piece in server.outbox().pieces() {
+    for piece in server.send_queue().pieces() {
         match piece {
             SendPiece::Bytes(piece) => bytes.extend_from_slice(piece),
             SendPiece::Data(place, length) => {
@@ -17,7 +17,7 @@ fn pieces(server: &mut Server) -> Vec<u8> {
             }
         }
     }
-    server.outbox().wrote(bytes.len());
+    server.send_queue().wrote(bytes.len());
     bytes
 }
 
@@ -93,7 +93,7 @@ fn a_call() {
     );
     expected.extend_from_slice(b"\x03\0\0\0\x01\0\0\0\x04\0\x01\0\x01\x01\x01");
     assert_eq!(pieces(&mut server), expected);
-    assert_eq!(server.outbox().written(), Some(1));
+    assert_eq!(server.send_queue().written(), Some(1));
 }
 
 #[test]

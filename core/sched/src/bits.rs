@@ -1,4 +1,4 @@
-//! A set of node numbers as a bit string: what a row of the matrix and a job's nodes are made of.
+//! Bit string as a set of node numbers: a row of the matrix, or a job's nodes.
 
 use alloc::vec::Vec;
 use core::ops::Range;

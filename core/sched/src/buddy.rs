@@ -1,4 +1,4 @@
-//! The binary buddy system: blocks of 2^level nodes, each beginning at a multiple of its length.
+//! Binary buddy allocator: blocks of 2^level nodes, each beginning at a multiple of its length.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

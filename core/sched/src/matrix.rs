@@ -34,7 +34,7 @@ pub struct MatrixGang {
     queue: VecDeque<(JobId, usize)>,
     /// The row after the one that ran last. The next is the first with an active job from here on.
     turn: usize,
-    /// What runs, unless something has changed.
+    /// The layout of the cycle, unless something has changed.
     cycle: Option<Cycle>,
 }
 
@@ -185,7 +185,7 @@ impl MatrixGang {
         passed % rows.max(1)
     }
 
-    /// What runs, laid out if it is not yet.
+    /// The layout of the cycle, made if there is none.
     fn cycle(&mut self) -> &mut Cycle {
         let cycle = match self.cycle.take() {
             Some(cycle) => cycle,

@@ -1,21 +1,21 @@
-//! What every scheduling policy offers, whatever data it keeps inside.
+//! Interface of all scheduling policies.
 
 use alloc::vec::Vec;
 
 use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Round, Timetable};
 
-/// Who a job belongs to: the user's number on the cluster.
+/// Number of the user to whom a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub u32);
 
-/// What a job asks for.
+/// Demand of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The job.
     pub job: JobId,
     /// How many nodes it wants, all at once.
     pub nodes: u32,
-    /// Whose it is.
+    /// The user to whom it belongs.
     pub user: UserId,
     /// Least number of turns in a round of its queue; 0 counts as 1. It is a lower bound: a job may
     /// get more, and a small job beside an important large one runs as often as that does (paper 0,
@@ -53,12 +53,12 @@ pub enum ArriveError {
     #[error("job {0} is already scheduled; let it leave before it arrives again")]
     Known(JobId),
     /// The policy plans ahead and is not told how long the job runs.
-    #[error("job {0} does not say how long it runs, which this policy must know; give an estimate")]
+    #[error("job {0} has no estimate of its run time, and this policy needs one; give an estimate")]
     NoEstimate(JobId),
 }
 
 impl ArriveError {
-    /// What every policy asks of a job with so many nodes.
+    /// Checks that every policy makes of a job with so many nodes.
     pub(crate) fn check(job: JobId, nodes: usize, known: bool) -> Result<(), Self> {
         match (nodes, known) {
             (0, _) => Err(Self::NoNodes(job)),
@@ -68,7 +68,7 @@ impl ArriveError {
     }
 }
 
-/// What the jobs of a policy share.
+/// Resource that the jobs of a policy share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// The machine's nodes only: a placed job has its nodes to itself until it ends.
@@ -94,7 +94,7 @@ pub enum Sharing {
 /// turn is next: a change does not begin the sequence anew. Where nobody shares time
 /// ([`Sharing::Space`]) every slot is the same, and nobody need say that one passed.
 pub trait Policy {
-    /// What its jobs share.
+    /// The resource that its jobs share.
     fn sharing(&self) -> Sharing;
 
     /// `node` takes jobs from now on. Does nothing if it already does.

@@ -1,4 +1,4 @@
-//! Policies by name: one list for the head of a cluster and for the simulator.
+//! Registry of scheduling policies by name, for the head of a cluster and for the simulator.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -11,7 +11,7 @@ use crate::dhc::Dhc;
 use crate::scan::{Scan, ScanDown, ScanUp};
 use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
 
-/// What a policy is told besides its name.
+/// Limits of a policy, beside its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most jobs that one node is given at a time; 0 counts as 1. Policies that do not share time
@@ -47,11 +47,11 @@ impl Limits {
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The name that was asked for.
     pub name: String,
     /// Names that look like it, the nearest first; all names if none does.
     pub nearest: Vec<&'static str>,
-    /// What is wrong with it, if it begins as the name of a queue tree does.
+    /// The error in it, if it begins like the name of a queue tree.
     pub because: Option<DqtNameError>,
 }
 
@@ -178,7 +178,7 @@ pub fn by_name(name: &str, limits: Limits) -> Result<BoxedPolicy, UnknownPolicy>
     made.ok_or_else(|| UnknownPolicy {
         name: name.to_owned(),
         nearest: nearest(name),
-        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::PolicyFamily),
+        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Prefix),
     })
 }
 

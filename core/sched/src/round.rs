@@ -1,4 +1,4 @@
-//! Slots that come back.
+//! Round: slots of a policy that repeat.
 
 use alloc::vec::Vec;
 

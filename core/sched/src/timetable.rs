@@ -1,4 +1,4 @@
-//! The timetable: which job runs on which node in which slot of an endless cycle.
+//! Timetable: which job runs on which node in which slot of an endless cycle.
 //!
 //! It is published once per change; the nodes switch by their clocks and a slice costs no message.
 
@@ -48,7 +48,7 @@ pub enum Mode {
 /// One node's part of a timetable: the job of each slot of the cycle, `None` for an idle slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// Whose part this is.
+    /// The node.
     pub node: NodeId,
     /// As long as every other column's of the timetable.
     pub slots: Vec<Option<JobId>>,

@@ -1,5 +1,5 @@
-//! The NAS kernel EP: pairs of Gaussian random numbers by the polar method, counted by how large
-//! they are (NAS report RNR-94-007, §2.2.1). Nothing is communicated but the sums.
+//! The NAS kernel EP: pairs of Gaussian random numbers by the polar method, counted by size (NAS report
+//! RNR-94-007, §2.2.1). Ranks communicate only the sums.
 
 use crate::program::Class;
 use crate::random::Random;
@@ -11,7 +11,7 @@ const BATCH: u64 = 1 << 16;
 /// Gaussian pairs are counted by the integer part of the larger of the two.
 pub const RINGS: usize = 10;
 
-/// What is counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Sum of the first of each Gaussian pair.

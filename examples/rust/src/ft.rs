@@ -1,10 +1,9 @@
 //! The NAS kernel FT: a diffusion equation solved by 3-D Fourier transforms (NAS report
 //! RNR-94-007, §2.2.5), on slabs.
 //!
-//! A rank has some planes of constant z (*space*, stored `[z][y][x]`), or, after the global
-//! transpose, some of constant y (*spectrum*, stored `[y][z][x]`). Rows along x stay whole, so
-//! that packing is copying of rows. The transpose is the only communication and is handed in as a
-//! function, see [`Exchange`].
+//! A rank has some planes of constant z (*space*, stored `[z][y][x]`) or, after the global transpose,
+//! of constant y (*spectrum*, stored `[y][z][x]`). Rows along x stay whole, so packing copies rows. The
+//! transpose is the only communication; the caller hands it in as a function, see [`Exchange`].
 
 use std::f64::consts::PI;
 
@@ -21,8 +20,8 @@ const SEED: u64 = 314_159_265;
 /// Elements that the check sum of a step adds up.
 const SAMPLES: usize = 1024;
 
-/// Sends block r of the first vector to rank r and fills block r of the second with what rank r
-/// sent here; may exchange the vectors themselves instead. Blocks have equal lengths.
+/// Sends block r of the first vector to rank r, and fills block r of the second with the block that
+/// rank r sent here. It may exchange the vectors themselves instead. Blocks have equal lengths.
 pub trait Exchange<E>: FnMut(&mut Vec<f64>, &mut Vec<f64>) -> Result<(), E> {}
 impl<E, F: FnMut(&mut Vec<f64>, &mut Vec<f64>) -> Result<(), E>> Exchange<E> for F {}
 
@@ -125,7 +124,7 @@ pub struct Solver {
     decay_z: Vec<f64>,
 }
 
-/// What one step multiplies the frequencies of one direction by.
+/// Factors of one step for the frequencies of one direction.
 fn decay(length: usize) -> Vec<f64> {
     let half = length / 2;
     let factor = |k: usize| {
@@ -238,8 +237,8 @@ impl Solver {
         Complex { re: sum.re / points, im: sum.im / points }
     }
 
-    /// Where the row (y, z) of the block for rank r lies in the buffers, in rows: blocks one after
-    /// the other, in each the z of the space side outside, the y of the spectrum side inside.
+    /// Row index of (y, z) of the block for rank r in the buffers. Blocks follow each other; in each,
+    /// the z of the space side are outside, the y of the spectrum side inside.
     fn pack_space(&mut self) {
         let Grid { x, y, z } = self.grid;
         let (ys, zs) = (y / self.ranks, z / self.ranks);
@@ -405,7 +404,7 @@ mod tests {
             }
             solver.work.clone_from(&solver.spectrum);
             solver.pack_work();
-            // What is packed for the way back is what came.
+            // The order of packing for the way back is that of the arrived data.
             assert_eq!(solver.send, solver.recv);
             let space = solver.space.clone();
             if rank == 0 {

@@ -1,5 +1,5 @@
-//! What the example programs share: their numeric kernels, as functions that know nothing of
-//! jobs, and the few lines around them.
+//! Code that the example programs share: their numeric kernels, as functions that know nothing of jobs,
+//! and the few lines around them.
 //!
 //! | module | program |
 //! |---|---|

@@ -10,13 +10,13 @@ pub fn percentile(sorted: &[u64], percent: f64) -> u64 {
     sorted.get(rank.saturating_sub(1)).or(sorted.last()).copied().unwrap_or(0)
 }
 
-/// Computes for `rounds` rounds of a few nanoseconds each: work that no compiler removes and that
-/// takes the same number of instructions every time, unlike waiting for a clock, which goes on
-/// while the program is switched out.
+/// Computes for `rounds` rounds of a few nanoseconds each. No compiler removes this work, and it takes
+/// the same number of instructions every time. A wait for a clock would go on while the program is
+/// switched out.
 #[inline]
 pub fn compute(rounds: u64) {
-    // Nothing but registers in the loop, and each round needs the one before: memory, even a word
-    // of the stack, takes several times as long between system calls as in the calibration.
+    // Only registers in the loop, and each round needs the one before. Memory, even a word of the
+    // stack, takes several times as long between system calls as in the calibration.
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..rounds {
         state = (state ^ (state >> 29)).wrapping_mul(6_364_136_223_846_793_005);

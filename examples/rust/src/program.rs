@@ -1,4 +1,4 @@
-//! What every program does around its kernel: read the options, join the job, report.
+//! The frame of every program around its kernel: read the options, join the job, report.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -125,8 +125,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What all ranks find wrong, said by one of them. The others wait: a rank that ends with a code
-/// ends the whole job, perhaps before rank 0 has spoken.
+/// Reports an error that all ranks find, by one of them. The others wait: a rank that ends with an
+/// error code ends the whole job, perhaps before rank 0 has reported.
 fn say_once(context: &Context, say: impl FnOnce()) {
     if context.rank() == 0 {
         say();
@@ -160,7 +160,7 @@ fn name() -> String {
 /// The largest `seconds` of all ranks. Collective.
 ///
 /// # Errors
-/// What the runtime says.
+/// An error of the runtime.
 pub fn slowest(context: &Context, seconds: f64) -> anyhow::Result<f64> {
     let mut time = [seconds];
     context.allreduce(Op::Max, &mut time)?;
@@ -178,7 +178,7 @@ pub struct Outcome<'n> {
     pub verified: bool,
     /// Seconds of all repeats of the timed section.
     pub seconds: f64,
-    /// What all repeats together count as.
+    /// Combination of all repeats.
     pub operations: f64,
     /// Repeats of the timed section.
     pub repeat: u32,

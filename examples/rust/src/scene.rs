@@ -76,7 +76,7 @@ struct Hit {
     gloss: f64,
 }
 
-/// What is looked at.
+/// The point that the camera looks at.
 #[derive(Debug)]
 pub struct Scene {
     balls: Vec<Ball>,

@@ -178,10 +178,10 @@ pub fn check_back(
             (ArgumentForm::Scalar(element), value) => {
                 let scalar = values::to_scalar(value).and_then(|scalar| scalar.fit(element));
                 if scalar.is_none() {
-                    return Err(format!("`{}` is no {element} as it must be", param.name));
+                    return Err(format!("`{}` is not of type {element}", param.name));
                 }
             }
-            _ => return Err(format!("`{}` is not what it must be", param.name)),
+            _ => return Err(format!("`{}` has the wrong type", param.name)),
         }
     }
     match rest.next() {

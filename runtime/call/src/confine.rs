@@ -35,7 +35,7 @@ impl RunAs {
     /// The user does not exist, or this process may not become another user.
     pub fn named(name: &str) -> io::Result<RunAs> {
         let user = User::from_name(name)?.ok_or_else(|| {
-            io::Error::other(format!("the system has no user `{name}`, as whom it is to run"))
+            io::Error::other(format!("the system has no user `{name}` to run it"))
         })?;
         if user.uid != geteuid() && !geteuid().is_root() {
             let text = format!("only a server that runs as root can run routines as `{name}`");
@@ -60,8 +60,9 @@ impl RunAs {
         let Some(name) = name.or(root.then_some("nobody")) else { return Ok(None) };
         let run_as = RunAs::named(name)?;
         if sandbox && run_as.user == 0 {
-            let text =
-                format!("`{name}` is root, whom no sandbox holds; give another user as run_as");
+            let text = format!(
+                "`{name}` is root, which no sandbox can confine; set another user as run_as"
+            );
             return Err(io::Error::other(text));
         }
         Ok(Some(run_as))
@@ -114,8 +115,7 @@ fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
         | CloneFlags::CLONE_NEWUTS;
     let failed = |what: &str, why: &dyn fmt::Display| {
         format!(
-            "there can be no sandbox: {what}: {why}; run the server as root, permit user namespaces, or leave \
-             --sandbox away"
+            "there can be no sandbox: {what}: {why}; run the server as root, permit user namespaces, or omit --sandbox"
         )
     };
     if geteuid().is_root() {
@@ -270,7 +270,7 @@ pub fn confine(
     }
     if sandbox {
         // With capabilities it could undo all this.
-        drop_capabilities().map_err(|error| format!("capabilities cannot be given up: {error}"))?;
+        drop_capabilities().map_err(|error| format!("capabilities cannot be dropped: {error}"))?;
     }
     set_no_new_privs().map_err(|error| format!("privileges cannot be ruled out: {error}"))
 }

@@ -1,7 +1,7 @@
 //! Remote calls of routines: the server with its call slots, the metaserver, and clients.
 //!
-//! What goes over the connection is `kumi-rpc`'s, what a routine takes and gives `kumi-idl`'s; here are sockets,
-//! processes and memory. See docs/guide/calling.md.
+//! `kumi-rpc` defines the protocol, and `kumi-idl` the descriptions of routines. This crate has sockets, processes and memory.
+//! See docs/guide/calling.md.
 #![deny(unsafe_code)]
 
 mod callback;

@@ -1,8 +1,8 @@
 //! Passes: proofs that a metaserver gives a client for one attempt of a call, to show to the server.
 //!
-//! A pass says who the client is and which attempt it may run, and is signed (BLAKE3 with a key) with a key that the server
-//! has made for its registration. So the server needs to ask nobody, tokens never reach servers, and what one server is
-//! shown is of no use at another. See docs/reference/call-protocol.md, "Users, and passes".
+//! A pass names the client and the attempt that it may run. It is signed (keyed BLAKE3) with a key that the server made for
+//! its registration. So the server need not ask the metaserver, and tokens never reach servers. A pass for one server is
+//! worthless at another. See docs/reference/call-protocol.md, "Users, and passes".
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

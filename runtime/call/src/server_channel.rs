@@ -13,27 +13,27 @@ pub struct ServerChannel {
     mailbox: Option<Mailbox>,
     buffer: Vec<u8>,
     /// Whether to poll for the next order, as decided after the last reply.
-    worth: SpinPolicy,
-    looks: bool,
+    spin_policy: SpinPolicy,
+    should_poll: bool,
     answered: Option<Instant>,
 }
 
 impl ServerChannel {
     /// A channel over this socket.
     pub fn new(socket: OwnedFd) -> ServerChannel {
-        let worth = SpinPolicy::of_orders();
+        let spin_policy = SpinPolicy::of_orders();
         ServerChannel {
             socket,
             mailbox: None,
             buffer: vec![0; MOST],
-            worth,
-            looks: false,
+            spin_policy,
+            should_poll: false,
             answered: None,
         }
     }
 
     /// Adds a mailbox for short orders.
-    pub fn look_at(&mut self, mailbox: Option<Mailbox>) {
+    pub fn use_mailbox(&mut self, mailbox: Option<Mailbox>) {
         self.mailbox = mailbox;
     }
 
@@ -50,8 +50,8 @@ impl ServerChannel {
     /// # Errors
     /// The socket fails, or this version does not know the order.
     pub fn next(&mut self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
-        let looks = std::mem::take(&mut self.looks);
-        let seen = self.mailbox.as_ref().filter(|_| looks).and_then(Mailbox::order);
+        let should_poll = std::mem::take(&mut self.should_poll);
+        let seen = self.mailbox.as_ref().filter(|_| should_poll).and_then(Mailbox::order);
         let (order, descriptor) = match seen {
             Some(order) => (Order::decode(&order), None),
             None => {
@@ -73,7 +73,7 @@ impl ServerChannel {
         if matches!(order, Order::Run(..))
             && let Some(answered) = self.answered.take()
         {
-            self.worth.waited(answered.elapsed());
+            self.spin_policy.waited(answered.elapsed());
         }
         Ok(Some((order, descriptor)))
     }
@@ -93,9 +93,9 @@ impl ServerChannel {
     pub fn ran(&mut self, reply: &Reply) -> io::Result<()> {
         self.answered = Some(Instant::now());
         if let (Some(mailbox), Reply::Done(ns)) = (&self.mailbox, reply) {
-            self.looks = self.worth.looks() && mailbox.may_look();
-            if self.looks {
-                mailbox.await_order();
+            self.should_poll = self.spin_policy.should_poll() && mailbox.may_poll();
+            if self.should_poll {
+                mailbox.announce_order_polling();
             }
             if mailbox.answer(*ns) {
                 return Ok(());

@@ -89,7 +89,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                     Ok((loaded, setup)) => {
                         routines = loaded;
                         let mailbox = setup.mailbox.and_then(|number| arenas.remove(&number));
-                        orders.look_at(mailbox.and_then(Result::ok).and_then(Mailbox::of));
+                        orders.use_mailbox(mailbox.and_then(Result::ok).and_then(Mailbox::of));
                         open_callback_channel(orders.socket()?, setup.callback);
                         Reply::Done(0)
                     }

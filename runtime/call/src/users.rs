@@ -285,7 +285,7 @@ impl State {
                     (self.stamp, self.failing) = (None, true);
                 }
                 if !(said && self.failing) {
-                    tracing::error!(%error, "the users stay as they were");
+                    tracing::error!(%error, "the user file is not read; the users stay unchanged");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Vouchers: permissions that a server gives a client, so that another server may fetch one array.
 //!
-//! A voucher says which array, whose, and until when, and is signed with a key that only the server has. Whoever shows it may
-//! fetch that array until then, and do nothing else: so no token ever reaches a server that fetches. See
+//! A voucher names an array, its owner and its expiry. It is signed with a key that only the server has. Its bearer may fetch
+//! that array until then, and nothing else, so no token ever reaches a server that fetches. See
 //! docs/reference/call-protocol.md, "Vouchers".
 
 use std::io;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Served, config, library_of, served_text};
+use common::{TestServer, config, library_of, served_text};
 use functions::{counted, is_integral, square};
 use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Callback, Client, HeldNames, Options, RemoteArray, wait_any};
@@ -30,7 +30,7 @@ Define leaves_thread(f()) Calls "C" leaves_thread(f);
 Define plain(mode_in int n, mode_out int twice) Calls "C" plain(n, twice);
 "#;
 
-fn served(config: Config) -> Served {
+fn served(config: Config) -> TestServer {
     served_text(config, &[functions::TEXT, MORE].concat(), library_of("callbacks.c"))
 }
 
@@ -49,7 +49,7 @@ fn a_function_is_called_for_each_point() {
         is_integral(&outcome.expect("it runs"), 100);
         assert_eq!(count.load(Ordering::Relaxed), 100);
     }
-    // A description says that a function is wanted; nothing is sent without one.
+    // The description asks for a function; without one nothing is sent.
     let error = client.call("integrate", vec![1.into(), 1.into()]).expect_err("no function");
     assert!(matches!(&error, CallError::Argument { .. }), "{error}");
     assert!(error.to_string().contains("`f` is a function"), "{error}");
@@ -61,7 +61,7 @@ fn a_function_is_called_for_each_point() {
 fn arrays_texts_and_sections_go_there_and_back() {
     let server = served(config());
     let client = server.client();
-    // The last goes in several chunks each way.
+    // The last arrays travel in several chunks each way.
     for n in [1_usize, 5, 200_000] {
         let mut x: Vec<f64> = (0..n).map(|i| i as f64 / 2.0).collect();
         let before = x.clone();
@@ -87,14 +87,14 @@ fn arrays_texts_and_sections_go_there_and_back() {
         let args = vec![(n as i32).into(), callback.into(), (&mut x).into()];
         let outcome = client.call("visit", args).expect("it runs");
         assert_eq!(outcome.values, [(3, Value::Text("well done".to_owned()))]);
-        // Of `every` only each second element came back.
+        // Only every second element of `every` came back.
         let expected =
             |i: usize| i as f64 + 0.5 + if i.is_multiple_of(2) { 1000.0 } else { 100.0 + i as f64 };
         assert!((0..n).all(|i| x[i] == expected(i)), "n = {n}");
     }
 }
 
-/// The pieces of a density of states, for workers that ask for the next (paper 4, section 4).
+/// Pieces of a density of states, for workers that ask for the next (paper 4, section 4).
 #[test]
 fn workers_ask_for_the_next_piece() {
     const N: i32 = 200;
@@ -125,7 +125,7 @@ fn workers_ask_for_the_next_piece() {
             .collect();
         workers.into_iter().map(|worker| worker.join().expect("it ends well")).collect()
     });
-    // Each piece was given once, and each worker was told once that there is none.
+    // Each piece was given once, and each worker learned once that none is left.
     let mut given = given.into_inner().expect("sound");
     given.sort_unstable();
     let pieces = (N / PIECE + 1) as usize;
@@ -235,13 +235,13 @@ fn a_function_that_fails_ends_the_routine() {
     );
     assert!(!error.has_not_run());
     assert_eq!(count, 1);
-    // One that gives nothing, or what does not fit.
+    // Functions that return nothing, or values that do not fit.
     let nothing = Callback::new(|_| Ok(()));
     let error = client.call("integrate", vec![1.into(), nothing.into()]).expect_err("it ends");
     assert!(error.to_string().contains("it gave no value of `y`"), "{error}");
     let wrong = Callback::new(|args| args.set("x", Scalar::F64(1.0)));
     let error = client.call("integrate", vec![1.into(), wrong.into()]).expect_err("it ends");
-    assert!(error.to_string().contains("`x` is no scalar that comes back"), "{error}");
+    assert!(error.to_string().contains("`x` is not a scalar result"), "{error}");
     works(&client);
 }
 
@@ -265,7 +265,7 @@ fn what_a_routine_cannot_give_ends_it() {
         assert!(error.to_string().contains(why), "{error}");
     }
     works(&client);
-    // A client that takes less says so.
+    // A client with a lower limit reports it.
     let options = Options { callback_bytes: 64, ..Options::default() };
     let small = Client::connect(&server.address.to_string(), &options).expect("a connection");
     let callback = Callback::new(|_| panic!("it is not called"));
@@ -284,7 +284,7 @@ fn crashes_time_and_cancellation_while_a_function_is_called() {
     let quiet = || Callback::new(|_| Ok(()));
     let error = client.call("crashes", vec![quiet().into()]).expect_err("it crashes");
     assert!(matches!(error, CallError::Crashed { detail: 6, .. }), "{error}");
-    // The time in the function is the call's.
+    // Time in the function counts as the call's.
     let slow = Callback::new(|args| {
         std::thread::sleep(Duration::from_millis(400));
         args.set("y", Scalar::F64(0.0))
@@ -293,7 +293,7 @@ fn crashes_time_and_cancellation_while_a_function_is_called() {
     let error = client.call_within("integrate", vec![1000.into(), slow.into()], time);
     assert!(matches!(error, Err(CallError::TimedOut(_))), "{error:?}");
     works(&client);
-    // Nobody waits, so the function is not called; the call is ended all the same.
+    // Nobody waits, so the function does not run; the call ends anyway.
     let count = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&count);
     let never = Callback::new(move |_| {
@@ -308,10 +308,10 @@ fn crashes_time_and_cancellation_while_a_function_is_called() {
     }
     call.cancel().expect("it is sent");
     let ended = call.wait(&|| false);
-    // It may be called once while its end is waited for.
+    // The function may run once while the call's end is awaited.
     assert!(matches!(ended, Err(CallError::Cancelled(_) | CallError::Crashed { .. })), "{ended:?}");
     works(&client);
-    // A client that goes while its function is called frees the slot.
+    // A client that leaves while its function runs frees the slot.
     let other = server.client();
     let gone = other.call_async("crashes", vec![quiet().into()], None).expect("it is sent");
     drop((gone, other));
@@ -325,7 +325,7 @@ fn a_function_is_not_called_after_the_end() {
     let server = served(one);
     let client = server.client();
     let callback = Callback::new(|_| Ok(()));
-    // The thread that it leaves ends the process: this call is over, or its crash.
+    // The remaining thread ends the process: the call is over, or has crashed.
     match client.call("leaves_thread", vec![callback.into()]) {
         Ok(_) | Err(CallError::Crashed { detail: 6, .. }) => {}
         other => panic!("{other:?}"),
@@ -349,7 +349,7 @@ fn what_a_function_helped_to_make_stays_as_long_as_its_client() {
             args.set("first", Scalar::I64(left))?;
             args.set("count", Scalar::I64(count))
         });
-        client.call("states", vec![3.into(), next.into(), Arg::AtServers(Box::new(array))])
+        client.call("states", vec![3.into(), next.into(), Arg::Remote(Box::new(array))])
     };
     match states(true) {
         Err(CallError::Argument { text, .. }) => assert!(text.contains("functions of its client")),

@@ -15,7 +15,7 @@ use kumi_call::{
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::Value;
 
-/// The product, by definition.
+/// The product by definition.
 fn product(n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
     let cell = |i: usize, j: usize| (0..n).map(|k| a[i * n + k] * b[k * n + j]).sum();
     (0..n * n).map(|at| cell(at / n, at % n)).collect()
@@ -41,7 +41,7 @@ fn matrices_are_multiplied() {
 fn long_arrays_go_in_chunks() {
     let server = served(config());
     let client = server.client();
-    // By the matrix that moves every column one to the right.
+    // The matrix moves every column one to the right.
     let n = 400;
     let (a, mut b, mut c) = (numbers(n * n, 1), vec![0.0; n * n], vec![0.0; n * n]);
     for i in 0..n {
@@ -56,7 +56,7 @@ fn long_arrays_go_in_chunks() {
 fn fortran_columns_and_a_status() {
     let server = served(config());
     let client = server.client();
-    // By rows at the caller, by columns at the routine.
+    // Row-major at the caller, column-major at the routine.
     let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let mut y = [10.0, 20.0];
     let mut call = |a: Array<'_>, m: i32| {
@@ -110,7 +110,7 @@ fn descriptions_as_text_and_as_a_module() {
     let names: Vec<String> = registry.names().map(str::to_owned).collect();
     assert_eq!(left_out.len(), 1, "{left_out:?}");
     assert!(left_out[0].to_string().contains("built"), "{}", left_out[0]);
-    // The same from what `kumi call check --json` prints.
+    // The same from the output of `kumi call check --json`.
     let module = kumi_idl::parse(TEXT.as_bytes()).module.expect("a module");
     let json = folder.path().join("tests.json");
     std::fs::write(&json, module.to_json().expect("JSON")).expect("written");
@@ -124,7 +124,7 @@ fn descriptions_as_text_and_as_a_module() {
     let mut x = [1, 2, 3];
     client.call(other, vec![3.into(), x.as_mut_slice().into()]).expect("it runs");
     assert_eq!(x, [-1, 2, -3]);
-    // The size of `x` depends on a text that the caller gives.
+    // The size of `x` depends on a text argument.
     let times = names.iter().find(|name| name.ends_with("times")).expect("its name");
     let x = [1.0_f32, 2.0];
     let args = vec!["T".into(), 2.into(), x.as_slice().into(), Arg::Default];
@@ -167,7 +167,7 @@ fn a_call_is_ended_by_another_thread_and_waited_for_once() {
         other => panic!("{other:?}"),
     }
     canceller.cancel().expect("nothing is left to be ended");
-    // Times that cannot be told are none.
+    // A time too long for the wire means no limit.
     let mut short = begin(1);
     assert!(short.wait_for(Duration::MAX, &|| false).expect("it runs").is_some());
     client.call_within("nap", vec![1.into()], Some(Duration::MAX)).expect("it runs");
@@ -191,7 +191,7 @@ fn the_first_of_several_connections_to_answer() {
     assert_eq!(wait_any(&[], &|| false).expect("nothing to wait for"), None);
 }
 
-/// While one thread reads, another that waits asks whether it was interrupted, and may use the connection then.
+/// While one thread reads, a waiting thread asks for interruption, and may use the connection then.
 #[test]
 fn who_does_not_read_is_interrupted_as_well() {
     let server = served(config());
@@ -210,7 +210,7 @@ fn who_does_not_read_is_interrupted_as_well() {
         ended
     };
     let wait = &wait;
-    // Which of them reads is not known; the other is interrupted, and ends the call of the one that reads.
+    // It is unknown which of them reads. The other is interrupted, and ends the reader's call.
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads = calls.each_mut().map(|call| scope.spawn(move || wait(call)));
         threads.map(|thread| thread.join().expect("it ends").expect_err("no result")).into()
@@ -220,7 +220,7 @@ fn who_does_not_read_is_interrupted_as_well() {
     assert_eq!(count(|error| matches!(error, CallError::Cancelled(_))), 1, "{ended:?}");
 }
 
-/// It is not waited for so long.
+/// The wait is shorter than the call.
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
@@ -235,7 +235,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
         eventually("a call that runs", || gate.begun() == 1);
         call
     };
-    let bell = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("an event");
     for round in 0..20 {
         let (own, other) = (Gate::new(), Gate::new());
         let (mut call, mut read) = (begin(&own), begin(&other));
@@ -246,7 +246,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
                 left.store(true, Ordering::SeqCst);
             });
             scope.spawn(|| {
-                // The call ends while the other thread reads, or after that has left.
+                // The call ends while the other thread reads, or after it has stopped.
                 if round % 2 == 0 {
                     other.open();
                     eventually("its end", || left.load(Ordering::SeqCst));
@@ -254,7 +254,7 @@ fn who_waits_beside_one_who_reads_is_woken() {
                 own.open();
             });
             while call.wait_for(Duration::ZERO, &|| false).expect("it runs").is_none() {
-                bell.wait(&[call.watch()], HOUR).expect("it waits");
+                event.wait(&[call.watch()], HOUR).expect("it waits");
             }
             other.open();
         });

@@ -1,4 +1,4 @@
-//! Several metaservers with their state in etcd: one leads, and is killed, frozen, or without etcd.
+//! Several metaservers with their state in etcd: the leader is killed, frozen, or cut off from etcd.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, param, served_by};
+use common::{TestServer, param, served_by};
 use grid::{Meta, config, meta_at};
 use kumi_call::meta::{Config, Etcd, LeaderState, State};
 use kumi_call::server::{Membership, Registry};
@@ -21,7 +21,7 @@ use kumi_idl::{Element, Mode, Param, Type};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// It notes that it runs, and ends when a file is there.
+/// It notes that it runs, and ends when a file appears.
 const STAY: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ void stay(const char *path)
 }
 "#;
 
-/// A set of metaservers: their addresses, and where etcd is.
+/// A set of metaservers: their addresses, and the address of etcd.
 #[derive(Clone)]
 struct Set {
     url: String,
@@ -50,7 +50,7 @@ struct Set {
     addresses: Vec<SocketAddr>,
 }
 
-/// The configuration of the metaserver there.
+/// The configuration of the metaserver at this address.
 fn of_set(url: &str, lease: u64, address: SocketAddr) -> Config {
     let mut config = config("round-robin");
     config.name = address.to_string();
@@ -76,7 +76,7 @@ impl Set {
         of_set(&self.url, self.lease, self.addresses[at])
     }
 
-    /// One in this process.
+    /// Starts one in this process.
     fn meta(&self, at: usize) -> Meta {
         meta_at(self.config(at), self.addresses[at])
     }
@@ -91,8 +91,8 @@ impl Set {
         Grid::connect(&self.all(), &options).expect("a leader")
     }
 
-    /// A server that offers `stay` too.
-    fn server(&self, name: &str) -> Served {
+    /// Starts a server that also offers `stay`.
+    fn server(&self, name: &str) -> TestServer {
         let mut config = common::config();
         config.name = name.to_owned();
         config.slots = 1;
@@ -113,7 +113,7 @@ impl Set {
         server
     }
 
-    /// Waits until whoever leads says that.
+    /// Waits until the leader's state satisfies the condition.
     fn until(&self, what: &str, is: impl Fn(&State, &LeaderState) -> bool) -> State {
         let begin = Instant::now();
         loop {
@@ -135,7 +135,7 @@ impl Set {
         })
     }
 
-    /// Waits until that one leads.
+    /// Waits until that metaserver leads.
     fn until_leads(&self, at: usize) {
         let address = self.addresses[at].to_string();
         self.until("a leader", |_, leader| leader.leading && leader.address == address);
@@ -148,7 +148,7 @@ fn nap(grid: &Grid, ms: i32) -> GridCall {
 
 const CHILD: &str = "KUMI_TEST_ETCD";
 
-/// A metaserver in a process of its own, which ends with this.
+/// A metaserver process, ended when this is dropped.
 struct Process(Child);
 
 #[test]
@@ -173,7 +173,7 @@ impl Process {
         Process(child.expect("a metaserver"))
     }
 
-    /// It may go on for a moment.
+    /// The process may go on for a moment.
     fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(i32::try_from(self.0.id()).expect("a process"));
         kill(id, signal).expect("a signal");
@@ -187,7 +187,7 @@ impl Drop for Process {
     }
 }
 
-/// Calls that run and wait go on at the next leader, and each runs once.
+/// Running and waiting calls go on at the next leader, and each runs once.
 fn take_over(set: &Set, stop: impl FnOnce()) {
     let grid = set.grid();
     let folder = tempfile::tempdir().expect("a folder");
@@ -196,13 +196,13 @@ fn take_over(set: &Set, stop: impl FnOnce()) {
     set.until("its end", |state, _| state.counters.done == 1 && state.running == 0);
     let path = Arg::Text(end.to_str().expect("a text").to_owned().into());
     let mut runs = grid.call_async("stay", vec![path], None).expect("it begins");
-    // Its client was told its place, so that is kept.
+    // Its client was told the place, so the place is stored.
     set.until("a call that runs", |state, _| state.servers.iter().any(|it| it.running == 1));
     let mut waits = nap(&grid, 1);
     set.until("a call that waits", |state, _| state.waiting == 1);
     stop();
     set.until_leads(1);
-    // What runs is known, and has its slot, so what waits goes on waiting.
+    // The running call is known and keeps its slot, so the other goes on waiting.
     set.until("both calls", |state, _| {
         let runs = state.servers.iter().any(|it| it.state == "up" && it.in_flight == 1);
         runs && (state.running, state.waiting) == (1, 1)
@@ -232,7 +232,7 @@ fn one_leads_and_the_others_say_so() {
     let second = set.meta(1);
     let _server = set.server("a");
     set.until_servers(1);
-    // Who is given one that follows is told where to go.
+    // A client of a follower is sent to the leader.
     let only = Grid::connect(&set.addresses[1].to_string(), &Options::default());
     let only = only.expect("the leader");
     only.call("noop", vec![]).expect("it runs");
@@ -248,7 +248,7 @@ fn one_leads_and_the_others_say_so() {
     let before = set.until_servers(1);
     let leader = before.leader.expect("one of several");
     assert!(leader.requests > 0 && leader.errors == 0 && leader.mean > 0.0, "{leader:?}");
-    // One that is asked to end hands over at once, with all that it knew.
+    // A metaserver that is asked to end hands over at once, with its whole state.
     first.stop();
     set.until_leads(1);
     let after = set.until_servers(1);
@@ -256,8 +256,8 @@ fn one_leads_and_the_others_say_so() {
     set.grid().call("noop", vec![]).expect("it runs");
 }
 
-/// Two metaservers, of which the first leads in a process of its own, and a server.
-fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, Served)) {
+/// Two metaservers, the first leading in a process of its own, and a server.
+fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, TestServer)) {
     let set = Set::new(etcd, 2);
     let first = Process::start(&set, 0);
     set.until_leads(0);
@@ -276,7 +276,7 @@ fn when_the_leader_is_killed_another_goes_on() {
     take_over(&set, || first.signal(Signal::SIGKILL));
 }
 
-/// Waits until the one says that the other leads.
+/// Waits until one metaserver names the other as leader.
 fn until_names(set: &Set, one: usize, other: usize) {
     let begin = Instant::now();
     let address = set.addresses[one].to_string();
@@ -302,7 +302,7 @@ fn a_leader_that_was_frozen_grants_nothing() {
     let (set, first, _others) = led_by_a_process(&etcd);
     take_over(&set, || first.signal(Signal::SIGSTOP));
     first.signal(Signal::SIGCONT);
-    // It knows at once that it does not lead, and says who does.
+    // It notices at once that it does not lead, and names the leader.
     until_names(&set, 0, 1);
     set.grid().call("noop", vec![]).expect("it runs");
 }
@@ -313,7 +313,7 @@ fn calls_wait_while_etcd_is_away() {
         return;
     }
     let mut etcd = etcd::started(&[]);
-    // Which it knows to last, and to have ended, only long after calls are refused.
+    // The lease lasts, and its end shows, only long after calls are refused.
     let set = Set::new(&etcd, 1).lasting(60);
     let _meta = set.meta(0);
     let _server = set.server("a");
@@ -322,7 +322,7 @@ fn calls_wait_while_etcd_is_away() {
     grid.call("noop", vec![]).expect("it runs");
     etcd.kill();
     let mut waits = nap(&grid, 1);
-    // Who is connected is told why nothing more is taken.
+    // Connected clients learn why no more calls are accepted.
     let begin = Instant::now();
     loop {
         match grid.call_within("noop", vec![], Some(Duration::from_secs(1))) {
@@ -337,7 +337,7 @@ fn calls_wait_while_etcd_is_away() {
     etcd.start();
     waits.wait(&|| false).expect("it runs when etcd is back");
     set.grid().call("noop", vec![]).expect("it runs");
-    // The same over a short absence, in which nothing but time is lost.
+    // The same over a short absence, which costs only time.
     etcd.freeze();
     let mut waits = nap(&grid, 1);
     std::thread::sleep(Duration::from_millis(300));
@@ -367,7 +367,7 @@ fn a_lone_metaserver_comes_back_with_etcd() {
             _ => assert!(begin.elapsed() < Duration::from_secs(60), "it goes on leading"),
         }
     }
-    // Those that are connected do not wait for one that leads no more.
+    // Connected clients do not wait for a deposed leader.
     loop {
         match grid.call_within("noop", vec![], Some(Duration::from_secs(1))) {
             Err(CallError::NotLeading { leader }) if leader.is_empty() => break,
@@ -379,7 +379,7 @@ fn a_lone_metaserver_comes_back_with_etcd() {
     grid.call("noop", vec![]).expect("it leads again");
 }
 
-/// When etcd is there for the others, and not for the leader.
+/// etcd is reachable for the others, and not for the leader.
 #[test]
 fn a_leader_that_is_cut_off_from_etcd_lets_go_of_servers_and_calls() {
     if !etcd::is_there() {
@@ -457,7 +457,7 @@ fn a_metaserver_that_came_before_etcd_takes_calls() {
     etcd.start();
     let _server = set.server("a");
     let state = set.until_servers(1);
-    // Nothing was written yet that could have said so.
+    // No write has failed yet, so nothing shows the error.
     assert_eq!(state.leader.expect("one of several").trouble, "");
     set.grid().call("noop", vec![]).expect("what was wrong before is no reason to refuse it");
 }

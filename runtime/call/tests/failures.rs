@@ -1,4 +1,5 @@
-//! What goes wrong: routines that crash, hang or cannot be run, wrong arguments, strangers, clients that vanish.
+//! Failures: routines that crash, hang or cannot be run, wrong arguments, malformed clients, clients that
+//! vanish.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -73,7 +74,7 @@ fn limits_of_time_and_memory() {
     runs(&client);
 }
 
-/// What is said of arguments that do not fit.
+/// The message for wrong arguments.
 fn refused(client: &Client, args: Vec<Arg<'_>>) -> String {
     match client.call("dmmul", args) {
         Err(CallError::Argument { text, .. }) => text,
@@ -156,7 +157,7 @@ fn many_calls_are_in_flight() {
     });
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 fn lives(pid: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
@@ -181,7 +182,7 @@ fn what_a_routine_forks_ends_with_its_process() {
     one.slots = 1;
     let mut server = served(one);
     let client = server.client();
-    // The fork has the socket still; the end of the process is seen all the same.
+    // The fork still has the socket; the end of the process is noticed anyway.
     let ended = client.call("brood", vec![1.into()]);
     assert!(matches!(ended, Err(CallError::Crashed { detail: -4, .. })), "{ended:?}");
     let outcome = client.call("brood", vec![0.into()]).expect("it runs");
@@ -199,7 +200,7 @@ fn who_goes_frees_the_slot() {
     let client = server.client();
     let outcome = client.call("nap", vec![0.into()]).expect("it runs");
     let pid = outcome.scalar(1).and_then(Scalar::integer).expect("a pid");
-    // A client by hand, which begins a long call and vanishes.
+    // A raw client that begins a long call and vanishes.
     let known = client.interface("nap").expect("a description");
     let json = known.to_json().expect("its text");
     let mut bytes = ClientHello::default().encode();
@@ -211,16 +212,16 @@ fn who_goes_frees_the_slot() {
         ..CallHead::default()
     };
     kumi_rpc::Client::new().call(&head, &[], &mut bytes).expect("short");
-    let mut stranger = TcpStream::connect(server.address).expect("a connection");
-    stranger.write_all(&bytes).expect("it is sent");
+    let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+    raw_client.write_all(&bytes).expect("it is sent");
     let mut hello = [0; 8];
-    stranger.read_exact(&mut hello).expect("it is greeted");
+    raw_client.read_exact(&mut hello).expect("it is greeted");
     assert_eq!(&hello, b"KUMICALL");
-    // The one slot is taken: others wait.
+    // The only slot is taken, so others wait.
     let waits = client.call_within("noop", vec![], Some(Duration::from_millis(200)));
     assert!(matches!(waits, Err(CallError::TimedOut(_))), "{waits:?}");
     assert!(lives(pid));
-    drop(stranger);
+    drop(raw_client);
     runs(&client);
     eventually("the end of the process", || !lives(pid));
     server.stop();
@@ -243,12 +244,12 @@ fn strangers_are_told_and_closed() {
     let call = [&hello[..], &[0xff; 12]].concat();
     let long = [&hello[..], &chunk].concat();
     for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), newer.encode(), call, long] {
-        let mut stranger = TcpStream::connect(server.address).expect("a connection");
-        stranger.write_all(&bytes).expect("it is sent");
+        let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+        raw_client.write_all(&bytes).expect("it is sent");
         let mut said = Vec::new();
-        stranger.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
-        // A reset says the same as an end.
-        let _end = stranger.read_to_end(&mut said);
+        raw_client.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
+        // A reset counts as an end.
+        let _end = raw_client.read_to_end(&mut said);
         assert!(said.starts_with(b"KUMICALL"), "{said:?}");
     }
     runs(&client);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, library_of, served_text};
+use common::{TestServer, config, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Client, FileArgument};
 use kumi_idl::Scalar;
@@ -24,19 +24,19 @@ Define mischief(mode_in int what, mode_out filename to) Calls "C" mischief(what,
 Define rests(mode_in int ms, mode_in filename from, mode_out filename to) Calls "C" rests(ms, from, to);
 "#;
 
-fn served(config: Config) -> Served {
+fn served(config: Config) -> TestServer {
     served_text(config, TEXT, library_of("callbacks.c"))
 }
 
 /// A server whose files are below this folder.
-fn served_in(scratch: &Path) -> Served {
+fn served_in(scratch: &Path) -> TestServer {
     let mut limited = config();
     limited.scratch = scratch.to_owned();
     limited.file_bytes = 32 << 20;
     served(limited)
 }
 
-/// The folders of calls that are there.
+/// The folders of calls that exist.
 fn calls_in(scratch: &Path) -> usize {
     let folders = |path: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(path).expect("a folder");
@@ -47,7 +47,7 @@ fn calls_in(scratch: &Path) -> usize {
     owners.map(|owner| folders(&owner).len()).sum()
 }
 
-/// Waits for what must come, however slow the machine is.
+/// Waits for an event, however slow the machine is.
 fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is() {
@@ -71,7 +71,7 @@ fn files_go_there_and_back() {
     let server = served_in(&scratch);
     let client = server.client();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-    // The last goes in many chunks.
+    // The last file travels in many chunks.
     for length in [0, 1, 70_000, 5 << 20] {
         let text: Vec<u8> = (0..length).map(|at| b'a' + (at % 23) as u8).collect();
         std::fs::write(&from, &text).expect("written");
@@ -86,7 +86,7 @@ fn files_go_there_and_back() {
     }
     assert_eq!(std::fs::read(&to).expect("it is there"), b"012");
     eventually("the end of the folders", || calls_in(&scratch) == 0);
-    // Nothing but what was there and what was asked for.
+    // Only the earlier files, and the requested ones.
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 3);
     let mut server = server;
     server.stop();
@@ -137,7 +137,8 @@ fn links_stay_and_what_is_no_file_is_left_alone() {
     for link in ["link", "far"] {
         assert!(at(link).is_symlink(), "{link}");
     }
-    // Nothing is sent: neither a device nor a folder is replaced, and where a link leads nowhere nothing is made.
+    // Nothing is sent: devices and folders are not replaced, and nothing is created at the end of a broken
+    // link.
     symlink("missing", at("nowhere")).expect("a link");
     symlink("/dev/null", at("device")).expect("a link");
     for (name, why) in
@@ -174,7 +175,7 @@ fn what_is_no_file_is_told() {
     assert_eq!(std::fs::read_dir(files.path()).expect("a folder").count(), 1);
     mischief(5).expect("it runs");
     assert_eq!(std::fs::read(&to).expect("it is there"), b"", "it wrote nothing");
-    // Files that are longer than allowed, not there, a folder; or no files at all.
+    // Files that are too long, missing, or folders; or arguments that are not files.
     let from = files.path().join("from");
     std::fs::write(&from, vec![0; (1 << 20) + 1]).expect("written");
     let error = capitals(&client, &from, &to).expect_err("too long");
@@ -192,7 +193,7 @@ fn what_is_no_file_is_told() {
     eventually("the end of the folders", || calls_in(folder.path()) == 0);
 }
 
-/// What a client without a name says first.
+/// The hello of an anonymous client.
 fn hello() -> Vec<u8> {
     let nothing = String::new;
     ClientHello {
@@ -222,7 +223,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     drop(call);
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
     assert!(!to.exists());
-    // A client by hand that sends a part of its file and goes.
+    // A raw client that sends a part of its file and leaves.
     let known = client.interface("capitals").expect("a description");
     let json = known.to_json().expect("its text");
     let mut bytes = hello();
@@ -239,12 +240,12 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     rpc.call(&head(1000), &[], &mut bytes).expect("short");
     bytes.extend(chunk_header(1, 0, 5));
     bytes.extend(b"hello");
-    let mut stranger = TcpStream::connect(server.address).expect("a connection");
-    stranger.write_all(&bytes).expect("it is sent");
+    let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+    raw_client.write_all(&bytes).expect("it is sent");
     eventually("the folder", || calls_in(folder.path()) == 1);
-    drop(stranger);
+    drop(raw_client);
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
-    // One that says more than may be, or sends more than it said.
+    // Clients that announce more than allowed, or send more than announced.
     for (length, sent) in [(u64::MAX, 0), (3, 4)] {
         let mut bytes = hello();
         kumi_rpc::Client::new().call(&head(length), &[], &mut bytes).expect("short");
@@ -252,11 +253,11 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
             bytes.extend(chunk_header(1, 0, sent));
             bytes.extend(vec![0; sent as usize]);
         }
-        let mut stranger = TcpStream::connect(server.address).expect("a connection");
-        stranger.write_all(&bytes).expect("it is sent");
-        stranger.shutdown(std::net::Shutdown::Write).expect("it is told");
+        let mut raw_client = TcpStream::connect(server.address).expect("a connection");
+        raw_client.write_all(&bytes).expect("it is sent");
+        raw_client.shutdown(std::net::Shutdown::Write).expect("it is told");
         let mut said = Vec::new();
-        let _end = stranger.read_to_end(&mut said);
+        let _end = raw_client.read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said);
         assert!(said.contains("more"), "{said}");
     }
@@ -305,7 +306,7 @@ fn on_a_small_disk() {
     on_another_disk(&scratch, files.path());
 }
 
-/// What has no room on one server goes to another.
+/// Files without room on one server go to another.
 fn on_another_disk(small: &Path, large: &Path) {
     let meta = grid::meta(grid::config("round-robin"));
     let server = |name, scratch: &Path| {

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, config, eventually, served};
+use common::{TestServer, config, eventually, served};
 use kumi_call::server::Config;
 use kumi_call::{Arg, Array, CallError, Client, HeldNames, RemoteArray, Traffic};
 use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
@@ -16,7 +16,7 @@ use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server and its counters.
-fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
+fn counted(change: impl FnOnce(&mut Config)) -> (TestServer, Arc<Traffic>) {
     let mut config = config();
     change(&mut config);
     let traffic = Arc::clone(&config.traffic);
@@ -28,14 +28,14 @@ fn names() -> HeldNames {
 }
 
 fn stays(name: HeldArrayName) -> Arg<'static> {
-    Arg::AtServers(Box::new(RemoteArray::stays(name, MINUTE)))
+    Arg::Remote(Box::new(RemoteArray::stays(name, MINUTE)))
 }
 
 fn held(name: HeldArrayName, bytes: u64, server: &str) -> Arg<'static> {
-    Arg::AtServers(Box::new(RemoteArray::held(name, bytes, server)))
+    Arg::Remote(Box::new(RemoteArray::held(name, bytes, server)))
 }
 
-/// Has an array of so many numbers held.
+/// Makes a server hold an array of this many numbers.
 fn fill(client: &Client, count: i32, x: f64, y: Arg<'_>) -> Result<(), CallError> {
     client.call("fill", vec![count.into(), 0.into(), x.into(), y]).map(|_| ())
 }
@@ -54,13 +54,13 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     let mut c = [0.0; 4];
     product(held(one, 32, ""), c.as_mut_slice().into());
     assert_eq!(c, a, "columns were exchanged twice");
-    // Held as well as sent, and by its own address.
+    // Held and sent; also by the server's own address.
     let keep = Some(HeldResult { name: two, lifetime_ms: 60_000, sent: true, survives: false });
     let to = Some(kumi_call::ArrayMut::flat(&mut c));
     let address = server.address.to_string();
     product(
         held(one, 32, &address),
-        Arg::AtServers(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
+        Arg::Remote(Box::new(RemoteArray { to, keep, ..RemoteArray::default() })),
     );
     assert_eq!(c, a);
     let mut fetched = [0.0; 2];
@@ -112,7 +112,7 @@ fn parts_come_from_several_places() {
         voucher: String::new(),
     };
     let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    let x = Arg::AtServers(Box::new(RemoteArray {
+    let x = Arg::Remote(Box::new(RemoteArray {
         from: Some(Array::flat(&own)),
         parts: vec![part(8, far, 8, &address), part(32, near, 0, "")],
         ..RemoteArray::default()
@@ -120,13 +120,13 @@ fn parts_come_from_several_places() {
     let mut y = [0.0; 7];
     two.call("add", vec![7.into(), x, y.as_mut_slice().into()]).expect("it runs");
     assert_eq!(y, [1.0, 7.0, 7.0, 4.0, 8.0, 8.0, 7.0]);
-    // Of a section every second element travels, is held, and is sent back.
+    // Of a section, every second element travels, is held, and is sent back.
     let name = names.fresh();
     let mut x = [1, 2, 3, 4, 5];
     let keep = HeldResult { name, lifetime_ms: 60_000, sent: false, survives: false };
     let array =
         RemoteArray { from: Some(Array::flat(&x)), keep: Some(keep), ..RemoteArray::default() };
-    one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    one.call("negate", vec![5.into(), Arg::Remote(Box::new(array))]).expect("it runs");
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
     assert_eq!(kept, [-1, -3, -5]);
@@ -140,11 +140,11 @@ fn parts_come_from_several_places() {
     };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
     let array = RemoteArray { parts: vec![part], to, ..RemoteArray::default() };
-    two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    two.call("negate", vec![5.into(), Arg::Remote(Box::new(array))]).expect("it runs");
     assert_eq!(x, [1, 2, 3, 4, 5]);
 }
 
-/// What is said of a sum whose first array is this.
+/// The message for a sum whose first array is this.
 fn refused(client: &Client, x: Arg<'_>) -> CallError {
     let mut y = [0.0; 2];
     let outcome = client.call("add", vec![2.into(), x, y.as_mut_slice().into()]);
@@ -161,24 +161,24 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     let error = refused(&client, held(unknown, 16, ""));
     assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
     let short = RemoteArray::held(known, 8, "");
-    let error = refused(&client, Arg::AtServers(Box::new(short)));
-    assert!(error.to_string().contains("in part only"), "{error}");
+    let error = refused(&client, Arg::Remote(Box::new(short)));
+    assert!(error.to_string().contains("is only partly at servers"), "{error}");
     let error = refused(&client, held(known, 24, ""));
     assert!(error.to_string().contains("fewer than the parts"), "{error}");
     let mut beyond = RemoteArray::held(known, 16, "");
     beyond.parts[0].from = 1;
-    let error = refused(&client, Arg::AtServers(Box::new(beyond)));
+    let error = refused(&client, Arg::Remote(Box::new(beyond)));
     assert!(error.to_string().contains("more than the held array has"), "{error}");
-    // A name that is in use; and what a call makes as its own argument.
+    // A name that is in use; and a call that makes its own argument.
     let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
     assert!(error.to_string().contains("take another name"), "{error}");
     let keep = Some(HeldResult { name: own, lifetime_ms: 1000, sent: false, survives: false });
     let circle = RemoteArray { keep, ..RemoteArray::held(own, 16, "") };
     let x = [1.0, 2.0];
-    let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
+    let args = vec![2.into(), x.as_slice().into(), Arg::Remote(Box::new(circle))];
     let error = client.call("add", args).expect_err("it cannot run");
     assert!(matches!(error, CallError::NotHeld { .. }), "{error:?}");
-    // Addresses that nobody listens at, and those that are not allowed.
+    // Addresses without a listener, and forbidden ones.
     let error = refused(&client, held(unknown, 16, "127.0.0.1:1"));
     assert!(matches!(error, CallError::NoSource(_)) && error.has_not_run(), "{error:?}");
     let address = server.address.to_string();
@@ -203,7 +203,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
     let name = names().fresh();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
-    let stranger = std::thread::spawn(move || {
+    let raw_client = std::thread::spawn(move || {
         let hello = kumi_rpc::ServerHello {
             version: Ok(1),
             highest: 1,
@@ -218,7 +218,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);
         let frame = [&[result.len() as u8, 0, 0, 0, 1, 0, 0, 0, 10, 0, 0, 0], &result[..]].concat();
-        // Ends early; sends more than was asked for; says something else.
+        // It ends early; sends more than requested; sends something else.
         let chunk = kumi_rpc::chunk_header(1, 0, 24);
         let much = [&hello.encode()[..], &frame, &chunk, &[0; 24]].concat();
         for bytes in [hello.encode(), much, b"HTTP/1.1 400 Bad Request".to_vec()] {
@@ -230,8 +230,8 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
         let error = refused(&client, held(name, 16, &address));
         assert!(matches!(error, CallError::NoSource(_)), "{error:?}");
     }
-    stranger.join().expect("it has ended");
-    // One that says nothing at all: the call's time ends it.
+    raw_client.join().expect("it has ended");
+    // It is silent: the call's time limit ends it.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("its address").to_string();
     let mut y = [0.0; 2];
@@ -250,7 +250,7 @@ fn memory_for_held_arrays_is_bounded() {
     fill(&client, 80_000, 1.0, stays(first)).expect("it runs");
     let error = fill(&client, 80_000, 1.0, stays(second)).expect_err("there is no room");
     assert!(matches!(error, CallError::HeldFull(_)) && error.has_not_run(), "{error:?}");
-    // A call that fails, or whose client goes, leaves nothing behind.
+    // A failed call, or a call whose client leaves, leaves nothing behind.
     for _ in 0..3 {
         let args = vec![80_000.into(), 60_000.into(), 1.0.into(), stays(second)];
         client.let_go(&[first]).expect("it is told");
@@ -263,7 +263,7 @@ fn memory_for_held_arrays_is_bounded() {
 
 #[test]
 fn the_smallest_array_is_charged_what_it_takes() {
-    // Twice the smallest piece of memory that the server takes.
+    // Twice the smallest block of the server.
     let (server, _) = counted(|config| config.held_bytes = 128 << 10);
     let client = server.client();
     let mut names = names();
@@ -305,9 +305,9 @@ fn arrays_end_with_their_time_or_their_client() {
     let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
     let keep = |name, lifetime_ms, survives| {
         let keep = HeldResult { name, lifetime_ms, sent: false, survives };
-        Arg::AtServers(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
+        Arg::Remote(Box::new(RemoteArray { keep: Some(keep), ..RemoteArray::default() }))
     };
-    // Each time by another connection: who asks for what has lost its owner is its owner then.
+    // Each time by another connection: the one that asks for an abandoned array takes it over.
     let missing = |name| {
         let mut y = [0.0; 2];
         matches!(server.client().fetch(name, 0, &mut y), Err(CallError::NotHeld { yet: false, .. }))
@@ -317,7 +317,7 @@ fn arrays_end_with_their_time_or_their_client() {
     fill(&client, 2, 1.0, keep(lost, 60_000, false)).expect("it runs");
     fill(&client, 2, 3.0, keep(survivor, 60_000, true)).expect("it runs");
     assert!(!missing(lost), "whoever knows the name may have it");
-    // A call that goes on when its client goes.
+    // A call that goes on after its client has left.
     let args = vec![2.into(), 300.into(), 4.0.into(), keep(late, 60_000, true)];
     let call = client.call_async("fill", args, None).expect("it begins");
     let mut y = [0.0; 2];

@@ -1,4 +1,4 @@
-//! Arrays that stay at servers which tell users apart.
+//! Held arrays on servers with users.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, config, served};
+use common::{TestServer, config, served};
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{Arg, CallError, Client, HeldNames, Options, RemoteArray};
 use kumi_rpc::HeldArrayName;
@@ -15,19 +15,19 @@ fn token(file: &std::path::Path, user: &str) -> String {
     add(file, &NewToken { user: user.to_owned(), ..NewToken::default() }).expect("a token")
 }
 
-fn client(server: &Served, token: &str) -> Client {
+fn client(server: &TestServer, token: &str) -> Client {
     let options = Options { token: token.to_owned(), ..Options::default() };
     Client::connect(&server.address.to_string(), &options).expect("a connection")
 }
 
 fn fill(client: &Client, name: HeldArrayName) -> Result<(), CallError> {
-    let y = Arg::AtServers(Box::new(RemoteArray::stays(name, Duration::from_secs(60))));
+    let y = Arg::Remote(Box::new(RemoteArray::stays(name, Duration::from_secs(60))));
     client.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).map(|_| ())
 }
 
 /// Adds the held array at `server` to ones.
 fn sum(client: &Client, name: HeldArrayName, server: &str) -> Result<[f64; 2], CallError> {
-    let x = Arg::AtServers(Box::new(RemoteArray::held(name, 16, server)));
+    let x = Arg::Remote(Box::new(RemoteArray::held(name, 16, server)));
     let mut y = [1.0; 2];
     client.call("add", vec![2.into(), x, y.as_mut_slice().into()])?;
     Ok(y)
@@ -51,11 +51,11 @@ fn arrays_are_those_of_the_user_who_made_them() {
     let error = sum(&his, name, "").expect_err("it is not his");
     assert!(matches!(error, CallError::NotHeld { yet: false, .. }), "{error:?}");
     his.let_go(&[name]).expect("it is sent");
-    // What is answered comes after what was let go.
+    // The answer comes after the release.
     his.call("noop", vec![]).expect("it runs");
     assert_eq!(sum(&client(&server, &ada), name, "").expect("it is hers"), [4.0; 2]);
 
-    // Not even when her connection is lost does he take its place.
+    // He does not take her place even when her connection is lost.
     let other = client(&server, &ada);
     hers.disconnect();
     for _ in 0..20 {
@@ -67,7 +67,7 @@ fn arrays_are_those_of_the_user_who_made_them() {
     other.let_go(&[name]).expect("it is sent");
     assert!(matches!(other.fetch(name, 0, &mut got), Err(CallError::NotHeld { .. })));
 
-    // Other servers have no token: they get nothing, and say so.
+    // Other servers have no token: they get nothing, and report it.
     fill(&other, name).expect("it runs");
     let plain = served(common::config());
     let address = server.address.to_string();

@@ -8,15 +8,15 @@ mod grid;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Served, served};
-use grid::{Meta, config, get, meta};
+use common::{TestServer, served};
+use grid::{Meta, config, get, meta, shown_state};
 use kumi_call::{Array, CallError, GridCall};
 
-/// Servers of so many slots each, named a, b, c, …
-fn servers(meta: &Meta, slots: &[usize]) -> Vec<Served> {
+/// Servers with these numbers of slots, named a, b, c, …
+fn servers(meta: &Meta, slots: &[usize]) -> Vec<TestServer> {
     let servers =
         ["a", "b", "c"].iter().zip(slots).map(|(name, slots)| served(meta.member(name, *slots)));
-    let servers: Vec<Served> = servers.collect();
+    let servers: Vec<TestServer> = servers.collect();
     meta.until_servers(servers.len());
     servers
 }
@@ -92,19 +92,19 @@ fn a_call_that_waits_is_cancelled_or_too_late() {
     assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
     drop(nap(&grid, 1));
     meta.until("nobody waits", |state| state.waiting == 0);
-    // One that runs, too.
+    // Also one that runs.
     long.cancel();
     assert!(matches!(long.wait(&|| false), Err(CallError::Cancelled(_))));
     assert!(long.is_over() && long.wait(&|| false).is_err());
     nap(&grid, 1).wait(&|| false).expect("the slot is free");
-    // Wherever it is on its way just then.
+    // Whatever stage it has reached.
     for step in 0..100 {
         let on_its_way = nap(&grid, 60_000);
         std::thread::sleep(Duration::from_micros(20 * step));
         drop(on_its_way);
     }
     nap(&grid, 1).wait(&|| false).expect("the slot is free again");
-    // The metaserver waits for the server's word.
+    // The metaserver waits for the server's report.
     let counts = meta.until("both are over", |state| state.counters.done >= 2).counters;
     assert_eq!((counts.done, counts.hostile), (2, 0));
     drop(servers);
@@ -123,7 +123,7 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     }
     let few = grid.call("dmmul", vec![2.into()]);
     assert!(matches!(few, Err(CallError::Argument { .. })), "{few:?}");
-    // A failure of the routine is an answer: it is not tried elsewhere.
+    // A routine's failure is an answer: the call is not tried elsewhere.
     let (a, mut y) = (vec![1.0; 100], [0.0]);
     let args =
         vec![1.into(), 100.into(), kumi_call::Arg::In(Array::flat(&a)), y.as_mut_slice().into()];
@@ -133,7 +133,7 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     assert!(matches!(crash, Err(CallError::Crashed { detail: 6, .. })), "{crash:?}");
     let state = meta.until("no calls", |state| state.running == 0);
     assert_eq!((state.counters.placed, state.counters.failed), (2, 2));
-    // A server is no metaserver.
+    // A server is not a metaserver.
     let address = state.servers[0].address.clone();
     let other = kumi_call::Grid::connect(&address, &kumi_call::Options::default());
     assert!(matches!(other, Err(CallError::Address(_))), "{other:?}");
@@ -149,11 +149,8 @@ fn whoever_looks_on_sees_it() {
     let _servers = servers(&meta, &[3]);
     meta.grid().call("noop", vec![]).expect("it runs");
     meta.until("its end", |state| state.counters.done == 1);
-    std::thread::sleep(Duration::from_millis(300));
-    let json = get(address, "/status.json");
-    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
-    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
-    assert_eq!((state.servers[0].slots, state.counters.done), (3, 1));
+    let state = shown_state(address, "the call", |state| state.counters.done == 1);
+    assert_eq!(state.servers[0].slots, 3);
     let figures = get(address, "/metrics");
     assert!(figures.contains("\nkumi_call_done_total 1\n"), "{figures}");
     assert!(figures.contains("kumi_call_server_up{server=\"a\","), "{figures}");

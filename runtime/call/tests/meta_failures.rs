@@ -1,4 +1,4 @@
-//! Servers, metaservers and clients that vanish, and strangers.
+//! Servers, metaservers and clients that vanish, and malformed clients.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Gate, Served, eventually, served};
+use common::{Gate, TestServer, eventually, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{AttemptState, ClientHello, RegisteredServer, ServerRegistration, Ticket};
@@ -67,7 +67,7 @@ fn a_server_that_cannot_be_reached_is_told_with_all_attempts() {
     let mut few = config("round-robin");
     few.attempts = 2;
     let meta = meta(few);
-    let servers: Vec<Served> = ["a", "b"]
+    let servers: Vec<TestServer> = ["a", "b"]
         .iter()
         .map(|name| {
             let mut config = meta.member(name, 1);
@@ -113,12 +113,12 @@ fn a_metaserver_comes_back_with_what_it_knew() {
         state.servers.iter().any(|server| server.state == "up")
     });
     assert_eq!((state.paths.len(), paths), (1, 1));
-    // What ran goes on, and has its slot.
+    // The running call goes on and keeps its slot.
     assert!(state.servers[0].in_flight == 1 && !runs.is_over(), "{state:?}");
     open.open();
     runs.wait(&|| false).expect("it runs to its end");
     waits.wait(&|| false).expect("it runs too");
-    // Of one that ends while its client has not found the new one yet the server says what became.
+    // If a call ends before its client has found the new metaserver, the server reports the outcome.
     let state = second.until("both ends", |state| state.counters.done == 2);
     assert_eq!((state.running, state.waiting, state.counters.placed), (0, 0, 1));
     second.stop();
@@ -132,8 +132,8 @@ fn gate(grid: &Grid, gate: &Gate) -> GridCall {
     grid.call_async("gate", gate.args(), None).expect("it begins")
 }
 
-/// A server, a client and its call, which runs there, after whose begin another metaserver came that knows nothing of it.
-fn forgotten(server: impl FnOnce(&Meta) -> Served) -> (Served, Grid, Gate, GridCall, Meta) {
+/// A server, a client and its running call, after whose start an ignorant metaserver replaced the first.
+fn forgotten(server: impl FnOnce(&Meta) -> TestServer) -> (TestServer, Grid, Gate, GridCall, Meta) {
     let mut first = meta(config("round-robin"));
     let server = server(&first);
     first.until_servers(1);
@@ -166,7 +166,7 @@ fn what_a_forgetful_metaserver_has_stopped_says_so_if_it_may_not_run_again() {
     second.until_servers(1);
     grid.call("noop", vec![]).expect("the slot is free");
     assert_eq!(open.begun(), 1, "it was not run again");
-    // One that its client cancels is cancelled.
+    // The client cancels it, so it is cancelled.
     let mut call = gate(&grid, &open);
     eventually("a call that runs", || open.begun() == 2);
     call.cancel();
@@ -178,7 +178,7 @@ fn what_a_forgetful_metaserver_has_stopped_before_it_began_runs_again() {
     let mut first = meta(config("round-robin"));
     let server = served(first.member("a", 1));
     first.until_servers(1);
-    // One that comes without a metaserver has the slot.
+    // A client without a metaserver gets the slot.
     let (before, open) = (Gate::new(), Gate::new());
     let client = server.client();
     let mut other = client.call_async("gate", before.args(), None).expect("it begins");
@@ -197,7 +197,7 @@ fn what_a_forgetful_metaserver_has_stopped_before_it_began_runs_again() {
     assert_eq!(open.begun(), 1);
 }
 
-/// The address of the metaserver, for a client in a process of its own.
+/// The metaserver's address, for a client in a process of its own.
 const CHILD: &str = "KUMI_TEST_META";
 
 #[test]
@@ -238,7 +238,7 @@ fn a_routine_whose_servers_are_gone_is_not_unknown() {
     grid.call("noop", vec![]).expect("it runs");
     server.stop();
     meta.until("it is lost", |state| state.servers[0].state == "lost");
-    // Of one that knows the description, and one that asks for it.
+    // A client that knows the description, and one that asks for it.
     for grid in [&grid, &meta.grid()] {
         let gone = grid.call("noop", vec![]).expect_err("nobody is there");
         assert!(matches!(gone, CallError::NoServer { has_not_run: true, .. }), "{gone:?}");
@@ -278,7 +278,7 @@ fn strangers_cost_a_counter() {
         [hello(), std::mem::take(member.out())].concat()
     };
     let ticket = Ticket { call: 1, attempt: 1 };
-    let strangers = [
+    let unidentified = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         [hello(), vec![0xff; 12]].concat(),
         [hello(), vec![9, 0, 0, 0, 1, 0, 0, 0, 32, 0, 0, 0], vec![0; 9]].concat(),
@@ -295,14 +295,15 @@ fn strangers_cost_a_counter() {
             member.register(&register(1));
         }),
     ];
-    for (index, bytes) in strangers.iter().enumerate() {
+    for (index, bytes) in unidentified.iter().enumerate() {
         let mut stream = TcpStream::connect(meta.address).expect("a connection");
         stream.write_all(bytes).expect("written");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it is closed");
         assert!(answer.starts_with(b"KUMICALL"), "{index}: it says why");
     }
-    let state = meta.until("strangers", |state| state.counters.hostile == strangers.len() as u64);
+    let state = meta
+        .until("malformed clients", |state| state.counters.hostile == unidentified.len() as u64);
     assert_eq!(state.servers.len(), 1);
     meta.grid().call("noop", vec![]).expect("it runs");
 }

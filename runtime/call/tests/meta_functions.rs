@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use common::{Served, library_of, served_text};
+use common::{TestServer, library_of, served_text};
 use functions::{counted, is_integral, square};
 use grid::{Meta, config, meta};
 use kumi_call::server::Config;
@@ -24,12 +24,12 @@ Define again(mode_in int n, f(mode_in double x, mode_out double y), mode_out dou
 Calls "C" integrate(n, f, sum);
 "#;
 
-/// A server of them.
-fn started(config: Config) -> Served {
+/// A server of these routines.
+fn started(config: Config) -> TestServer {
     served_text(config, &[functions::TEXT, REPEATED].concat(), library_of("callbacks.c"))
 }
 
-fn member(meta: &Meta, name: &str) -> Served {
+fn member(meta: &Meta, name: &str) -> TestServer {
     started(meta.member(name, 2))
 }
 
@@ -100,7 +100,7 @@ fn a_function_of_a_call_that_was_begun_is_called_by_who_waits() {
     });
     let waits = waits.join().expect("it ends");
     assert_eq!(*callers.lock().expect("a list"), [waits; 50]);
-    // Who only looks calls one that is waited for, if there is one.
+    // A wait without time runs a callback if one is pending.
     callers.lock().expect("a list").clear();
     let mut call = begin();
     let mut outcome = None;
@@ -110,7 +110,7 @@ fn a_function_of_a_call_that_was_begun_is_called_by_who_waits() {
     });
     is_integral(&outcome.expect("an end"), 50);
     assert_eq!(*callers.lock().expect("a list"), [std::thread::current().id(); 50]);
-    // One that is dropped while its routine waits ends there.
+    // A call dropped while its routine waits ends there.
     drop(begin());
     meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
 }
@@ -136,7 +136,7 @@ fn a_call_that_has_not_begun_runs_elsewhere() {
     assert!(state.counters.retried > 0, "{state:?}");
 }
 
-/// A metaserver with two servers, and what ends the one that has a call.
+/// A metaserver with two servers, and a function that ends the busy one.
 fn two() -> (Meta, impl FnMut() + Send) {
     let meta = meta(config("round-robin"));
     let first = member(&meta, "first");
@@ -205,7 +205,7 @@ fn a_call_that_may_run_twice_calls_its_functions_again() {
 
 #[test]
 fn who_waits_for_several_calls_is_woken() {
-    /// It is not waited for so long.
+    /// The wait is shorter than the call.
     const HOUR: Duration = Duration::from_secs(3600);
     let meta = meta(config("round-robin"));
     let server = member(&meta, "a");
@@ -220,26 +220,26 @@ fn who_waits_for_several_calls_is_woken() {
         let args: Vec<Arg<'static>> = vec![20.into(), function.into()];
         remote.begin("integrate", args, None, &|| false).expect("it begins")
     };
-    // Functions and ends, through a metaserver and without one.
+    // Callbacks and ends, with and without a metaserver.
     let mut calls: Vec<RemoteCall> =
         [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
-    let bell = WakeEvent::new().expect("a bell");
+    let event = WakeEvent::new().expect("an event");
     while !calls.is_empty() {
         let watches: Vec<CallWatch> = calls.iter().map(RemoteCall::watch).collect();
-        bell.wait(&watches, HOUR).expect("it waits");
+        event.wait(&watches, HOUR).expect("it waits");
         calls.retain_mut(|call| {
             let ended = call.wait_for(Duration::ZERO, &|| false).expect("it runs");
             ended.inspect(|outcome| is_integral(outcome, 20)).is_none()
         });
     }
     assert_eq!(count.load(Ordering::Relaxed), 60);
-    // A call that comes to nothing, and another thread.
+    // A call that fails, and a wake-up from another thread.
     let idle = [begin(meta.address.to_string())];
-    bell.wait(&[idle[0].watch()], HOUR).expect("its function is to be called");
-    bell.ring();
-    bell.wait(&[], HOUR).expect("it has rung");
-    let ringing = Arc::clone(&bell);
-    let rings = std::thread::spawn(move || ringing.ring());
-    bell.wait(&[], HOUR).expect("it rings");
-    rings.join().expect("it ends");
+    event.wait(&[idle[0].watch()], HOUR).expect("its function is to be called");
+    event.wake();
+    event.wait(&[], HOUR).expect("it has rung");
+    let waking = Arc::clone(&event);
+    let waker = std::thread::spawn(move || waking.wake());
+    event.wait(&[], HOUR).expect("it rings");
+    waker.join().expect("it ends");
 }

@@ -1,4 +1,4 @@
-//! Metaservers that answer nothing any more, or lead no more, and clients that go to the next.
+//! Metaservers that fall silent or lose leadership, and clients that go on to the next.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -16,10 +16,10 @@ use kumi_call::{CallError, Client, Grid, Options};
 use kumi_rpc::{Code, Failure, FrameStep, Metaserver, MetaserverEvent};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// What one that is none answers, until it says no more.
+/// Answers of a fake metaserver; it falls silent after false.
 type Answers = fn(&mut Metaserver, MetaserverEvent) -> bool;
 
-/// A metaserver that greets, and answers as it is told.
+/// A scripted metaserver.
 fn pretends(answers: Answers) -> SocketAddr {
     pretends_at(TcpListener::bind(("127.0.0.1", 0)).expect("a port"), answers)
 }
@@ -27,7 +27,7 @@ fn pretends(answers: Answers) -> SocketAddr {
 fn pretends_at(listener: TcpListener, answers: Answers) -> SocketAddr {
     let address = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
-        // One after the other: a client comes once, and to another when it has gone.
+        // One connection after the other: a client connects again only after it has left.
         while let Ok((stream, _)) = listener.accept() {
             std::thread::spawn(move || attend(stream, answers));
         }
@@ -55,7 +55,7 @@ fn attend(mut stream: TcpStream, answers: Answers) {
     }
 }
 
-/// The description of a routine that takes nothing.
+/// The description of a routine without parameters.
 fn describe(rpc: &mut Metaserver, stream: u32, name: &str) {
     let all = common::interfaces();
     let interface = all.iter().find(|one| one.name == name).expect("a routine");
@@ -63,7 +63,7 @@ fn describe(rpc: &mut Metaserver, stream: u32, name: &str) {
     rpc.describe(stream, twox_hash::XxHash3_64::oneshot(json.as_bytes()), &json);
 }
 
-/// A client that comes to the first, and knows the second.
+/// A client connected to the first metaserver, which knows the second.
 fn between(first: SocketAddr, second: &Meta) -> Grid {
     let grid = Grid::connect(&format!("{first},{}", second.address), &Options::default());
     let grid = grid.expect("a connection");
@@ -138,7 +138,7 @@ fn calls_without_a_thread_leave_one_that_says_it_does_not_lead() {
     let meta = meta(config("round-robin"));
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    // It describes, tells only the second call that it does not lead, and keeps the connection.
+    // It describes routines, answers only the second call that it does not lead, and keeps the connection.
     let first = pretends(|rpc, event| {
         match event {
             MetaserverEvent::Interface(stream, name) => describe(rpc, stream, &name),
@@ -164,7 +164,7 @@ fn calls_without_a_thread_leave_one_that_says_it_does_not_lead() {
 fn a_call_can_be_cancelled_while_the_metaserver_reads_nothing() {
     static READS_ON: AtomicBool = AtomicBool::new(false);
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    // What is not read fills it soon.
+    // Unread output soon fills the socket.
     setsockopt(&listener, sockopt::RcvBuf, &4096).expect("a small buffer");
     let address = pretends_at(listener, |rpc, event| match event {
         MetaserverEvent::Interface(stream, name) => {
@@ -181,7 +181,7 @@ fn a_call_can_be_cancelled_while_the_metaserver_reads_nothing() {
         }
     });
     let grid = Grid::connect(&address.to_string(), &Options::default()).expect("a connection");
-    // The longer their names the fewer calls.
+    // Longer names need fewer calls.
     let name = "n".repeat(128);
     let begin = || grid.call_async(&name, vec![], None).expect("it begins");
     let mut first = begin();
@@ -202,7 +202,7 @@ fn a_call_can_be_cancelled_while_the_metaserver_reads_nothing() {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The other thread sends, for seconds to come.
+        // The other thread sends for seconds.
         let since = Instant::now();
         first.cancel();
         let took = since.elapsed();
@@ -230,7 +230,7 @@ fn calls_that_wait_end_and_can_be_cancelled_while_no_metaserver_is_there() {
         Err(CallError::TimedOut(_)) => {}
         other => panic!("{other:?}"),
     }
-    // Whoever cancels does not wait until the metaserver is given up.
+    // Cancelling does not wait until the metaserver is given up.
     unwanted.cancel();
     match unwanted.wait_for(Duration::from_secs(20), &|| false) {
         Err(CallError::Cancelled(_)) => {}
@@ -251,7 +251,7 @@ fn the_client_of_a_call_that_runs_comes_back_to_the_next_metaserver() {
     first.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
     first.stop();
     let second = meta_at(kept, first.address);
-    // The server, the client, and who asks here: a call whose client stays away is given up.
+    // The server and the client. A call whose client stays away is given up.
     second.until("its client", |state| (state.running, state.connections) == (1, 3));
     assert!(!runs.is_over());
     runs.cancel();
@@ -276,7 +276,7 @@ fn a_metaserver_that_knows_nothing_of_a_call_that_runs_has_it_run_nowhere_else()
     let mut runs = grid.call_async("nap", vec![120_000.into()], None).expect("it begins");
     first.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
     first.stop();
-    // It gives a place, which is given back.
+    // It names a place, which the client gives back.
     let state = second.until("a call that is not wanted", |state| state.counters.cancelled == 1);
     assert_eq!((state.counters.placed, state.counters.done, state.servers[0].done), (1, 0, 0));
     second.until("its slot", |state| (state.running, state.servers[0].in_flight) == (0, 0));

@@ -1,4 +1,4 @@
-//! A metaserver that several users share: who may call, who may offer routines, and what servers learn of it.
+//! A metaserver with users: their access to calls and registration, and the information that servers get.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Gate, Served, served};
-use grid::{Meta, config, get, meta, meta_at};
+use common::{Gate, TestServer, served};
+use grid::{Meta, config, meta, meta_at, shown_state};
 use kumi_call::server::{self, Membership};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// A metaserver with users, and their file.
-struct House {
+struct MetaWithUsers {
     meta: Meta,
     file: PathBuf,
     server_token: String,
@@ -31,12 +31,12 @@ fn token(file: &std::path::Path, user: &str, routines: Option<&str>) -> String {
         .expect("a token")
 }
 
-impl House {
-    fn new() -> House {
-        House::with(|_| {})
+impl MetaWithUsers {
+    fn new() -> MetaWithUsers {
+        MetaWithUsers::with(|_| {})
     }
 
-    fn with(change: impl FnOnce(&mut kumi_call::meta::Config)) -> House {
+    fn with(change: impl FnOnce(&mut kumi_call::meta::Config)) -> MetaWithUsers {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("users.toml");
         let server = NewToken { user: "srv".to_owned(), server: true, ..NewToken::default() };
@@ -44,7 +44,7 @@ impl House {
         let mut config = config("round-robin");
         config.users = Some(Arc::new(Users::open(&file).expect("users")));
         change(&mut config);
-        House { meta: meta(config), file, server_token, folder }
+        MetaWithUsers { meta: meta(config), file, server_token, folder }
     }
 
     fn member(&self, name: &str, slots: usize) -> server::Config {
@@ -57,7 +57,7 @@ impl House {
         config
     }
 
-    fn serve(&self, config: server::Config) -> Served {
+    fn serve(&self, config: server::Config) -> TestServer {
         let count = self.servers();
         let server = served(config);
         self.until("a server", || self.servers() > count);
@@ -97,42 +97,42 @@ fn nap(grid: &Grid, ms: i32) -> GridCall {
 
 #[test]
 fn only_users_call_and_only_servers_offer() {
-    let house = House::new();
-    let _server = house.serve(house.member("a", 1));
+    let fixture = MetaWithUsers::new();
+    let _server = fixture.serve(fixture.member("a", 1));
     for wrong in ["", "kumi_guessed", "pass_00"] {
-        let refused = house.grid(wrong);
+        let refused = fixture.grid(wrong);
         assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{wrong}: {refused:?}");
     }
     let past =
         NewToken { user: "ada".to_owned(), expires: Some(1_000_000_000), ..NewToken::default() };
-    let past = add(&house.file, &past).expect("a token");
-    assert!(matches!(house.grid(&past), Err(CallError::Expired(_))));
-    let ada = house.grid(&house.user("ada")).expect("a connection");
+    let past = add(&fixture.file, &past).expect("a token");
+    assert!(matches!(fixture.grid(&past), Err(CallError::Expired(_))));
+    let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
     ada.call("noop", vec![]).expect("it runs");
-    // A server calls nothing, and who calls is no server.
-    let server = house.grid(&house.server_token).expect("a connection");
+    // A server may not call, and a caller may not register.
+    let server = fixture.grid(&fixture.server_token).expect("a connection");
     assert_eq!(server.names("").expect("names"), [""; 0]);
     assert!(matches!(server.call("noop", vec![]), Err(CallError::NotPermitted(_))));
-    let mut rogue = house.meta.member("rogue", 1);
-    for token in [house.user("eve"), String::new()] {
-        let before = house.state().counters.refused;
+    let mut rogue = fixture.meta.member("rogue", 1);
+    for token in [fixture.user("eve"), String::new()] {
+        let before = fixture.state().counters.refused;
         if let Some(membership) = &mut rogue.membership {
             membership.token = token;
         }
         let _rogue = served(rogue.clone());
-        house.until("a refusal", || house.state().counters.refused > before);
-        assert_eq!(house.servers(), 1);
+        fixture.until("a refusal", || fixture.state().counters.refused > before);
+        assert_eq!(fixture.servers(), 1);
     }
     // Nor may one server pass for another.
     let other = NewToken { user: "other".to_owned(), server: true, ..NewToken::default() };
-    let mut thief = house.member("a", 1);
+    let mut thief = fixture.member("a", 1);
     if let Some(membership) = &mut thief.membership {
-        membership.token = add(&house.file, &other).expect("a token");
-        membership.address = house.state().servers[0].address.clone();
+        membership.token = add(&fixture.file, &other).expect("a token");
+        membership.address = fixture.state().servers[0].address.clone();
     }
-    let before = house.state().counters.refused;
+    let before = fixture.state().counters.refused;
     let _thief = served(thief);
-    house.until("a refusal", || house.state().counters.refused > before);
+    fixture.until("a refusal", || fixture.state().counters.refused > before);
     ada.call("noop", vec![]).expect("it runs where it should");
 }
 
@@ -140,37 +140,37 @@ fn only_users_call_and_only_servers_offer() {
 fn whose_a_server_is_outlives_the_metaserver() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("meta.db");
-    let mut house = House::with(|config| config.state = Some(path.clone()));
-    let server = house.serve(house.member("a", 1));
-    let address = house.state().servers[0].address.clone();
+    let mut fixture = MetaWithUsers::with(|config| config.state = Some(path.clone()));
+    let server = fixture.serve(fixture.member("a", 1));
+    let address = fixture.state().servers[0].address.clone();
     drop(server);
-    house.meta.stop();
+    fixture.meta.stop();
     let mut again = config("round-robin");
-    again.users = Some(Arc::new(Users::open(&house.file).expect("users")));
+    again.users = Some(Arc::new(Users::open(&fixture.file).expect("users")));
     again.state = Some(path);
-    house.meta = meta_at(again, house.meta.address);
+    fixture.meta = meta_at(again, fixture.meta.address);
     let other = NewToken { user: "other".to_owned(), server: true, ..NewToken::default() };
     let as_it = |token: &str| {
-        let mut config = house.member("a", 1);
+        let mut config = fixture.member("a", 1);
         if let Some(membership) = &mut config.membership {
             token.clone_into(&mut membership.token);
             membership.address.clone_from(&address);
         }
         config
     };
-    let _thief = served(as_it(&add(&house.file, &other).expect("a token")));
-    house.until("a refusal", || house.state().counters.refused > 0);
-    assert_eq!(house.servers(), 0);
-    let _server = house.serve(as_it(&house.server_token));
-    assert_eq!(house.servers(), 1);
+    let _thief = served(as_it(&add(&fixture.file, &other).expect("a token")));
+    fixture.until("a refusal", || fixture.state().counters.refused > 0);
+    assert_eq!(fixture.servers(), 0);
+    let _server = fixture.serve(as_it(&fixture.server_token));
+    assert_eq!(fixture.servers(), 1);
 }
 
 #[test]
 fn users_see_what_is_theirs() {
-    let house = House::new();
-    let _server = house.serve(house.member("a", 2));
-    let ada = house.grid(&token(&house.file, "ada", Some("n*"))).expect("a connection");
-    let bob = house.grid(&house.user("bob")).expect("a connection");
+    let fixture = MetaWithUsers::new();
+    let _server = fixture.serve(fixture.member("a", 2));
+    let ada = fixture.grid(&token(&fixture.file, "ada", Some("n*"))).expect("a connection");
+    let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
     assert_eq!(ada.names("").expect("names"), ["nap", "negate", "noop"]);
     match ada.call("dmmul", vec![]) {
         Err(CallError::NotPermitted(text)) => {
@@ -184,7 +184,7 @@ fn users_see_what_is_theirs() {
     }
     ada.call("noop", vec![]).expect("it runs");
     bob.call("noop", vec![]).expect("it runs");
-    house.until("both ends", || bob.status().expect("the state").counters.done == 2);
+    fixture.until("both ends", || bob.status().expect("the state").counters.done == 2);
     let state = ada.status().expect("the state");
     assert!(state.routines.iter().all(|routine| routine.name.starts_with('n')));
     let users: Vec<&str> = state.recent.iter().map(|call| call.user.as_str()).collect();
@@ -193,52 +193,52 @@ fn users_see_what_is_theirs() {
 
 #[test]
 fn who_is_revoked_waits_no_longer() {
-    let house = House::new();
-    let _server = house.serve(house.member("a", 1));
-    let ada = house.grid(&house.user("ada")).expect("a connection");
-    let bob = house.grid(&house.user("bob")).expect("a connection");
+    let fixture = MetaWithUsers::new();
+    let _server = fixture.serve(fixture.member("a", 1));
+    let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
+    let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
     let open = Gate::new();
     let mut runs = ada.call_async("gate", open.args(), None).expect("it begins");
-    house.until("a call that runs", || house.state().running == 1);
+    fixture.until("a call that runs", || fixture.state().running == 1);
     let (mut hers, mut his) = (nap(&ada, 1), nap(&bob, 1));
-    house.until("calls that wait", || house.state().waiting == 2);
-    revoke(&house.file, "ada", None).expect("revoked");
+    fixture.until("calls that wait", || fixture.state().waiting == 2);
+    revoke(&fixture.file, "ada", None).expect("revoked");
     assert!(matches!(hers.wait(&|| false), Err(CallError::Cancelled(_))));
     let next = ada.call("noop", vec![]);
     assert!(matches!(next, Err(CallError::NotPermitted(_))), "{next:?}");
     open.open();
     runs.wait(&|| false).expect("what runs goes on");
     his.wait(&|| false).expect("others do");
-    // So with servers.
-    revoke(&house.file, "srv", None).expect("revoked");
-    house.until("no server", || {
+    // The same for servers.
+    revoke(&fixture.file, "srv", None).expect("revoked");
+    fixture.until("no server", || {
         let state = bob.status().expect("the state");
         state.servers.iter().all(|server| server.state != "up")
     });
 }
 
-/// A server that only the metaserver's users reach, and that is told no token.
+/// A server that only the metaserver's users reach, and that sees no token.
 #[test]
 fn servers_are_shown_passes_and_no_tokens() {
-    let house = House::new();
-    let mut guarded = house.member("a", 1);
+    let fixture = MetaWithUsers::new();
+    let mut guarded = fixture.member("a", 1);
     guarded.only_sent = true;
-    let server = house.serve(guarded);
+    let server = fixture.serve(guarded);
     let direct = Client::connect(&server.address.to_string(), &Options::default());
     assert!(matches!(direct, Err(CallError::NotPermitted(_))), "{direct:?}");
-    let ada = house.user("ada");
-    let grid = house.grid(&ada).expect("a connection");
+    let ada = fixture.user("ada");
+    let grid = fixture.grid(&ada).expect("a connection");
     (0..3).for_each(|_| drop(grid.call("noop", vec![]).expect("it runs")));
     drop(server);
 
-    // What a server is shown: it listens, and says nothing.
+    // Captures what a client shows to a server: it listens and stays silent.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut liar = house.member("liar", 1);
+    let mut liar = fixture.member("liar", 1);
     if let Some(membership) = &mut liar.membership {
         membership.address = listener.local_addr().expect("its address").to_string();
     }
-    house.until("no server", || house.servers() == 0);
-    let _liar = house.serve(liar);
+    fixture.until("no server", || fixture.servers() == 0);
+    let _liar = fixture.serve(liar);
     let call = grid.call_async("noop", vec![], Some(Duration::from_secs(20))).expect("it begins");
     let (mut stream, _) = listener.accept().expect("a client");
     let mut shown = vec![0; 512];
@@ -248,32 +248,32 @@ fn servers_are_shown_passes_and_no_tokens() {
     assert!(!shown.contains(&ada));
     drop((call, stream));
 
-    // Elsewhere it is worth nothing, nor a second time.
+    // The pass is worthless elsewhere, and at a second use.
     let pass = &shown[shown.find("pass_").expect("a pass")..];
     let end = pass[5..].find(|c: char| !c.is_ascii_hexdigit()).map_or(pass.len(), |at| at + 5);
     let options = Options { token: pass[..end].to_owned(), ..Options::default() };
-    let other = served(house.member("b", 1));
+    let other = served(fixture.member("b", 1));
     let used = Client::connect(&other.address.to_string(), &options);
     assert!(matches!(used, Err(CallError::NoServer { has_not_run: true, .. })), "{used:?}");
-    let at_meta = house.grid(&options.token);
+    let at_meta = fixture.grid(&options.token);
     assert!(matches!(at_meta, Err(CallError::NotPermitted(_))), "{at_meta:?}");
 }
 
 #[test]
 fn a_server_with_users_of_its_own_takes_those_who_are_both() {
-    let house = House::new();
-    let own = house.folder.path().join("own.toml");
+    let fixture = MetaWithUsers::new();
+    let own = fixture.folder.path().join("own.toml");
     token(&own, "ada", Some("noop"));
-    let mut guarded = house.member("a", 1);
+    let mut guarded = fixture.member("a", 1);
     guarded.users = Some(Arc::new(Users::open(&own).expect("users")));
-    let _server = house.serve(guarded);
-    let ada = house.grid(&house.user("ada")).expect("a connection");
-    let bob = house.grid(&house.user("bob")).expect("a connection");
+    let _server = fixture.serve(guarded);
+    let ada = fixture.grid(&fixture.user("ada")).expect("a connection");
+    let bob = fixture.grid(&fixture.user("bob")).expect("a connection");
     ada.call("noop", vec![]).expect("it runs");
     let not = ada.call("nap", vec![1.into()]).expect_err("the server does not permit it");
     assert!(not.to_string().contains("may not call `nap`") && not.has_not_run(), "{not}");
     let nobody = bob.call("noop", vec![]).expect_err("the server does not know him");
-    assert!(nobody.to_string().contains("`bob` is no user of this server"), "{nobody}");
+    assert!(nobody.to_string().contains("`bob` is not a user of this server"), "{nobody}");
 }
 
 #[test]
@@ -289,31 +289,32 @@ fn metaserver_and_servers_speak_tls() {
         let own = params.signed_by(&key, &issuer).expect("a certificate");
         Tls::of(&own.pem(), &key.serialize_pem()).expect("they fit")
     };
-    let house = House::with(|config| config.tls = Some(tls()));
-    let ca = house.folder.path().join("ca.pem");
+    let fixture = MetaWithUsers::with(|config| config.tls = Some(tls()));
+    let ca = fixture.folder.path().join("ca.pem");
     std::fs::write(&ca, certificate.pem()).expect("written");
-    let at = format!("tls://{}", house.meta.address);
-    let options = Options { token: house.user("ada"), ca: Some(ca.clone()), ..Options::default() };
+    let at = format!("tls://{}", fixture.meta.address);
+    let options =
+        Options { token: fixture.user("ada"), ca: Some(ca.clone()), ..Options::default() };
     let grid = Grid::connect(&at, &options).expect("a connection");
-    let mut guarded = house.member("a", 1);
+    let mut guarded = fixture.member("a", 1);
     (guarded.tls, guarded.only_sent) = (Some(tls()), true);
     if let Some(membership) = &mut guarded.membership {
         membership.metaservers = vec![at.clone()];
         membership.ca = Some(ca);
     }
     let _server = served(guarded);
-    house.until("a server", || grid.status().expect("the state").servers.len() == 1);
+    fixture.until("a server", || grid.status().expect("the state").servers.len() == 1);
     let (a, b, mut c) = (vec![1.5; 90_000], vec![2.0; 90_000], vec![0.0; 90_000]);
     grid.call("dmmul", vec![300.into(), (&a).into(), (&b).into(), (&mut c).into()])
         .expect("it runs");
     assert!(c.iter().all(|x| *x == 900.0));
     let state = grid.status().expect("the state");
     assert!(state.servers[0].address.starts_with("tls://"), "{state:?}");
-    // Many streams at once, more than the socket takes in one piece.
+    // Many streams at once, more than fit into the socket.
     let mut calls: Vec<GridCall> = (0..200).map(|_| nap(&grid, 0)).collect();
     calls.iter_mut().for_each(|call| drop(call.wait(&|| false).expect("it runs")));
-    // Who does not speak TLS is told so.
-    match house.grid(&options.token) {
+    // A client without TLS is told so.
+    match fixture.grid(&options.token) {
         Err(error @ CallError::Tls { .. }) => {
             assert!(error.to_string().contains("tls://HOST:PORT"), "{error}");
         }
@@ -327,31 +328,28 @@ fn metaserver_and_servers_speak_tls() {
 fn shares_are_by_weight_and_priorities_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let http = listener.local_addr().expect("its address");
-    let house = House::with(|config| config.http = Some(Arc::new(listener)));
-    let _server = house.serve(house.member("a", 1));
-    let (ada, bob) = (house.user("ada"), house.user("bob"));
-    let text = std::fs::read_to_string(&house.file).expect("the file");
+    let fixture = MetaWithUsers::with(|config| config.http = Some(Arc::new(listener)));
+    let _server = fixture.serve(fixture.member("a", 1));
+    let (ada, bob) = (fixture.user("ada"), fixture.user("bob"));
+    let text = std::fs::read_to_string(&fixture.file).expect("the file");
     let text = text.replace("name = \"ada\"\n", "name = \"ada\"\nweight = 3\n");
     let text = text.replace("name = \"bob\"\n", "name = \"bob\"\npriority = 0\n");
-    std::fs::write(&house.file, text).expect("written");
-    let (ada, bob) = (house.grid(&ada).expect("it"), house.grid(&bob).expect("it"));
+    std::fs::write(&fixture.file, text).expect("written");
+    let (ada, bob) = (fixture.grid(&ada).expect("it"), fixture.grid(&bob).expect("it"));
     let runs = nap(&ada, 60_000);
-    house.until("a call that runs", || house.state().running == 1);
+    fixture.until("a call that runs", || fixture.state().running == 1);
     let noop = |grid: Grid| grid.call_async("noop", vec![], None).expect("it begins");
     let mut his: Vec<GridCall> = (0..11).map(|_| nap(&bob, 0)).collect();
-    // His priority is what the file says: it is not before his others.
+    // The file sets his priority: he does not overtake his other calls.
     his.push(noop(bob.with_priority(9)));
     let mut hers: Vec<GridCall> = (0..35).map(|_| nap(&ada, 0)).collect();
     hers.push(noop(ada.with_priority(9)));
-    house.until("calls that wait", || house.state().waiting == 48);
+    fixture.until("calls that wait", || fixture.state().waiting == 48);
     drop(runs);
     hers.iter_mut().chain(&mut his).for_each(|call| drop(call.wait(&|| false).expect("it runs")));
-    house.until("all ends", || house.state().counters.done == 48);
-    std::thread::sleep(Duration::from_millis(300));
-    let json = get(http, "/status.json");
-    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
-    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
-    // One slot: they ended as they were started. The first is the one that was cancelled.
+    fixture.until("all ends", || fixture.state().counters.done == 48);
+    let state = shown_state(http, "the last call", |state| state.counters.done == 48);
+    // One slot: they ended in the order of their start. The first is the cancelled one.
     let turns: Vec<(&str, &str)> = state
         .recent
         .iter()

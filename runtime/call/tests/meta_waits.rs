@@ -1,4 +1,4 @@
-//! Places at a metaserver: calls that wait again after an attempt, and places to which nobody comes.
+//! Places at a metaserver: calls that wait again after an attempt, and places to which no client comes.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -21,7 +21,7 @@ use kumi_rpc::{
 fn a_call_whose_server_is_gone_waits_as_any_does() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut kept = kept(config("round-robin"), &folder);
-    // Until it is seen that the server is gone.
+    // Until the loss of the server is noticed.
     kept.attempts = 10_000;
     let mut meta = meta(kept.clone());
     let mut first = repeating(&meta, "first");
@@ -34,7 +34,7 @@ fn a_call_whose_server_is_gone_waits_as_any_does() {
         (state.waiting, state.running) == (1, 0) && state.servers[0].state == "lost"
     });
     assert_eq!(state.users[0].waiting, 1);
-    // What waits is not kept: nobody is told of the server that is gone.
+    // Waiting calls are not stored, so nobody is sent to the lost server.
     meta.stop();
     let meta = meta_at(kept, meta.address);
     let _second = repeating(&meta, "second");
@@ -56,7 +56,7 @@ fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
     meta.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
     meta.stop();
     first.stop();
-    // It is asked where the call is, of which it knows, and told that nothing came of that.
+    // A client asks for a known call, and reports a failed attempt.
     let meta = meta_at(kept, meta.address);
     let _second = repeating(&meta, "second");
     call.wait(&|| false).expect("it runs on the second");
@@ -65,18 +65,18 @@ fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
     assert!(state.recent[0].attempts == 2 && state.recent[0].server == "second", "{state:?}");
 }
 
-/// A connection to a metaserver that asks for places and never goes there.
-struct Idler {
+/// A connection that asks a metaserver for places and never uses them.
+struct IdleClient {
     rpc: kumi_rpc::Client,
     stream: TcpStream,
     input: Vec<u8>,
 }
 
-impl Idler {
-    fn new(meta: &Meta) -> Idler {
+impl IdleClient {
+    fn new(meta: &Meta) -> IdleClient {
         let mut stream = TcpStream::connect(meta.address).expect("a connection");
         stream.write_all(&ClientHello::default().encode()).expect("written");
-        Idler { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
+        IdleClient { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
     }
 
     fn seek(&mut self, routine: &str) {
@@ -101,7 +101,7 @@ impl Idler {
         self.stream.write_all(&out).expect("written");
     }
 
-    /// Says of an attempt that it has run, for so long.
+    /// Reports an attempt as run, with this duration.
     fn over(&mut self, stream: u32, ticket: Ticket, ran_ns: u64) {
         let fast = Transfer { bytes: u64::MAX, ns: 1 };
         let ended = AttemptOutcome::Done;
@@ -138,7 +138,7 @@ fn a_place_to_which_nobody_comes_is_anothers() {
     let meta = meta(soon);
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    let mut idler = Idler::new(&meta);
+    let mut idler = IdleClient::new(&meta);
     assert!(matches!(idler.next(), ClientEvent::Hello(_)));
     idler.seek("noop");
     let ClientEvent::Placed(_, first) = idler.next() else { panic!("no place") };
@@ -167,12 +167,12 @@ fn a_client_that_says_that_its_call_has_run_is_not_believed() {
     let meta = meta(soon);
     let _server = served(meta.member("a", 1));
     meta.until_servers(1);
-    let mut idler = Idler::new(&meta);
+    let mut idler = IdleClient::new(&meta);
     assert!(matches!(idler.next(), ClientEvent::Hello(_)));
     idler.seek("noop");
     let ClientEvent::Placed(stream, first) = idler.next() else { panic!("no place") };
     idler.over(stream, first.ticket, 1 << 60);
-    // It has its place still, until the server says that nobody has come.
+    // It keeps its place until the server reports that no client has come.
     idler.seek("noop");
     let ClientEvent::Closed(_) = idler.next() else { panic!("the stream that is left is closed") };
     let ClientEvent::Placed(_, again) = idler.next() else { panic!("no place") };
@@ -215,7 +215,7 @@ fn many_calls_wait_and_are_cancelled_in_any_order() {
     let is_cancelled = |at: usize| at.is_multiple_of(3) || (MANY - 1 - at).is_multiple_of(5);
     let left = (0..MANY).filter(|at| !is_cancelled(*at)).count();
     first.until("fewer calls", |state| state.waiting == left);
-    // Those that are left ask the next metaserver.
+    // The remaining calls ask the next metaserver.
     let lost = first.address;
     first.stop();
     let second = meta_at(config("round-robin"), lost);

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Gate, Served, config, eventually, library_of, served_text};
+use common::{Gate, TestServer, config, eventually, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{Arg, Call, CallError, Callback, Client, FileArgument, Object, Options};
@@ -30,7 +30,7 @@ DefClass broken { DefMethod nothing() Calls "C" there_is_none(); }
 Define plain(OUT int pid) Calls "C" log_pid(pid);
 "#;
 
-fn serve(change: impl FnOnce(&mut Config)) -> Served {
+fn serve(change: impl FnOnce(&mut Config)) -> TestServer {
     let mut config = config();
     change(&mut config);
     served_text(config, CLASSES, library_of("objects.c"))
@@ -72,7 +72,7 @@ fn each_object_has_a_state_of_its_own() {
         let total = one.call("add", vec![100_000.into(), x.as_slice().into()]).expect("added");
         assert_eq!(total.scalar(2), Some(Scalar::F64(150_000.0 * f64::from(round))));
     }
-    // Who asks twice for one class has two objects, and a plain routine none.
+    // Two requests for a class make two objects. A plain routine has none.
     client.call("plain", vec![]).expect("no object is needed");
     assert!(!one.is_lost() && one.class() == "log");
 }
@@ -110,7 +110,7 @@ fn it_goes_when_it_is_ended_and_when_its_client_goes() {
     assert!(matches!(error, CallError::ObjectLost(_)) && error.has_not_run(), "{error:?}");
     let object = client.object("log").expect("another");
     let process = pid(&object);
-    // What still has the connection keeps the object.
+    // Anything that holds the connection keeps the object.
     drop(client);
     assert_eq!(pid(&object), process);
     drop(object);
@@ -126,7 +126,7 @@ fn its_calls_run_one_after_the_other_and_hold_no_slots_before() {
     let mut calls = vec![write(&object, &gate.path(), "0")];
     calls.extend((1..10).map(|i| write(&object, "", &i.to_string())));
     eventually("the first", || gate.begun() == 1);
-    // One slot is left, for others.
+    // One slot is left for other calls.
     client.call("plain", vec![]).expect("it does not wait for the object");
     let other = client.object("log").expect("another");
     write(&other, "", "other").wait(&|| false).expect("it does not wait for the object");
@@ -245,7 +245,7 @@ fn what_cannot_be_is_said() {
     assert!(error.to_string().contains("did you mean log.read or "), "{error}");
     let error = object.call("add", vec![2.into(), [1.0].as_slice().into()]).expect_err("too short");
     assert!(matches!(error, CallError::Argument { .. }), "{error:?}");
-    // A method is for objects of its class alone.
+    // A method works only on objects of its class.
     let error = client.call("log.read", vec![]).expect_err("it has no object");
     assert!(matches!(error, CallError::Argument { .. }), "{error:?}");
     assert!(error.to_string().contains("make an object of `log`"), "{error}");
@@ -278,8 +278,9 @@ fn who_may_call_a_method_may_have_objects() {
     }
 }
 
-/// What a server says to frames by hand, behind its hello: kinds, streams and bodies, until it has said so many things.
-fn said(server: &Served, frames: &[u8], count: usize) -> Vec<(u8, u32, Vec<u8>)> {
+/// The server's answers to raw frames after its hello (kinds, streams and bodies), until this many have
+/// arrived.
+fn said(server: &TestServer, frames: &[u8], count: usize) -> Vec<(u8, u32, Vec<u8>)> {
     let mut socket = TcpStream::connect(server.address).expect("a connection");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
     socket.write_all(&[&ClientHello::default().encode(), frames].concat()).expect("it is sent");
@@ -316,7 +317,8 @@ fn what_no_client_sends_is_refused() {
         object,
         ..CallHead::default()
     };
-    // Each begins with an object on stream 1: its own class' method, another's, a routine's, a stream that is none, none.
+    // Each begins with an object on stream 1. Then: its own method, another class's, a routine, an unknown
+    // stream, no stream.
     for (method, object, code) in [
         ("log.pid", 1, None),
         ("other.pid", 1, Some(3)),
@@ -329,7 +331,7 @@ fn what_no_client_sends_is_refused() {
         let stream = client.create("log", &mut out).expect("a name");
         assert_eq!(stream, 1);
         let call = client.call(&head(method, object), &[], &mut out).expect("short");
-        // The call may be refused before the object is there.
+        // The call may be refused before the object exists.
         let answers = said(&server, &out, 2);
         let refusal = answers.iter().find(|(kind, ..)| *kind == ERROR);
         let refused = refusal.map(|(_, stream, body)| {
@@ -338,7 +340,7 @@ fn what_no_client_sends_is_refused() {
         });
         assert_eq!(refused, code, "{method} on {object}: {answers:?}");
     }
-    // An object of another connection is none of this one.
+    // An object of another connection does not exist here.
     let object = server.client().object("log").expect("one");
     assert_eq!(read(&object), "");
     let (mut client, mut out) = (kumi_rpc::Client::new(), Vec::new());

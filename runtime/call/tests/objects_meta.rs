@@ -7,7 +7,7 @@ mod grid;
 
 use std::sync::Arc;
 
-use common::{Served, eventually, library_of, served_text};
+use common::{TestServer, eventually, library_of, served_text};
 use grid::{Meta, config, meta, meta_at};
 use kumi_call::server::{Config, Membership};
 use kumi_call::users::{NewToken, Users, add};
@@ -23,11 +23,11 @@ DefClass broken { DefMethod nothing() Calls "C" there_is_none(); }
 Define plain(OUT int pid) Calls "C" log_pid(pid);
 "#;
 
-fn serve(config: Config) -> Served {
+fn serve(config: Config) -> TestServer {
     served_text(config, CLASSES, library_of("objects.c"))
 }
 
-fn servers(meta: &Meta, names: &[&str]) -> Vec<Served> {
+fn servers(meta: &Meta, names: &[&str]) -> Vec<TestServer> {
     let servers = names.iter().map(|name| serve(meta.member(name, 1))).collect();
     meta.until_servers(names.len());
     servers
@@ -50,7 +50,7 @@ fn objects_are_made_at_servers_in_turn() {
     let _servers = servers(&meta, &["a", "b"]);
     let remote = Remote::connect(&meta.address.to_string(), &Options::default()).expect("one");
     let make = || remote.object_within("log", None, &|| false).expect("a place");
-    // More than there are slots: objects that do nothing have none.
+    // More objects than slots: idle objects use none.
     let objects: Vec<Object> = (0..6).map(|_| make()).collect();
     for (object, text) in objects.iter().zip(["0", "1", "2", "3", "4", "5"]).cycle().take(12) {
         write(object, text).expect("written");
@@ -61,7 +61,7 @@ fn objects_are_made_at_servers_in_turn() {
     assert_eq!((state.running, state.waiting, state.counters.hostile), (0, 0, 0));
     let done: Vec<u64> = state.servers.iter().map(|server| server.done).collect();
     assert_eq!(done, [3, 3]);
-    // Slots are for calls all the while.
+    // Slots stay free for calls.
     let grid = meta.grid();
     grid.call("plain", vec![]).expect("it runs");
 }
@@ -146,7 +146,7 @@ fn an_object_outlives_its_metaserver() {
     write(&object, "1").expect("written");
     first.stop();
     write(&object, "2").expect("the way to its server is its own");
-    // One that knows nothing of it has nothing of it stopped.
+    // A metaserver that does not know the object does not stop it.
     let again = meta_at(config("round-robin"), address);
     again.until_servers(1);
     assert_eq!(read(&object), "12");
@@ -188,7 +188,7 @@ fn users_have_objects_of_what_they_may_call() {
     assert_eq!(read(&object), "1");
     let error = connect(&eve).object("log").expect_err("it may not");
     assert!(matches!(error, CallError::NotPermitted(_)), "{error:?}");
-    // Without a metaserver nobody comes in.
+    // Without a metaserver nobody is admitted.
     let refused = Client::connect(&server.address.to_string(), &Options::default());
     assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{refused:?}");
 }

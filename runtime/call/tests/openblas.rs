@@ -1,17 +1,19 @@
-//! Routines of OpenBLAS by the descriptions that are shipped; skipped where it is not installed (`scripts/setup` does that).
+//! Routines of OpenBLAS by the shipped descriptions; skipped where it is not installed (`scripts/setup`
+//! installs it).
 #![forbid(unsafe_code)]
 
 mod common;
 
 use std::path::Path;
 
-use common::{Served, config, served_by};
+use common::{TestServer, config, served_by};
 use kumi_call::server::Registry;
 use kumi_call::{Arg, Array, ArrayMut, CallError, Client};
 use kumi_idl::Order::{Column, Row};
 use kumi_idl::{Order, Scalar};
 
-/// What is shipped says it another way, which does not depend on how a compiler returns complex numbers.
+/// The shipped description says this in a form that does not depend on how a compiler returns complex
+/// numbers.
 const COMPLEX: &str = r#"
 Library "-lopenblas";
 Define fdotc(mode_in int n, mode_in dcomplex x[n], mode_in dcomplex y[n], mode_out dcomplex result)
@@ -20,8 +22,8 @@ Define fdotu(mode_in int n, mode_in scomplex x[n], mode_in scomplex y[n], mode_o
 Calls "Fortran" result = cdotu(n, x, 1, y, 1);
 "#;
 
-/// A server of the shipped descriptions; `None`: without the library there is nothing to test.
-fn served() -> Option<Served> {
+/// A server of the shipped descriptions. `None`: OpenBLAS is not installed.
+fn served() -> Option<TestServer> {
     let mut registry = Registry::default();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interfaces");
     for name in ["blas1.idl", "blas2.idl", "blas3.idl", "lapack.idl"] {
@@ -55,12 +57,12 @@ fn scalar(client: &Client, routine: &str, args: Vec<Arg<'_>>) -> Scalar {
     outcome.scalar(last).expect("a number")
 }
 
-/// Where element (i, j) of an array of m rows and n columns lies.
+/// Index of the element (i, j) of an array of m rows and n columns.
 fn place(order: Order, m: usize, n: usize, i: usize, j: usize) -> usize {
     if order == Row { i * n + j } else { j * m + i }
 }
 
-/// A matrix that is well to solve with.
+/// A well-conditioned matrix.
 fn matrix(order: Order, n: usize) -> Vec<f64> {
     let mut a = vec![0.0; n * n];
     for i in 0..n {
@@ -79,7 +81,7 @@ fn products_and_sums() {
     let (x, y) = ([1.0, 2.0, 3.0], [4.0, 5.0, -6.0]);
     let args = vec![3.into(), (&x[..]).into(), Arg::Default, (&y[..]).into(), Arg::Default];
     assert_eq!(scalar(&client, "ddot", args), Scalar::F64(-4.0));
-    // Only each second element is sent.
+    // Only every second element is sent.
     let args = vec![2.into(), (&x[..]).into(), 2.into(), (&y[..]).into(), (-2).into()];
     assert_eq!(scalar(&client, "ddot", args), Scalar::F64(-6.0 + 12.0));
     let x = [3.0_f32, 4.0];
@@ -172,7 +174,7 @@ fn systems_of_equations_are_solved() {
         ];
         client.call("dgesv", args).expect("it runs");
         assert!(near(&b), "{order:?}");
-        // The same in two steps; what is factored comes back and is sent again.
+        // The same in two steps: the factors come back and are sent again.
         let (mut again, mut others, mut b) = (a.clone(), vec![0_i32; n], right.clone());
         let args = vec![size(), size(), of(&mut again), Arg::Default, (&mut others).into()];
         client.call("dgetrf", args).expect("it runs");

@@ -1,4 +1,4 @@
-//! What a server does not offer, and what it says about it.
+//! Routines that a server cannot offer, and its messages.
 #![forbid(unsafe_code)]
 
 use kumi_call::server::{Program, Registry, RegistryError};
@@ -20,7 +20,7 @@ fn a_description_that_clients_do_not_read_is_not_offered() {
         }
         other => panic!("{other:?}"),
     }
-    // The member itself takes some.
+    // One routine of the module has callbacks itself.
     interface.doc.truncate(room - 16);
     registry.add(interface, &[]).expect("it is short enough");
     assert_eq!(registry.names().collect::<Vec<_>>(), ["noop"]);
@@ -43,19 +43,19 @@ fn methods_of_classes_are_offered_with_their_class() {
         let names: Vec<&str> = methods.iter().map(|one| one.interface.method()).collect();
         assert_eq!(names, ["get", "put"]);
         assert!(registry.methods("").is_empty() && registry.methods("f").is_empty());
-        // Objects of it are processes of one program.
+        // Objects of a class are processes of one program.
         let other = Program { path: "/bin/c".into(), arguments: Vec::new(), folder: None };
         let mut more = module.classes[0].methods[0].clone();
         more.name = "c.more".to_owned();
         let twice = registry.add_program(vec![more], &other);
-        assert!(matches!(twice, Err(RegistryError::ClassTwice(class)) if class == "c"));
+        assert!(matches!(twice, Err(RegistryError::DuplicateClass(class)) if class == "c"));
     }
-    // What makes objects is the server's to say.
+    // Only a server describes the making of objects.
     let constructor = Interface::constructor("c", kumi_idl::Language::C);
     assert!(constructor.is_constructor() && constructor.validate().is_ok());
     let refused = Registry::default().add(constructor, &[]);
     assert!(matches!(refused, Err(RegistryError::Constructor(name)) if name == "c"));
-    // What says that it is a method has the name of one.
+    // A method has the name of a method.
     let wrong = json.replace("\"class\":\"c\"", "\"class\":\"d\"");
     assert_ne!(wrong, json);
     let path = folder.path().join("wrong.json");

@@ -1,4 +1,4 @@
-//! Arrays that go through the memory of calls: clients on the server's machine.
+//! Arrays in shared memory: clients on the server's machine.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, compiled, config, eventually, served, served_at, served_text};
+use common::{TestServer, compiled, config, eventually, served, served_at, served_text};
 use kumi_call::server::{Config, Listener};
 use kumi_call::users::{NewToken, Users};
 use kumi_call::{
@@ -21,7 +21,7 @@ use kumi_idl::Order;
 const MANY: i32 = 50_000;
 const BYTES: u64 = 8 * MANY as u64;
 
-fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
+fn counted(change: impl FnOnce(&mut Config)) -> (TestServer, Arc<Traffic>) {
     let mut config = config();
     change(&mut config);
     let traffic = Arc::clone(&config.traffic);
@@ -35,7 +35,7 @@ fn add(client: &Client, x: f64) {
     assert!((0..MANY).zip(&y).all(|(index, y)| *y == f64::from(index) + x));
 }
 
-/// How many memories of calls this process maps, servers and clients together.
+/// Number of mapped call memories in this process, of servers and clients together.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
     maps.lines().filter(|line| line.contains("memfd:kumi-call")).count()
@@ -49,7 +49,7 @@ fn arrays_go_through_memory_that_is_used_again() {
     add(&client, 0.5);
     assert_eq!(Traffic::of(&traffic.in_memory), 3 * BYTES);
     add(&client, 1.5);
-    // Other tests of this process may begin and end meanwhile; a memory for each call would be many more.
+    // Other tests in this process may map some meanwhile; one memory per call would be many more.
     let before = mapped();
     (0..200).for_each(|count| add(&client, f64::from(count)));
     assert!(mapped() < before + 200, "{before} and now {}", mapped());
@@ -115,7 +115,7 @@ fn whose_routines_run_as_another_user_gets_no_memory() {
     add(&client, 1.0);
     let before = Traffic::of(&traffic.in_memory);
     assert_eq!(before, 3 * BYTES);
-    // From now on they do, and who is connected is granted nothing more.
+    // From now on the server may run as another user, and a connected client gets no more memory.
     let text = std::fs::read_to_string(&file).expect("the file");
     let changed = text.replace("name = \"ada\"", "name = \"ada\"\nrun_as = \"nobody\"");
     std::fs::write(&file, changed).expect("written");
@@ -164,7 +164,7 @@ fn sections_and_orders_are_as_ever() {
     assert!((0..many).zip(&x).all(|(index, x)| *x == if index % 2 == 0 { -index } else { index }));
     let section = 4 * u64::from(many.unsigned_abs()).div_ceil(2);
     assert_eq!(Traffic::of(&traffic.in_memory), 2 * section, "every second travels");
-    // By rows though the routine wants columns.
+    // Row-major, though the routine wants columns.
     let (n, m) = (1000, 50);
     let a: Vec<f64> = (0..n * m).map(f64::from).collect();
     let a = Array::shaped(&a, &[n as u64, m as u64], Order::Row);
@@ -205,9 +205,9 @@ fn what_stays_at_the_server_goes_as_ever() {
     let client = server.client();
     let name = HeldNames::new().expect("random bytes").fresh();
     let minute = Duration::from_secs(60);
-    let stays = Arg::AtServers(Box::new(RemoteArray::stays(name, minute)));
+    let stays = Arg::Remote(Box::new(RemoteArray::stays(name, minute)));
     client.call("fill", vec![MANY.into(), 0.into(), 7.0.into(), stays]).expect("it runs");
-    let held = Arg::AtServers(Box::new(RemoteArray::held(name, BYTES, "")));
+    let held = Arg::Remote(Box::new(RemoteArray::held(name, BYTES, "")));
     let mut y = vec![1.0; MANY as usize];
     client.call("add", vec![MANY.into(), held, (&mut y).into()]).expect("it runs");
     assert!(y.iter().all(|y| *y == 8.0));
@@ -242,7 +242,7 @@ Define stamp(mode_in int n, mode_in filename from, mode_in double x[n], mode_out
 Calls "C" stamp(n, from, x, y, to);
 "#;
 
-fn ends(folder: &Path, change: impl FnOnce(&mut Config)) -> Served {
+fn ends(folder: &Path, change: impl FnOnce(&mut Config)) -> TestServer {
     let mut config = config();
     change(&mut config);
     served_text(config, TEXT, compiled(folder, "ends", CODE))
@@ -258,7 +258,7 @@ fn linger(client: &Client, ms: i32, time: Option<Duration>) -> Result<Vec<f64>, 
 #[test]
 fn a_call_that_crashes_or_is_stopped_leaves_the_connection_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Room for eight calls at a time: memory that does not come back would soon be missing.
+    // Room for eight calls at a time: memory that leaks would soon be missing.
     let server = ends(folder.path(), |config| config.bytes = 8 << 20);
     let client = server.client();
     let x = vec![1.0; MANY as usize];
@@ -269,7 +269,7 @@ fn a_call_that_crashes_or_is_stopped_leaves_the_connection_in_order() {
         let late = linger(&client, 60_000, Some(Duration::from_millis(50)));
         assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
         assert!(linger(&client, 0, None).expect("it runs").iter().all(|y| *y == 3.0));
-        // Given up while it runs.
+        // Cancelled while it runs.
         let to: &'static mut Vec<f64> = Box::leak(Box::new(vec![0.0; MANY as usize]));
         let from: &'static Vec<f64> = Box::leak(Box::new(vec![0.0; MANY as usize]));
         let args = vec![MANY.into(), from.into(), to.into(), 60_000.into()];

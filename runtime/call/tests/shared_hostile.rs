@@ -1,4 +1,4 @@
-//! Clients and servers that share memory, and vanish or do what they may not.
+//! Clients and servers that share memory, and vanish or break the rules.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Served, config, eventually, interfaces, read_some, served_at};
+use common::{TestServer, config, eventually, interfaces, read_some, served_at};
 use kumi_call::server::{Config, Listener};
 use kumi_call::{CallError, Client, Options};
 use kumi_rpc::{
@@ -38,8 +38,8 @@ fn head(shared: Vec<(u16, SharedDirections)>, timeout_ms: u32) -> CallHead {
     CallHead { hash: hash().0, timeout_ms, routine, values, shared, ..CallHead::default() }
 }
 
-/// A server at a socket in a folder.
-fn server(change: impl FnOnce(&mut Config)) -> (Served, PathBuf) {
+/// A server on a Unix socket in a folder.
+fn server(change: impl FnOnce(&mut Config)) -> (TestServer, PathBuf) {
     let mut config = config();
     change(&mut config);
     let folder = tempfile::tempdir().expect("a folder");
@@ -60,10 +60,10 @@ fn add(client: &Client) -> Result<f64, CallError> {
     called.map(|_| y.iter().sum())
 }
 
-/// What is right.
+/// The correct content.
 const SUM: f64 = 3.0 * MANY as f64;
 
-/// A client by hand, which maps nothing.
+/// A raw client that maps nothing.
 struct Raw {
     socket: UnixStream,
     rpc: kumi_rpc::Client,
@@ -92,7 +92,7 @@ impl Raw {
         stream
     }
 
-    /// What the server says next; `None`: it has closed the connection.
+    /// The next event from the server. `None`: the connection is closed.
     fn next(&mut self) -> Option<ClientEvent> {
         loop {
             match self.rpc.step(&self.input).expect("the server keeps to the protocol") {
@@ -122,7 +122,7 @@ impl Raw {
         }
     }
 
-    /// The memory that a call is granted.
+    /// The memory granted to a call.
     fn granted(&mut self) -> MemoryGrant {
         match self.next() {
             Some(ClientEvent::Granted(_, grant)) => grant,
@@ -142,7 +142,7 @@ impl Raw {
         self.say(&out);
     }
 
-    /// Whether the connection is in order.
+    /// Whether the connection still works.
     fn answers(&mut self) -> bool {
         let mut out = Vec::new();
         self.rpc.ping(&mut out);
@@ -167,10 +167,10 @@ fn a_client_that_does_not_fill_is_ended_by_the_time_of_its_call() {
     assert_eq!(lengths, [(1, BYTES), (2, BYTES)]);
     let ended = raw.next();
     assert!(matches!(ended, Some(ClientEvent::Failed(_, it)) if it.code == Code::TimedOut));
-    // What comes too late does no harm.
+    // A late frame does no harm.
     raw.fill(stream);
     assert!(raw.answers());
-    // It may touch the memory still: nobody else has it, and neither has it for another call.
+    // It may still touch the memory: no other client and no other call gets it.
     let busy = add(&client(&path));
     assert!(matches!(busy, Err(CallError::Busy(_))), "{busy:?}");
     raw.release(grant.memory);
@@ -180,7 +180,7 @@ fn a_client_that_does_not_fill_is_ended_by_the_time_of_its_call() {
     raw.fill(stream);
     assert!(matches!(raw.next(), Some(ClientEvent::Result(..))));
     assert!(matches!(raw.next(), Some(ClientEvent::Done(_))));
-    // Memory that nobody uses makes room for others, and its client is told.
+    // Unused memory makes room for others, and its client is told.
     raw.release(grant.memory);
     assert!(raw.answers());
     assert_eq!(add(&client(&path)).expect("there is room"), SUM);
@@ -212,7 +212,7 @@ fn a_client_that_vanishes_leaves_its_memory() {
     }
 }
 
-/// The stream of a call that is granted memory, as soon as there is some.
+/// The stream of a call that gets memory, as soon as some is free.
 fn eventually_granted(raw: &mut Raw) -> u32 {
     let mut stream = 0;
     eventually("a memory", || {
@@ -271,13 +271,13 @@ fn who_was_not_offered_memory_does_not_get_it() {
 fn wishes_that_do_not_fit_are_refused_and_others_not_granted() {
     let (_server, path) = server(|_| {});
     let mut raw = Raw::new(&path);
-    // A result that is a scalar, an argument that does not come back, a parameter that is none.
+    // A scalar result, an argument that does not come back, an unknown parameter.
     for shared in [vec![(3, SENT)], vec![(1, BOTH)], vec![(99, SENT)]] {
         raw.call(&head(shared, 0), &results());
         let said = raw.next();
         assert!(matches!(said, Some(ClientEvent::Failed(_, it)) if it.code == Code::BadArguments));
     }
-    // What stays is others' to read: it is not the client's to write.
+    // A held array is for others to read, so its client may not write to it.
     let name = HeldArrayName { secret: [3; 16], index: 1 };
     let keep = HeldResult { name, lifetime_ms: 60_000, sent: true, survives: false };
     let held = HeldArrays { from: vec![], keep: vec![(2, keep)] };
@@ -286,7 +286,7 @@ fn wishes_that_do_not_fit_are_refused_and_others_not_granted() {
     assert!(raw.answers());
 }
 
-/// A server by hand, which answers a call with these bytes and descriptors; what the call comes to.
+/// Result of a call to a scripted server that answers with these bytes and descriptors.
 fn told(hello_with: &[RawFd], grant: &MemoryGrant, descriptors: &[OwnedFd]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
@@ -302,7 +302,7 @@ fn told(hello_with: &[RawFd], grant: &MemoryGrant, descriptors: &[OwnedFd]) -> S
     let (mut socket, _) = listener.accept().expect("a client");
     let mut read = |length: usize| {
         let mut bytes = vec![0; length];
-        // A client that has had enough is gone.
+        // A client that has closed the connection is gone.
         socket.read_exact(&mut bytes).map(|()| bytes)
     };
     let hello = read(16).expect("a hello");
@@ -361,7 +361,7 @@ fn frame(asked: &[u8; HEADER], kind: u8, body: &[u8]) -> Vec<u8> {
 fn say(socket: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
     let with = [ControlMessage::ScmRights(descriptors)];
     let with = if descriptors.is_empty() { &[][..] } else { &with };
-    // A client that has had enough is gone.
+    // A client that has closed the connection is gone.
     let _gone = sendmsg::<UnixAddr>(
         socket.as_raw_fd(),
         &[IoSlice::new(bytes)],
@@ -371,7 +371,7 @@ fn say(socket: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
     );
 }
 
-/// Memory of this length, with seals or without.
+/// Memory of this length, with or without seals.
 fn memory(length: u64, sealed: bool) -> OwnedFd {
     let file =
         memfd_create("test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).expect("memory");
@@ -396,8 +396,8 @@ fn a_server_that_gives_what_it_may_not_is_left() {
     says(&good, &[memory(length, false)], "cannot be mapped");
     says(&good, &[memory(length / 2, true)], "cannot be mapped");
     says(&good, &[], "no descriptor");
-    says(&good, &[memory(length, true), memory(length, true)], "nobody had asked for");
-    says(&MemoryGrant::default(), &[memory(length, true)], "nobody had asked for");
+    says(&good, &[memory(length, true), memory(length, true)], "unexpected file descriptors");
+    says(&MemoryGrant::default(), &[memory(length, true)], "unexpected file descriptors");
     says(&MemoryGrant { fresh: false, ..good.clone() }, &[], "it has not given");
     says(&grant(vec![part(1, BYTES - 8)]), &[memory(length, true)], "other lengths");
     says(&grant(vec![part(0, 8)]), &[memory(length, true)], "answers nothing");
@@ -405,5 +405,5 @@ fn a_server_that_gives_what_it_may_not_is_left() {
     says(&good, &many, "too many");
     let early = memory(length, true);
     let why = told(&[early.as_raw_fd()], &good, &[]);
-    assert!(why.contains("nobody had asked for"), "{why}");
+    assert!(why.contains("unexpected file descriptors"), "{why}");
 }

@@ -1,4 +1,4 @@
-//! TLS: who is trusted, what is said where it does not fit, and that nothing can be read on the way.
+//! TLS: trust, error messages, and secrecy on the network.
 #![forbid(unsafe_code)]
 
 #[path = "common/authority.rs"]
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use authority::Authority;
-use common::{Served, config, read_some, served};
+use common::{TestServer, config, read_some, served};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{CallError, Client, Options, Tls};
 
-fn secured(tls: Tls) -> Served {
+fn secured(tls: Tls) -> TestServer {
     let mut config = config();
     config.tls = Some(tls);
     served(config)
@@ -46,7 +46,7 @@ fn calls_over_tls_are_calls() {
     let server = secured(authority.server("127.0.0.1"));
     let client = connect(server.address, &authority.file(), "").expect("a connection");
     assert!(client.names("").expect("names").contains(&"dmmul".to_owned()));
-    // From less than a record to more than is encrypted ahead.
+    // From less than a record to more than the output buffer.
     for n in [0, 1, 3, 45, 46, 300] {
         multiply(&client, n, 1);
     }
@@ -65,7 +65,7 @@ fn calls_over_tls_are_calls() {
     multiply(&client, 10, 3);
 }
 
-/// What a failure to connect says.
+/// The message of a failed connection.
 fn refused(result: Result<Client, CallError>) -> String {
     match result {
         Err(error @ CallError::Tls { .. }) => {
@@ -93,7 +93,7 @@ fn who_is_not_who_it_should_be_is_not_spoken_to() {
     let empty = authority.folder.path().join("empty.pem");
     std::fs::write(&empty, "nothing").expect("written");
     let said = refused(connect(server.address, &empty, ""));
-    assert!(said.contains("no certificate in it"), "{said}");
+    assert!(said.contains("contains no certificate"), "{said}");
     multiply(&connect(server.address, &authority.file(), "").expect("a connection"), 2, 1);
 }
 
@@ -106,12 +106,12 @@ fn one_side_alone_has_tls() {
     assert!(said.contains("tls://HOST:PORT"), "{said}");
     let said = refused(connect(without.address, &authority.file(), ""));
     assert!(said.contains("does not speak TLS"), "{said}");
-    // Noise costs nobody anything.
+    // Noise harms nobody.
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0xff, 0xff], &[0; 100], b"k"] {
-        let mut stranger = TcpStream::connect(with.address).expect("a connection");
-        stranger.write_all(noise).expect("it is sent");
-        stranger.shutdown(std::net::Shutdown::Write).expect("its end");
-        let _end = stranger.read_to_end(&mut Vec::new());
+        let mut raw_client = TcpStream::connect(with.address).expect("a connection");
+        raw_client.write_all(noise).expect("it is sent");
+        raw_client.shutdown(std::net::Shutdown::Write).expect("its end");
+        let _end = raw_client.read_to_end(&mut Vec::new());
     }
     multiply(&connect(with.address, &authority.file(), "").expect("a connection"), 2, 1);
     multiply(&without.client(), 2, 1);
@@ -131,7 +131,7 @@ fn a_server_that_says_nothing_is_not_waited_for() {
     assert!(said.contains("timed out"), "{said}");
 }
 
-/// Passes on what goes between one client and a server, and keeps it.
+/// Relays and records the bytes between one client and a server.
 fn tapped(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -187,7 +187,7 @@ fn nothing_can_be_read_on_the_way() {
     let secrets =
         [token.as_bytes(), &pattern.to_le_bytes()[..], b"dmmul", b"kumicall", b"KUMICALL"];
     let (open, closed) = (serve(None), serve(Some(authority.server("127.0.0.1"))));
-    // Without TLS the tap hears everything: it listens well.
+    // Without TLS the tap reads everything, so it works.
     let (address, tape) = tapped(open.address);
     let options = Options { token: token.clone(), ..Options::default() };
     call(&Client::connect(&address.to_string(), &options).expect("a connection"));

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, eventually, served};
+use common::{TestServer, config, eventually, served};
 use kumi_call::Traffic;
 use kumi_call::server::Config;
 use kumi_call::transaction::{MovedBytes, RunOptions, Transaction, TransactionError, TxArg};
@@ -15,7 +15,7 @@ use kumi_idl::Order;
 
 /// Servers, their addresses and counters.
 struct Servers {
-    served: Vec<Served>,
+    served: Vec<TestServer>,
     addresses: Vec<String>,
     traffic: Vec<Arc<Traffic>>,
 }
@@ -99,7 +99,7 @@ fn a_diamond_goes_from_server_to_server() {
     assert!(report.moved.between >= BYTES, "both servers had calls");
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudorandom numbers, the same each time.
 struct Random(u64);
 
 impl Random {
@@ -147,7 +147,7 @@ fn slices_that_overlap_are_as_if_run_one_after_the_other() {
 #[test]
 fn other_orders_and_sections_go_through_the_client() {
     let all = servers(2, |_| {});
-    // By rows here, by columns at the routine.
+    // Row-major here, column-major at the routine.
     let mut a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let mut y = [10.0, 20.0];
     let mut every = [1, 2, 3, 4, 5];
@@ -232,7 +232,7 @@ fn arguments_are_checked_before_anything_runs() {
     assert!(matches!(nobody, Err(TransactionError::NoServer(_))), "{nobody:?}");
 }
 
-/// Says when so much time has passed since it was first asked, once.
+/// Returns true once, after this much time since its first call.
 fn after(time: Duration, what: impl Fn()) -> impl Fn() -> bool {
     let (begin, done) = (Cell::new(None), Cell::new(false));
     move || {
@@ -271,7 +271,7 @@ fn what_must_not_run_twice_is_reported() {
     let mut tx = Transaction::new();
     let (ones, x, sum_data) = (tx.input(&ones), tx.intermediate(), tx.array(&mut sum));
     tx.call("dmmul", vec![2.into(), ones.into(), ones.into(), x.into()]);
-    // The first of its kind goes to the first server, where it dies; the second keeps the other busy.
+    // The first of its kind goes to the first server and dies there; the second keeps the other busy.
     tx.call("fill", vec![4.into(), 60_000.into(), 2.0.into(), sum_data.into()]);
     tx.call("add", vec![4.into(), x.into(), sum_data.into()]);
     let options = RunOptions { attempts: 1, ..in_turn() };
@@ -368,5 +368,8 @@ fn what_comes_back_elsewhere_leaves_what_was_sent() {
     let (sum, twice) = (tx.array(&mut sum), tx.array(&mut twice));
     tx.call("add", vec![n.into(), TxArg::InOut(sum, twice), sum.into()]);
     let wrong = tx.plan(&all.addresses, &in_turn()).expect_err("it does not go both ways");
-    assert!(wrong.to_string().starts_with("call 0 (`add`): `x` does not go both ways"), "{wrong}");
+    assert!(
+        wrong.to_string().starts_with("call 0 (`add`): `x` is not both sent and returned"),
+        "{wrong}"
+    );
 }

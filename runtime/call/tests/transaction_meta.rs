@@ -1,4 +1,4 @@
-//! Transactions whose calls are placed by a metaserver.
+//! Transactions whose calls a metaserver places.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Gate, Served, eventually, interfaces, library, served, served_by};
+use common::{Gate, TestServer, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
@@ -23,15 +23,19 @@ use kumi_idl::Interface;
 const N: usize = 1000;
 const BYTES: u64 = 8 * N as u64;
 
-/// A server that registers with all routines; when it has.
-fn joined(meta: &Meta, config: server::Config, count: usize) -> Served {
+/// A server with all routines, once it is registered.
+fn joined(meta: &Meta, config: server::Config, count: usize) -> TestServer {
     let server = served(config);
     meta.until_servers(count);
     server
 }
 
-/// A server that registers with some of the routines, once that is done.
-fn offering(meta: &Meta, config: server::Config, which: impl Fn(&mut Interface) -> bool) -> Served {
+/// A server with some routines, once it is registered.
+fn offering(
+    meta: &Meta,
+    config: server::Config,
+    which: impl Fn(&mut Interface) -> bool,
+) -> TestServer {
     let before = meta.state().servers.len();
     let mut registry = Registry::default();
     for mut interface in interfaces() {
@@ -48,7 +52,7 @@ fn fill(ms: i32, x: f64, y: impl Into<TxArg>) -> Vec<TxArg> {
     vec![(N as i32).into(), ms.into(), x.into(), y.into()]
 }
 
-/// A fill that ends when the gate is open.
+/// A fill that ends when the gate opens.
 fn flood(gate: &Gate, x: f64, y: impl Into<TxArg>) -> Vec<TxArg> {
     vec![(N as i32).into(), gate.path().as_str().into(), x.into(), y.into()]
 }
@@ -57,7 +61,8 @@ fn sum(x: impl Into<TxArg>, y: impl Into<TxArg>) -> Vec<TxArg> {
     vec![(N as i32).into(), x.into(), y.into()]
 }
 
-/// Does something when a metaserver's state is such, once; what a transaction asks now and then.
+/// Does something once, when a metaserver's state satisfies a condition; asked from time to time by a
+/// transaction.
 fn when<'a>(
     state: impl Fn() -> State + 'a,
     is: impl Fn(&State) -> bool + 'a,
@@ -73,7 +78,7 @@ fn when<'a>(
     }
 }
 
-/// Whether the server that came first says that it runs a call.
+/// Whether the first server reports a running call.
 fn first_runs(state: &State) -> bool {
     state.servers.first().is_some_and(|server| server.running == 1)
 }
@@ -108,7 +113,7 @@ fn a_diamond_goes_from_server_to_server() {
     assert_eq!(total(|it| Traffic::of(&it.from_servers)), report.moved.between);
     assert_eq!(total(|it| Traffic::of(&it.copied)), report.moved.stayed);
     assert!(report.moved.between >= BYTES, "both servers had calls");
-    // What it was told of the ends is what there were.
+    // The reported ends are the real ones.
     let state = meta.until("all ends", |state| state.counters.done == 7);
     assert_eq!((state.counters.done, state.counters.placed), (7, 7), "{state:?}");
     assert_eq!((state.running, state.waiting), (0, 0));
@@ -133,8 +138,9 @@ fn a_call_goes_where_its_arguments_lie() {
     assert_eq!(report.moved, moved);
 }
 
-/// Runs a call on each of two servers, of which the first goes when `is` so and the second call runs; then one that reads what
-/// both made. The first call ends at once unless it `waits`; then both end when the server has gone.
+/// Runs a call on each of two servers; the first server goes when `is` holds and the second call runs. A
+/// third call reads what both made. The first call ends at once unless it `waits`; then both end after the
+/// server has gone.
 fn with_a_death(
     waits: bool,
     twice: bool,
@@ -198,8 +204,8 @@ fn what_ran_on_a_dead_server_runs_elsewhere_if_it_may() {
     assert_eq!(report.steps[0].attempts, 1);
 }
 
-/// Runs a transaction; the metaserver is stopped and begun anew while the first call runs, and the gate is opened when so many
-/// calls have come to it since the first.
+/// Runs a transaction. The metaserver restarts while the first call runs, and the gate opens after this many
+/// calls since the first.
 fn with_a_restart(
     mut tx: Transaction<'_>,
     first: Meta,
@@ -238,7 +244,7 @@ fn a_metaserver_that_comes_back_goes_on() {
     let mut all = vec![0.0; N];
     let mut tx = Transaction::new();
     let (x, y, all_data) = (tx.intermediate(), tx.intermediate(), tx.array(&mut all));
-    // One slot: one of them runs and the other waits when it goes.
+    // One slot: when the server goes, one call runs and the other waits.
     let gate = Gate::new();
     tx.call("flood", flood(&gate, 1.0, x));
     tx.call("flood", flood(&gate, 2.0, y));
@@ -264,7 +270,7 @@ fn a_metaserver_that_has_forgotten_what_ran_is_asked_again() {
     tx.call("add", sum(all_data, all_data.part(0..N as u64)));
     let (report, second) = with_a_restart(tx, first, &config("round-robin"), (&gate, 1));
     assert!(all.iter().all(|all| *all == 2.0), "{}", all[0]);
-    // It had the server stop what it did not know.
+    // It made the server stop the unknown call.
     assert_eq!((report.steps[0].attempts, report.steps[1].attempts), (2, 1));
     second.until("all ends", |state| state.running + state.waiting == 0);
     drop(server);
@@ -329,7 +335,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
     tx.call("ad", sum(all_data, all_data));
     let told = tx.run_on(&grid).expect_err("no such routine").to_string();
     assert!(told.contains("call 1") && told.contains("did you mean add"), "{told}");
-    // A metaserver that is named as a server says so.
+    // A metaserver given as a server reports that.
     let mut tx = Transaction::new();
     tx.call("noop", vec![]);
     let told = tx.run(&[meta.address.to_string()]).expect_err("it runs nothing").to_string();
@@ -338,22 +344,22 @@ fn what_is_wrong_is_told_before_anything_runs() {
     assert_eq!(meta.state().counters.placed, 0);
 }
 
-/// A metaserver with users, and servers that take nobody else's calls.
-struct House {
+/// A metaserver with users, and servers that accept only its calls.
+struct MetaWithUsers {
     meta: Meta,
     folder: tempfile::TempDir,
     token: String,
 }
 
-impl House {
-    fn new() -> House {
+impl MetaWithUsers {
+    fn new() -> MetaWithUsers {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("users.toml");
         let new = NewToken { user: "srv".to_owned(), server: true, ..NewToken::default() };
         let token = add(&file, &new).expect("a token");
         let mut config = config("round-robin");
         config.users = Some(Arc::new(Users::open(&file).expect("users")));
-        House { meta: meta(config), folder, token }
+        MetaWithUsers { meta: meta(config), folder, token }
     }
 
     fn grid(&self, token: &str) -> Grid {
@@ -371,7 +377,7 @@ impl House {
     }
 
     /// A server with one slot.
-    fn serve(&self, name: &str, count: usize) -> (Served, Arc<Traffic>) {
+    fn serve(&self, name: &str, count: usize) -> (TestServer, Arc<Traffic>) {
         let mut config = self.meta.member(name, 1);
         config.only_sent = true;
         config.membership = Some(Membership {
@@ -388,8 +394,8 @@ impl House {
 
 #[test]
 fn servers_that_take_passes_only_give_arrays_for_vouchers() {
-    let house = House::new();
-    let servers = [house.serve("one", 1), house.serve("two", 2)];
+    let fixture = MetaWithUsers::new();
+    let servers = [fixture.serve("one", 1), fixture.serve("two", 2)];
     let mut all = vec![1.0; N];
     let mut tx = Transaction::new();
     let (x, y, all_data) = (tx.intermediate(), tx.intermediate(), tx.array(&mut all));
@@ -400,7 +406,7 @@ fn servers_that_take_passes_only_give_arrays_for_vouchers() {
     tx.call("add", sum(x, all_data));
     tx.call("add", sum(y, all_data));
     tx.call("add", sum(x, all_data));
-    let report = tx.run_on(&house.user("ada")).expect("it runs");
+    let report = tx.run_on(&fixture.user("ada")).expect("it runs");
     drop(tx);
     assert!(all.iter().all(|all| *all == 25.0), "{}", all[0]);
     let between: u64 = servers.iter().map(|it| Traffic::of(&it.1.from_servers)).sum();
@@ -413,12 +419,12 @@ fn servers_that_take_passes_only_give_arrays_for_vouchers() {
 #[test]
 fn transactions_of_two_users_share() {
     const CALLS: usize = 8;
-    let house = House::new();
-    let _server = house.serve("one", 1);
-    let (ada, bob) = (house.user("ada"), house.user("bob"));
+    let fixture = MetaWithUsers::new();
+    let _server = fixture.serve("one", 1);
+    let (ada, bob) = (fixture.user("ada"), fixture.user("bob"));
     // Nothing begins before all wait.
-    let busy = house.user("eve").call_async("nap", vec![60_000.into()], None).expect("it begins");
-    eventually("a call that runs", || house.state().running == 1);
+    let busy = fixture.user("eve").call_async("nap", vec![60_000.into()], None).expect("it begins");
+    eventually("a call that runs", || fixture.state().running == 1);
     let run = |grid: &Grid| {
         let mut rows = vec![0.0; CALLS * N];
         let mut tx = Transaction::new();
@@ -433,9 +439,9 @@ fn transactions_of_two_users_share() {
     };
     std::thread::scope(|scope| {
         let both = [scope.spawn(|| run(&ada)), scope.spawn(|| run(&bob))];
-        eventually("calls that wait", || house.state().waiting == 2 * CALLS);
+        eventually("calls that wait", || fixture.state().waiting == 2 * CALLS);
         drop(busy);
         both.into_iter().for_each(|one| one.join().expect("it runs"));
     });
-    assert_eq!(house.state().counters.done, 2 * CALLS as u64);
+    assert_eq!(fixture.state().counters.done, 2 * CALLS as u64);
 }

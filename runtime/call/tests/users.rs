@@ -1,4 +1,4 @@
-//! Who may call: tokens, what they permit and how long, and users that are kept apart.
+//! Users: tokens, their rights and validity, and isolation between users.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -9,23 +9,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, interfaces, library, param, read_some, routine, served_by};
+use common::{TestServer, config, interfaces, library, param, read_some, routine, served_by};
 use kumi_call::server::{Config, RefusalCounters, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Options};
 use kumi_idl::{Element, Expr, Mode, Param, Scalar, Type};
 
-struct House {
+struct ServerWithUsers {
     _folder: tempfile::TempDir,
     file: PathBuf,
-    server: Served,
+    server: TestServer,
     counters: Arc<RefusalCounters>,
 }
 
-impl House {
-    fn new(change: impl FnOnce(&mut Config)) -> House {
+impl ServerWithUsers {
+    fn new(change: impl FnOnce(&mut Config)) -> ServerWithUsers {
         let folder = tempfile::tempdir().expect("a folder");
-        // Other users of the system open the library too.
+        // Other system users open the library too.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("its mode");
         let routines = folder.path().join("libroutines.so");
@@ -41,7 +41,7 @@ impl House {
         for interface in interfaces() {
             registry.add(interface, &libraries).expect("a routine");
         }
-        // What lies in its memory comes back, since it writes nothing.
+        // The content of its memory comes back, since it writes nothing.
         let n = Expr::Param(0);
         let size = param("n", Mode::In, Element::I32, &[]);
         let array = param("x", Mode::Out, Element::I32, &[n]);
@@ -54,7 +54,7 @@ impl House {
         stain.target.arguments.clear();
         stain.target.result = Some(2);
         registry.add(stain, &libraries).expect("a routine");
-        // Of the C library, which the routines' library brings along.
+        // A symbol of the C library, which the routines' library loads.
         for symbol in ["getuid", "getgid"] {
             let mut system = routine(symbol, vec![param("id", Mode::Out, Element::I32, &[])]);
             system.target.arguments.clear();
@@ -62,7 +62,7 @@ impl House {
             registry.add(system, &libraries).expect("a routine");
         }
         let server = served_by(config, registry);
-        House { _folder: folder, file, server, counters }
+        ServerWithUsers { _folder: folder, file, server, counters }
     }
 
     fn token(&self, user: &str, routines: Option<&str>) -> String {
@@ -88,38 +88,38 @@ fn pid(client: &Client) -> i64 {
 
 #[test]
 fn who_has_no_good_token_is_told_why() {
-    let house = House::new(|_| {});
-    match house.connect("") {
+    let fixture = ServerWithUsers::new(|_| {});
+    match fixture.connect("") {
         Err(error @ CallError::NotPermitted(_)) => {
             assert!(error.to_string().contains("--token-file") && error.has_not_run(), "{error}");
         }
         other => panic!("{other:?}"),
     }
-    match house.connect("kumi_guessed") {
+    match fixture.connect("kumi_guessed") {
         Err(CallError::NotPermitted(text)) => assert!(!text.contains("guessed"), "{text}"),
         other => panic!("{other:?}"),
     }
     let past =
         NewToken { user: "ada".to_owned(), expires: Some(1_000_000_000), ..NewToken::default() };
-    let token = add(&house.file, &past).expect("a token");
-    match house.connect(&token) {
+    let token = add(&fixture.file, &past).expect("a token");
+    match fixture.connect(&token) {
         Err(error @ CallError::Expired(_)) => {
             let text = error.to_string();
             assert!(text.contains("`ada` expired at 2001-09-09T01:46:40Z"), "{text}");
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(house.counters.refused(), 3);
+    assert_eq!(fixture.counters.refused(), 3);
     let options = Options { token, ..Options::default() };
     assert!(!format!("{options:?}").contains("kumi_"), "a token is nowhere printed");
-    house.client(&house.token("ada", None)).call("noop", vec![]).expect("it runs");
-    assert_eq!(house.counters.refused(), 3);
+    fixture.client(&fixture.token("ada", None)).call("noop", vec![]).expect("it runs");
+    assert_eq!(fixture.counters.refused(), 3);
 }
 
 #[test]
 fn a_user_knows_only_what_the_user_may_call() {
-    let house = House::new(|_| {});
-    let client = house.client(&house.token("ada", Some("n*")));
+    let fixture = ServerWithUsers::new(|_| {});
+    let client = fixture.client(&fixture.token("ada", Some("n*")));
     assert_eq!(client.names("").expect("names"), ["nap", "negate", "noop"]);
     assert_eq!(client.names("eg").expect("names"), ["negate"]);
     for name in ["dmmul", "there is no such routine"] {
@@ -136,47 +136,47 @@ fn a_user_knows_only_what_the_user_may_call() {
         other => panic!("{other:?}"),
     }
     client.call("noop", vec![]).expect("it runs");
-    // What is known already is asked for again when it is called.
-    house.token("ada", Some("x*"));
+    // A known description is checked again at each call.
+    fixture.token("ada", Some("x*"));
     assert!(matches!(client.call("noop", vec![]), Err(CallError::NotPermitted(_))));
-    house.token("ada", Some("*"));
+    fixture.token("ada", Some("*"));
     client.call("noop", vec![]).expect("it runs again");
 }
 
 #[test]
 fn who_is_revoked_while_connected_calls_no_more() {
-    let house = House::new(|_| {});
-    let (ada, bob) = (house.client(&house.token("ada", None)), house.token("bob", None));
-    let bob = house.client(&bob);
+    let fixture = ServerWithUsers::new(|_| {});
+    let (ada, bob) = (fixture.client(&fixture.token("ada", None)), fixture.token("bob", None));
+    let bob = fixture.client(&bob);
     for client in [&ada, &bob] {
         client.call("noop", vec![]).expect("it runs");
     }
-    assert_eq!(revoke(&house.file, "ada", None).expect("revoked"), 1);
+    assert_eq!(revoke(&fixture.file, "ada", None).expect("revoked"), 1);
     match ada.call("noop", vec![]) {
         Err(error @ CallError::NotPermitted(_)) => assert!(error.has_not_run(), "{error}"),
         other => panic!("{other:?}"),
     }
     assert!(matches!(ada.names(""), Err(CallError::NotPermitted(_))));
     bob.call("noop", vec![]).expect("it runs");
-    std::fs::write(&house.file, "not [ toml").expect("written");
+    std::fs::write(&fixture.file, "not [ toml").expect("written");
     bob.call("noop", vec![]).expect("a broken file changes nothing");
     assert!(matches!(ada.call("noop", vec![]), Err(CallError::NotPermitted(_))));
 }
 
 #[test]
 fn two_users_share_no_process_and_no_memory() {
-    let house = House::new(|config| {
+    let fixture = ServerWithUsers::new(|config| {
         config.slots = 1;
         config.warm = 4;
     });
-    let (ada, bob) = (house.token("ada", None), house.token("bob", None));
-    let (hers, his) = (house.client(&ada), house.client(&bob));
+    let (ada, bob) = (fixture.token("ada", None), fixture.token("bob", None));
+    let (hers, his) = (fixture.client(&ada), fixture.client(&bob));
     let (first, other) = (pid(&hers), pid(&his));
     assert_ne!(first, other);
-    // A process is kept for the user it has served, on whichever connection.
+    // A process serves only one user, on any connection.
     assert_eq!(pid(&hers), first);
     assert_eq!(pid(&his), other);
-    assert_eq!(pid(&house.client(&ada)), first);
+    assert_eq!(pid(&fixture.client(&ada)), first);
     let secret = vec![0x5ec2_e7a1_i32; 1000];
     let peek = |client: &Client| {
         let mut x = vec![-1; 1000];
@@ -194,18 +194,18 @@ fn two_users_share_no_process_and_no_memory() {
 
 #[test]
 fn a_user_of_the_file_is_one_of_the_system() {
-    let house = House::new(|_| {});
-    let token = house.token("ada", None);
-    let text = std::fs::read_to_string(&house.file).expect("the file");
+    let fixture = ServerWithUsers::new(|_| {});
+    let token = fixture.token("ada", None);
+    let text = std::fs::read_to_string(&fixture.file).expect("the file");
     let (user, said) = match nix::unistd::geteuid().is_root() {
         true => ("nobody", ""),
         false => ("root", "only a server that runs as root"),
     };
     let change = |to: &str| {
         let line = format!("name = \"ada\"\nrun_as = \"{to}\"");
-        std::fs::write(&house.file, text.replace("name = \"ada\"", &line)).expect("written");
+        std::fs::write(&fixture.file, text.replace("name = \"ada\"", &line)).expect("written");
     };
-    let client = house.client(&token);
+    let client = fixture.client(&token);
     let first = pid(&client);
     change(user);
     let id = |name| client.call(name, vec![]).map(|outcome| outcome.scalar(0));
@@ -255,7 +255,7 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
         served_by(Config { sandbox, ..config() }, registry)
     };
     let (inside, outside) = (serve(true), serve(false));
-    let link = |server: &Served, path: &'static str| {
+    let link = |server: &TestServer, path: &'static str| {
         let mut text = vec![0_u8; 64];
         let args = vec![path.into(), text.as_mut_slice().into(), 64_i64.into()];
         let outcome = server.client().call("readlink", args);
@@ -266,26 +266,26 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
     assert_eq!(link(&outside, network).expect("it runs"), own(network));
     match link(&inside, network) {
         Ok(other) => assert!(other.starts_with("net:[") && other != own(network), "{other}"),
-        // Here it is not permitted, and says so.
+        // Where this is not permitted, it reports that.
         Err(CallError::NotRunnable(text)) => {
             assert!(text.contains("there can be no sandbox"), "{text}");
             return;
         }
         Err(other) => panic!("{other:?}"),
     }
-    let writable = |server: &Served, path: &'static str| {
+    let writable = |server: &TestServer, path: &'static str| {
         let outcome = server.client().call("access", vec![path.into(), 2.into()]);
         outcome.expect("it runs").scalar(2) == Some(Scalar::I64(0))
     };
     let here = env!("CARGO_TARGET_TMPDIR");
     assert!(writable(&outside, here) && !writable(&inside, here));
     assert!(writable(&inside, "/tmp"));
-    // Root is nobody there: its files and processes are not the routine's.
+    // Root is powerless there: its files and processes are out of reach.
     let outcome = inside.client().call("getuid", vec![]).expect("it runs");
     assert_ne!(outcome.scalar(0), Some(Scalar::I64(0)));
 }
 
-/// Bytes of calls' memory that a process maps.
+/// Bytes of call memory that a process maps.
 fn mapped(pid: i64) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
     let arenas = maps.lines().filter(|line| line.contains("memfd:kumi-call"));
@@ -298,12 +298,12 @@ fn mapped(pid: i64) -> u64 {
 
 #[test]
 fn memory_that_another_user_needs_is_let_go() {
-    let house = House::new(|config| {
+    let fixture = ServerWithUsers::new(|config| {
         config.slots = 1;
         config.bytes = 1 << 20;
     });
-    let (ada, bob) = (house.token("ada", None), house.token("bob", None));
-    let (hers, his) = (house.client(&ada), house.client(&bob));
+    let (ada, bob) = (fixture.token("ada", None), fixture.token("bob", None));
+    let (hers, his) = (fixture.client(&ada), fixture.client(&bob));
     let fill = |client: &Client| {
         let mut x = vec![0; 200_000];
         let args = vec![200_000.into(), x.as_mut_slice().into()];
@@ -323,36 +323,36 @@ fn memory_that_another_user_needs_is_let_go() {
 
 #[test]
 fn strangers_wait_in_bounds() {
-    let house = House::new(|config| {
-        config.strangers = 3;
+    let fixture = ServerWithUsers::new(|config| {
+        config.unidentified = 3;
         config.hello_time = Duration::from_secs(600);
     });
-    let stranger = || TcpStream::connect(house.server.address).expect("a connection");
-    let mut silent: Vec<TcpStream> = (0..5).map(|_| stranger()).collect();
+    let raw_client = || TcpStream::connect(fixture.server.address).expect("a connection");
+    let mut silent: Vec<TcpStream> = (0..5).map(|_| raw_client()).collect();
     for closed in &mut silent[..2] {
         closed.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         assert_eq!(read_some(closed, &mut [0; 1]).expect("its end"), 0);
     }
-    assert_eq!(house.counters.displaced(), 2);
-    // Who says who it is goes past them, and does not count among them.
-    let token = house.token("ada", None);
-    let clients: Vec<Client> = (0..8).map(|_| house.client(&token)).collect();
+    assert_eq!(fixture.counters.displaced(), 2);
+    // Identified clients pass, and do not count.
+    let token = fixture.token("ada", None);
+    let clients: Vec<Client> = (0..8).map(|_| fixture.client(&token)).collect();
     clients.iter().for_each(|client| assert!(client.call("noop", vec![]).is_ok()));
-    assert!(house.counters.displaced() <= 5, "at most the strangers");
-    let mut late = stranger();
+    assert!(fixture.counters.displaced() <= 5, "at most the unidentified");
+    let mut late = raw_client();
     late.write_all(b"kumi").expect("it is sent");
     drop(clients);
-    house.client(&token).call("noop", vec![]).expect("it runs");
+    fixture.client(&token).call("noop", vec![]).expect("it runs");
 }
 
 #[test]
 fn the_silent_are_closed() {
-    let house = House::new(|config| config.hello_time = Duration::from_millis(20));
-    let mut stranger = TcpStream::connect(house.server.address).expect("a connection");
-    stranger.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-    assert_eq!(read_some(&mut stranger, &mut [0; 1]).expect("its end"), 0);
+    let fixture = ServerWithUsers::new(|config| config.hello_time = Duration::from_millis(20));
+    let mut raw_client = TcpStream::connect(fixture.server.address).expect("a connection");
+    raw_client.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    assert_eq!(read_some(&mut raw_client, &mut [0; 1]).expect("its end"), 0);
     let begin = Instant::now();
-    while house.counters.silent() < 1 {
+    while fixture.counters.silent() < 1 {
         assert!(begin.elapsed() < Duration::from_secs(60));
         std::thread::yield_now();
     }

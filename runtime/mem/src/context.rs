@@ -275,8 +275,8 @@ impl Context {
     /// How to wait for answers to requests to these ranks: to one of this node, the request may have
     /// to wait for room.
     pub(crate) fn wait_for(&self, ranks: &[u32]) -> Wait {
-        let near = ranks.iter().any(|rank| self.same_node(*rank));
-        if near { Wait::Room } else { Wait::Frames }
+        let mapped = ranks.iter().any(|rank| self.same_node(*rank));
+        if mapped { Wait::Room } else { Wait::Frames }
     }
 
     /// Sends a request to a rank that is reached by frames and waits for its answer, or its refusal.

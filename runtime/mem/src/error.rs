@@ -151,7 +151,7 @@ pub enum Error {
     },
     /// A wait for more completions than there will be.
     #[error(
-        "{at_least} puts are waited for, but only {begun} were begun with this completion and not refused: the wait would never end"
+        "a wait for {at_least} puts would never end: only {begun} were begun with this completion and not refused"
     )]
     NeverDone {
         /// Puts begun and not refused.
@@ -224,7 +224,7 @@ pub enum Error {
         /// Bytes of the record.
         length: usize,
     },
-    /// The memory of a FIFO holds what nobody writes there.
+    /// The memory of a FIFO is damaged: it holds an impossible record.
     #[error(
         "the FIFO at offset {offset} of rank {rank} has been written over: end the job and look for stray writes and puts there"
     )]
@@ -279,7 +279,7 @@ pub enum Refusal {
     /// The record is longer than the FIFO takes.
     #[error("the record is longer than the FIFO takes")]
     Record,
-    /// The FIFO's memory holds what nobody writes there.
+    /// The FIFO's memory is damaged.
     #[error("the FIFO's memory is damaged")]
     Damage,
     /// A reason this version does not know.

@@ -1,4 +1,4 @@
-//! Both ways to ack between real processes, and what the daemon sees of the packets.
+//! Both ack modes between real processes, and the packets as the daemon sees them.
 
 mod common;
 
@@ -75,7 +75,7 @@ fn every_packet_is_acked_by_itself() {
     assert!(answers >= total("data_in") && total("data_in") >= 4 * ROUNDS, "{answers}");
 }
 
-/// Whatever the layout of the job: also where the setting has nothing to do.
+/// In any layout of the job, also where the setting has no effect.
 #[test]
 fn senseless_settings_are_refused() {
     if common::is_rank() {

@@ -1,4 +1,4 @@
-//! Waits that ask the node's page (SS-Wait), by counts; and what programs read there.
+//! Waits that ask the node's page (SS-Wait), by counts, and programs' reads of the page.
 
 mod common;
 

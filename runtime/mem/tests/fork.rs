@@ -1,4 +1,4 @@
-//! A child of a rank's process: what it drops, the rank keeps.
+//! A child of a rank's process: dropping its copies takes nothing from the rank.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Windows on memory that the program has: all operations, near and far, while its owner computes, and
-//! what is not allowed.
+//! Windows in the program's own memory: all operations, on the same node and on others, while the owner
+//! computes, and forbidden uses.
 
 mod common;
 mod reference;
@@ -348,7 +348,7 @@ fn what_cannot_be_lent_is_refused_at_all_ranks() {
             [(std::ptr::null_mut(), 8), (base.wrapping_add(1), 8), (base, usize::MAX)]
         {
             let (base, bytes) = if me == 1 { (wrong, bytes) } else { (base, 8) };
-            // SAFETY: what is accepted is 8 bytes that stay for ever.
+            // SAFETY: an accepted range is 8 bytes that stay for ever.
             let result = unsafe { context.window_on(base, bytes, Rights::ALL) };
             assert!(matches!(result, Err(Error::WindowRefused { rank: 1, .. })), "{result:?}");
         }
@@ -473,7 +473,7 @@ fn who_waits_for_room_is_told_of_it() {
     });
 }
 
-/// What is done directly in memory that both have mapped tells of puts that went as frames: they are in place then.
+/// An operation in memory that both have mapped signals earlier puts by frames: they are in place then.
 #[test]
 fn notifications_and_records_do_not_overtake_frames() {
     const BYTES: usize = 3000;

@@ -1,4 +1,4 @@
-//! Lists of pieces: what is promised beside what `one_sided` compares with a reference memory.
+//! Lists of pieces: guarantees beyond those that `one_sided` compares with a reference memory.
 
 mod common;
 mod reference;
@@ -47,7 +47,7 @@ fn the_last_of_overlapping_pieces_remains() {
     });
 }
 
-/// Whatever is wrong is found before anything is done.
+/// Errors are found before anything is done.
 fn check_wrong(window: &Window<'_>, other: u32, after: OnPlacement<'_>) {
     let outside = [piece(0, 10), piece(995, 6), piece(20, 0)];
     let result = window.put_list(other, &outside, &[7; 16], after);
@@ -153,6 +153,8 @@ fn several_requests_of_a_get_are_under_way() {
         let memory: Vec<u8> = (0..2048).map(|at| (at % 251) as u8).collect();
         window.write(0, &memory).expect("write");
         context.barrier().expect("barrier");
+        // The test sees by this that the barrier is behind.
+        window.put(context.rank(), 2048, &[1; 8]).expect("put");
         if context.rank() == 0 {
             while closed_gate(window.base() as usize) {}
             let counts = || {
@@ -173,11 +175,10 @@ fn several_requests_of_a_get_are_under_way() {
     };
     let job = Job { layout: &[1, 1], ..Job::default() };
     let job = start("several_requests_of_a_get_are_under_way", &job, body);
-    // Rank 0 has said that it is at the barrier, too, and rank 1 knows it.
-    job.until("rank 1 waits", |job| {
-        let have_sent = [0, 1].iter().all(|rank| counter(&job.sample(*rank), "sent") > 0);
+    job.until("rank 1 waits at the second barrier", |job| {
+        let past = [0, 1].iter().all(|rank| counter(&job.sample(*rank), "direct_puts") > 0);
         let all_there = job.total("sent") == job.total("delivered");
-        job.sample(1).idle && have_sent && all_there
+        job.sample(1).idle && past && all_there
     });
     job.signal(1, libc::SIGSTOP);
     let sent = || counter(&job.sample(0), "sent");
@@ -202,5 +203,5 @@ fn a_bad_wire_does_not_show() {
     };
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=6")];
     let job = Job { layout: &[1, 2, 1], env, ..Job::default() };
-    start("a_bad_wire_does_not_show", &job, body).finish();
+    start("a_bad_wire_does_not_show", &job, body).finish_on_a_bad_wire();
 }

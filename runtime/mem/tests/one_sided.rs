@@ -1,4 +1,4 @@
-//! One-sided operations against a reference memory, near and far, allowed and refused.
+//! One-sided operations against a reference memory, mapped and by frames, allowed and refused.
 
 mod common;
 mod reference;
@@ -53,7 +53,7 @@ fn atomics_are_atomic_near_and_far() {
             let before = window.fetch_and(0, 16, !bit).expect("and");
             assert_eq!(before & bit, bit);
             window.fetch_xor_u32(0, 24, bit as u32).expect("xor");
-            // Adds by comparing: what came between shows in the value before.
+            // Adds by compare-and-swap: an interfering update shows in the old value.
             let mut seen = window.fetch_add_u32(0, 28, 0).expect("read");
             loop {
                 let before = window.compare_swap_u32(0, 28, seen, seen + 1).expect("compare");

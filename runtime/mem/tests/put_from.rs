@@ -1,5 +1,5 @@
-//! Data that is sent from where it lies: what arrives when it changes or goes too soon. Packets are long here, as those of
-//! Ethernet frames of 9,000 bytes are; of shorter ones all is copied.
+//! Zero-copy puts: the data that arrives when the source changes or goes too soon. Packets are long
+//! here, as with Ethernet frames of 9,000 bytes; shorter ones are copied.
 
 mod common;
 
@@ -81,7 +81,8 @@ fn what_is_sent_is_what_was_there_during_the_call() {
     .finish();
 }
 
-/// What is put from a window and not changed arrives as it was; what is changed at once arrives as one or the other.
+/// A put from an unchanged window arrives as it was; one changed at once arrives in the old or the new
+/// state.
 #[test]
 fn what_changes_too_soon_arrives_as_one_or_the_other() {
     start("what_changes_too_soon_arrives_as_one_or_the_other", &job(LONG, WORSE), |context| {

@@ -1,4 +1,4 @@
-//! Records for the FIFOs and signal ports of many ranks, over shared memory and UDP.
+//! Multicasts of records to FIFOs and signal ports, over shared memory and UDP.
 
 mod common;
 
@@ -78,8 +78,8 @@ fn a_random_history_is_that_of_queues() {
     });
 }
 
-/// Senders mix records for one and for many, with much too little room: at each member those of one
-/// sender come in its order, and none is lost.
+/// Senders mix records for one member and for many, with much too little room. At each member the
+/// records of one sender come in its order, and none is lost.
 fn mix(context: &Context, window: &Window<'_>) {
     const RECORDS: u32 = 40;
     let (me, ranks) = (context.rank(), context.ranks());
@@ -129,8 +129,8 @@ fn senders_wait_and_their_order_holds() {
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// The same with FIFOs in memory of the program's own, which is reached by frames on the same node
-/// too; then some have it and some have not.
+/// The same with FIFOs in the program's own memory, which is reached by frames on the same node too.
+/// Then some members have it and some have not.
 #[test]
 fn the_order_holds_in_memory_of_the_program_too() {
     run("the_order_holds_in_memory_of_the_program_too", SENDERS, |context| {
@@ -192,12 +192,11 @@ fn a_bad_wire_loses_no_record_and_keeps_their_order() {
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=5")];
     let job = Job { layout: &[2, 1, 1, 1], env, ..Job::default() };
     let body = |context: &Context| all_signal_all(context, 40);
-    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish();
+    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish_on_a_bad_wire();
 }
 
-/// Members are without room: the others have the record meanwhile, who has room first need not
-/// wait for the rest, and other traffic goes on, also behind messages that the sender has not
-/// received.
+/// Members lack room. The others have the record meanwhile, a member that gets room first need not wait
+/// for the rest, and other traffic goes on, also behind messages that the sender has not received.
 #[test]
 fn a_full_fifo_holds_up_nobody_else() {
     let body = |context: &Context| {
@@ -302,8 +301,8 @@ fn what_is_wrong_at_one_is_told_and_the_others_have_it() {
     });
 }
 
-/// Sizes around the longest that goes into a frame with members; more members than one tree has,
-/// short frames, and frames that are shorter because they are encrypted.
+/// Sizes around the longest record that fits a frame with members; more members than one tree has;
+/// short frames; and frames shortened by encryption.
 #[test]
 fn the_longest_record_reaches_a_large_set() {
     let body = |context: &Context| {

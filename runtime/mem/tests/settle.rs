@@ -19,7 +19,7 @@ fn settle_often(context: &Context) {
         for peer in (0..ranks).filter(|peer| *peer != context.rank()) {
             window.put_notify(peer, own, &vec![round as u8; BYTES], 0).expect("put");
         }
-        let taken = context.quiesce(Duration::from_secs(10)).expect("quiesce");
+        let taken = context.quiesce(Duration::from_secs(60)).expect("quiesce");
         settled += u64::from(taken.is_some());
         // Puts that waited in the ring meanwhile, and those of the others, arrive all the same.
         window.wait_notify(0, (round + 1) * u64::from(ranks - 1)).expect("notify");

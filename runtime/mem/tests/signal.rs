@@ -226,7 +226,7 @@ fn signals_are_served_while_main_waits() {
         let window = context.window(4096).expect("window");
         let count = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&count);
-        // Room for one: whoever comes second waits until the handler has had the first.
+        // Room for one: a second sender waits until the handler has had the first record.
         let handler = move |_: kumi_mem::Signal<'_>| {
             counted.fetch_add(1, SeqCst);
         };
@@ -260,7 +260,7 @@ fn a_rank_with_a_signal_to_handle_is_not_idle() {
             window.signal(0, 0, b"one").expect("signal");
             window.signal(0, 0, b"two").expect("signal");
         }
-        // What never comes.
+        // Records that never come.
         window.wait_notify(5, 1).map(drop).unwrap_or_default();
     };
     for layout in BOTH {

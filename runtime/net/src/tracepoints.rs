@@ -1,9 +1,10 @@
 //! Tracepoints: places in the code that perf, bpftrace, SystemTap and gdb find by name, to stop at or
 //! to count.
 //!
-//! Each is one instruction that does nothing (`nop`) and a note in the executable that says where it is and where
-//! its arguments are. A tool that is told to watch one replaces the instruction while it watches; otherwise nothing is
-//! tested, counted or written. All have the provider `kumi`; docs/guide/tracing.md lists them.
+//! Each is one instruction that does nothing (`nop`) and a note in the executable with the places of
+//! the instruction and of its arguments. A tool that watches one replaces the instruction meanwhile;
+//! otherwise nothing is tested, counted or written. All have the provider `kumi`; docs/guide/tracing.md
+//! lists them.
 
 /// A frame was queued: to which rank, how many bytes.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! What a rank accepts from its environment, and what it says to the rest.
+//! Attaching: environments that a rank accepts, and its errors for all others.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::IntoRawFd;
@@ -148,15 +148,15 @@ fn any_damaged_header_is_refused_or_harmless() {
             let socket = block.socket;
             let case = format!("byte {at} from {} to {value}", before[0]);
             match Attachment::attach(&block) {
-                Ok((place, _socket)) => {
+                Ok((attachment, _socket)) => {
                     let bad = must_be_refused(at, value) && before[0] != value;
                     assert!(!bad, "{case} is accepted");
                     // The rank uses a context and an arena of this segment, and no others.
-                    assert_eq!((place.ranks(), place.local_count()), (3, 2), "{case}");
-                    assert!(segment.sample(place.local()).attached, "{case}");
-                    assert_eq!(place.arena_bytes(), 8192, "{case}");
+                    assert_eq!((attachment.ranks(), attachment.local_count()), (3, 2), "{case}");
+                    assert!(segment.sample(attachment.local()).attached, "{case}");
+                    assert_eq!(attachment.arena_bytes(), 8192, "{case}");
                     // SAFETY: the first byte of an arena of 8,192, which nobody else uses.
-                    unsafe { place.arena(place.local()).as_ptr().write(7) };
+                    unsafe { attachment.arena(attachment.local()).as_ptr().write(7) };
                 }
                 Err(error) => {
                     refused += 1;

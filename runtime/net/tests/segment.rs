@@ -1,4 +1,4 @@
-//! The daemon's side of the segment: layout, sampling of damaged contents, the launch block.
+//! The daemon's side of the segment: layout, samples of damaged contents, the launch block.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! Control groups (version 2): where they are mounted, and one group per node and job.
+//! Control groups (version 2): the mount point, and one group for each node and job.
 //!
 //! The mount point is taken from the mount table, since systems that also mount version 1 put
 //! version 2 in a folder of its own.

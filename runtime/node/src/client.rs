@@ -1,4 +1,4 @@
-//! The client's side of a cluster's sockets, for the command and for tests.
+//! Client of a cluster's sockets, for the `kumi` command and for tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum ClientError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// The head is another version.
@@ -32,7 +32,7 @@ pub enum ClientError {
         "the head speaks version {theirs} and this command version {CONTROL_VERSION}; use the `kumi` that belongs to the cluster"
     )]
     Version {
-        /// What it speaks.
+        /// Its version.
         theirs: u32,
     },
     /// The head refused.

@@ -1,4 +1,4 @@
-//! Clocks: the machine's, and the cluster's as this daemon knows it.
+//! Clocks of a daemon: the machine's, and the cluster's as far as the daemon knows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,4 +1,4 @@
-//! The configuration of a cluster: `cluster.toml` in the cluster directory.
+//! Configuration of a cluster: `cluster.toml` in the cluster directory.
 //!
 //! Written by `kumi cluster init` or by hand, read by the head, every node and the command. A file
 //! that is read is checked as a whole, so that nothing later has to doubt it.
@@ -112,7 +112,7 @@ pub struct ClusterConfig {
     /// A job whose ranks have only waited for so many milliseconds has no slots until one stirs; 0: it keeps them.
     #[serde(default = "crate::idle::default_ms")]
     pub idle_after_ms: u64,
-    /// Who besides root may reconfigure the cluster and take it down.
+    /// The user who, besides root, may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
     /// Where each node serves its figures to Prometheus, `PORT` or `ADDRESS:PORT`; nowhere if it is
@@ -125,7 +125,7 @@ pub struct ClusterConfig {
     /// Whether the packets of jobs that do not say are encrypted between nodes.
     #[serde(default)]
     pub encrypt: bool,
-    /// What jobs get that do not say.
+    /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
     /// The nodes; a node's number is its place here.
@@ -182,7 +182,7 @@ pub enum ConfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: std::io::Error,
     },
     /// Not TOML, or keys that are wrong, missing or unknown.

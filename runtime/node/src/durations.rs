@@ -1,4 +1,4 @@
-//! Times as people write them, on the command line and in the configuration.
+//! Parser of durations on the command line and in the configuration.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use kumi_control::message::{RankStatus, Refusal, RefusalKind};
 
-/// What a process of Kumi tells its parent when it ends. The numbers follow `sysexits.h` and, for
+/// Exit code of a process of Kumi. The numbers follow `sysexits.h` and, for
 /// programs that cannot be run, the shells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -119,7 +119,7 @@ impl From<&Refusal> for ExitCode {
     }
 }
 
-/// The exit code of `kumi run` for a rank that ended so: its own code, or 128 plus the signal.
+/// Exit code of `kumi run` for a rank's status: the rank's own code, or 128 plus the signal.
 pub fn of_rank(status: RankStatus) -> u8 {
     match status {
         RankStatus::Exited(code) => code,
@@ -127,7 +127,7 @@ pub fn of_rank(status: RankStatus) -> u8 {
     }
 }
 
-/// A failure of a daemon: what to say, and what to exit with.
+/// Failure of a daemon: its message and its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {

@@ -23,7 +23,7 @@ pub enum FrameError {
     TooLong {
         /// Its length in bytes.
         length: usize,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// Not what is spoken here: other version, garbage, or bytes left over.

@@ -1,8 +1,8 @@
-//! Connections that have not said who they are yet: so many at a time and no more, whoever calls.
+//! Limit on the connections of a port that have not authenticated yet.
 //!
-//! A stranger can open connections and say nothing. Each has [`crate::link::HANDSHAKE`] to introduce itself, and
-//! where more wait than may, the oldest goes: one that belongs here needs some milliseconds, so it is rarely
-//! that one.
+//! A stranger can open connections and send nothing. Each connection has [`crate::link::HANDSHAKE`] to
+//! authenticate. If too many wait, the limit closes the oldest: a legitimate connection needs only some
+//! milliseconds, so it is rarely the oldest.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::link::LinkError;
 
-/// Most connections of a port that wait to be known.
+/// Most connections of a port that have not authenticated.
 pub(crate) const MAX_PENDING_HANDSHAKES: usize = 256;
 
-/// The connections of a port that are not known yet, oldest first.
+/// The connections of a port that have not authenticated yet, oldest first.
 #[derive(Debug)]
 pub(crate) struct HandshakeLimit {
     most: usize,
@@ -24,7 +24,7 @@ pub(crate) struct HandshakeLimit {
     waiting: RefCell<VecDeque<(u64, oneshot::Sender<()>)>>,
 }
 
-/// A connection that is not known yet.
+/// Place of a connection that has not authenticated yet.
 #[derive(Debug)]
 pub(crate) struct HandshakePermit {
     limiter: Rc<HandshakeLimit>,
@@ -33,18 +33,18 @@ pub(crate) struct HandshakePermit {
 }
 
 impl HandshakeLimit {
-    /// A door before which at most so many wait.
+    /// A limit of `most` connections.
     pub(crate) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, next: Cell::default(), waiting: RefCell::default() })
     }
 
-    /// Somebody has come; the one who has waited longest goes if there are too many.
+    /// Admits a connection. If there are too many, the oldest is displaced.
     pub(crate) fn admit(self: &Rc<Self>) -> HandshakePermit {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= self.most
             && let Some((_, oldest)) = waiting.pop_front()
         {
-            // Who has just become known does not mind.
+            // The oldest may just have authenticated; then nobody listens any more.
             let _ = oldest.send(());
         }
         let number = self.next.replace(self.next.get() + 1);
@@ -55,7 +55,7 @@ impl HandshakeLimit {
 }
 
 impl HandshakePermit {
-    /// Waits until it is known what it is, or it has to go.
+    /// Waits for the handshake, or until the connection is displaced.
     pub(crate) async fn complete<T>(
         mut self,
         introduction: impl Future<Output = Result<T, LinkError>>,
@@ -71,7 +71,7 @@ impl HandshakePermit {
 impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut waiting = self.limiter.waiting.borrow_mut();
-        // They came in the order of their numbers.
+        // The queue is in the order of the numbers.
         if let Ok(at) = waiting.binary_search_by_key(&self.number, |permit| permit.0) {
             waiting.remove(at);
         }

@@ -1,5 +1,4 @@
-//! What this machine permits, what its absence costs, and how to get it: for `kumi doctor`, and for
-//! what a node says of itself.
+//! Capabilities of this machine: what it permits, what each missing one costs, and how to get it.
 
 use std::fs;
 use std::path::Path;
@@ -11,40 +10,40 @@ use crate::cgroup;
 /// One thing that Kumi can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
     /// Whether it is there.
     pub ok: bool,
-    /// What was found, in a few words.
+    /// The finding, in a few words.
     pub found: String,
-    /// What is done without it, and what that costs.
+    /// The replacement, and what it costs.
     pub cost: &'static str,
     /// How to get it.
     pub remedy: &'static str,
 }
 
-/// What a node says of itself when it has no control groups.
+/// Note of a node without control groups.
 pub fn cgroup_sentence(reason: &str) -> String {
     format!(
         "no control groups ({reason}): jobs are stopped and continued by signals, which ranks can see and which switch more slowly"
     )
 }
 
-/// What a node says of itself when it has no real-time priority.
+/// Note of a node without real-time priority.
 pub fn realtime_sentence() -> String {
     "no real-time priority: switches come late while ranks compute; slices below 10 ms are not kept"
         .to_owned()
 }
 
-/// What a node says of itself when its daemon does not go before ranks.
+/// Note of a node whose daemon does not go before ranks.
 pub fn preference_sentence() -> String {
     format!("no preference for the daemon: {PREFERENCE_COST}")
 }
 
-/// What it costs that a daemon may not be preferred.
+/// Cost of a daemon that may not be preferred.
 const PREFERENCE_COST: &str = "ranks run at nice 5 instead, behind other programs, so that the daemon can tell that it lives on a machine with many more ranks than processors";
 
-/// What a node says of itself when it cannot disclose what goes on there.
+/// Note of a node that cannot publish pages for its ranks.
 pub fn disclosure_sentence(reason: &str) -> String {
     format!(
         "no pages of information for ranks ({reason}): waits do not know who runs, and programs do not see the load of nodes; a kernel from 5.1 on has what they need"
@@ -68,7 +67,7 @@ pub fn checks() -> Vec<Check> {
     all
 }
 
-/// What the daemon may do.
+/// Permissions of the daemon.
 fn rights() -> Vec<Check> {
     vec![
         check(
@@ -108,7 +107,7 @@ fn rights() -> Vec<Check> {
     ]
 }
 
-/// What the system has.
+/// Features of the system.
 fn system() -> Vec<Check> {
     vec![
         check(

@@ -1,6 +1,7 @@
 //! Links of the control tree: TLS connections between daemons, authenticated by name.
 //!
-//! Who calls sends a [`LinkHello`]; who is called answers with a [`LinkWelcome`] or a refusal.
+//! The connecting side sends a [`LinkHello`]; the accepting side answers with a [`LinkWelcome`] or a
+//! refusal.
 //! After that both send frames: `Up` from the child, `Down` from the parent. A connection may
 //! also carry one client of a node to the head.
 
@@ -32,12 +33,12 @@ use crate::tls::{self, Credentials, Identity};
 
 /// A link on which nothing came for this long is closed.
 pub const SILENCE: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// How often the silence of a link is checked.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
 pub const HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A link of the tree.
@@ -46,29 +47,29 @@ pub enum Purpose {
     Client(User),
 }
 
-/// First frame of who calls.
+/// First frame from the connecting side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkHello {
     /// `CONTROL_VERSION`.
     pub version: u32,
     /// Name of the cluster.
     pub cluster: String,
-    /// Who calls.
+    /// The node that connects.
     pub node: NodeId,
-    /// Differs with each start of the caller.
+    /// Differs with each start of the connecting daemon.
     pub incarnation: u64,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
 }
 
-/// First frame of who is called, if it agrees.
+/// First frame from the accepting side, if it agrees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkWelcome {
     /// `CONTROL_VERSION`.
     pub version: u32,
 }
 
-/// Why a link did not come about.
+/// Why a link could not be made, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// No connection, or authentication failed.
@@ -77,7 +78,7 @@ pub enum LinkError {
     /// It took too long.
     #[error("no answer within {HANDSHAKE:?}")]
     Timeout,
-    /// Something that is not the protocol.
+    /// The other side broke the protocol.
     #[error("{0}")]
     Frame(#[from] FrameError),
     /// The other side closed the connection.
@@ -89,8 +90,8 @@ pub enum LinkError {
     /// The other side refused.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
-    /// Too many others came before this one had said who it is.
-    #[error("too many connections that do not say whose they are")]
+    /// Too many other connections came before this one had authenticated.
+    #[error("too many connections that have not authenticated")]
     Displaced,
     /// The other side said nothing for too long.
     #[error("nothing came for {SILENCE:?}")]
@@ -283,7 +284,7 @@ pub async fn serve_child(
     }
 }
 
-/// Calls `peer` at `address` and introduces itself.
+/// Connects to `peer` at `address` and sends `hello`.
 ///
 /// # Errors
 /// When it cannot be reached in time, is not who it should be, or refuses.

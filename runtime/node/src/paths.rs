@@ -1,4 +1,4 @@
-//! Where a cluster's files are, relative to its directory.
+//! Paths of a cluster's files, relative to its directory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! TCP connections between daemons, with what keeps them from hanging.
+//! TCP connections between daemons, with timeouts that keep them from hanging.
 //!
 //! A path may carry less than its ends believe, with a router in between whose messages about that ("fragmentation
 //! needed") are lost. TCP then sends the same long segment over and over. So segments are short enough for

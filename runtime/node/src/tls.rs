@@ -1,4 +1,4 @@
-//! The cluster's certificate authority, and mutual authentication of the daemons.
+//! Certificate authority of a cluster, and mutual authentication of its daemons.
 //!
 //! Every cluster has an authority of its own. The head is `head.kumi`, node `i` is `node-<i>.kumi`.
 //! Both sides of a link show certificates; who calls checks the name of whom it called, and who is
@@ -26,7 +26,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::exit::{ExitCode, Failure};
 use crate::paths;
 
-/// Who a certificate is for.
+/// Holder of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The head.
@@ -68,7 +68,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A file holds something else.
@@ -78,7 +78,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
     /// Making a certificate failed.
@@ -188,7 +188,7 @@ fn subject(name: &str) -> DistinguishedName {
     subject
 }
 
-/// What one side of a link needs to prove who it is and to check the other.
+/// Credentials by which one side of a link proves its identity and checks the other's.
 #[derive(Clone)]
 pub struct Credentials {
     client: Arc<ClientConfig>,

@@ -1,4 +1,4 @@
-//! `kumid watch`: kills and removes what a node's daemon leaves behind when it is killed itself.
+//! `kumid watch`: a watcher that kills and removes whatever a killed daemon leaves behind.
 //!
 //! The watcher reads a pipe from the daemon, and does its work when that ends. Where there are no
 //! control groups the daemon writes the process groups of its ranks into the pipe. If the watcher

@@ -1,4 +1,4 @@
-//! What can be written on the command line.
+//! Command line of `kumi`.
 
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -21,7 +21,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make, start, look at, change and stop clusters
+    /// Make, start, show, change and stop clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Run a parallel program and follow it
@@ -32,20 +32,20 @@ pub enum Command {
     Kill(KillArgs),
     /// Show what a job has written
     Logs(LogsArgs),
-    /// Follow a running job: its output, and signals to it
+    /// Follow a running job: print its output and forward signals to it
     Attach(AttachArgs),
-    /// Live view of jobs, nodes and ranks
+    /// Show jobs, nodes and ranks live
     Top(TopArgs),
-    /// Figures of the switching and of the ranks' channels
+    /// Show statistics of gang switching and of the ranks' channels
     Stats(StatsArgs),
-    /// What this machine permits, what it does not, what that costs and how to get it
+    /// Check what this machine permits, what is missing, what that costs and how to get it
     Doctor(DoctorArgs),
-    /// Show what gang scheduling does, on a cluster of its own on this machine
+    /// Demonstrate gang scheduling on a temporary cluster on this machine
     Demo(crate::demo::DemoArgs),
-    /// Simulate before you buy or change: jobs and scheduling policies in virtual time
+    /// Simulate jobs, scheduling policies and calls in virtual time
     #[command(subcommand)]
     Sim(crate::sim::SimCommand),
-    /// Routines that are called over the network
+    /// Serve and call routines over the network
     #[command(subcommand)]
     Call(crate::call::CallCommand),
     /// Print a script by which a shell completes command lines of kumi
@@ -55,15 +55,15 @@ pub enum Command {
 /// `kumi cluster …`
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Write a cluster's configuration and keys, start nothing
+    /// Write a cluster's configuration and keys without starting it
     Init(InitArgs),
-    /// Start a cluster, making its configuration if there is none
+    /// Start a cluster, and make its configuration if there is none
     Up(UpArgs),
     /// Show the cluster's nodes
     Status(StatusArgs),
-    /// End all jobs and stop the cluster, leaving nothing of it on this machine
+    /// End all jobs, stop the cluster and leave nothing of it on this machine
     Down(DownArgs),
-    /// Change how the processors are shared while jobs run
+    /// Change how jobs share the processors, while they run
     Set(SetArgs),
 }
 
@@ -71,10 +71,10 @@ pub enum ClusterCommand {
 #[derive(Clone, Debug, Args)]
 #[group(required = false, multiple = false)]
 pub struct NodePlacementArgs {
-    /// This many nodes on this machine
+    /// Number of nodes, all on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub local: Option<u32>,
-    /// The hosts in FILE, one line each: NAME ADDRESS[:PORT] [cpus=LIST]
+    /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 }
@@ -82,41 +82,42 @@ pub struct NodePlacementArgs {
 /// How processors are shared and the tree is built.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
-    /// Length of a slice, 250us to 10s
+    /// Length of a time slice, 250us to 10s
     #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "10ms")]
     pub slice: Duration,
     /// Processors of each node of a local cluster
     #[arg(long, value_enum, default_value_t = Cpus::Auto)]
     pub cpus: Cpus,
-    /// How jobs share the nodes: the name of a scheduling policy as dqt, fair-dqt:apa, matrix or
-    /// easy, gang for the default one, or os for the operating systems' own
+    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy; gang
+    /// for the default policy; or os to leave it to the operating systems
     #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy,
           default_value = "gang")]
     pub policy: Policy,
-    /// Switch even where one job runs alone, to measure what switching costs
+    /// Switch even when one job runs alone, to measure the cost of switching
     #[arg(long)]
     pub force_switch: bool,
     /// Children per node of the control tree
     #[arg(long, value_name = "K", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub fan_out: u32,
-    /// How long nodes that have lost the head go on with their jobs, 500ms to 3600s
+    /// How long nodes keep running their jobs after they lost the head, 500ms to 3600s
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
     pub lease: Duration,
-    /// A job whose ranks have only waited for so long gives its slots to others, 100ms to 3600s; 0s: never
+    /// A job gives its slots to others once all its ranks have waited for this long, 100ms to 3600s;
+    /// 0s: never
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]
     pub idle_after: Duration,
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,
-    /// Scheduling of the threads that serve others while ranks compute, unless `kumi run` says otherwise: other, rr or
-    /// fifo, with :low, :even or :high
+    /// Scheduling of the threads that handle messages while ranks compute: other, rr or fifo, with
+    /// :low, :even or :high; `kumi run` may say otherwise
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
     pub handler: Option<String>,
-    /// Priority of jobs, unless `kumi run` says otherwise; 1 if not given
+    /// Priority of jobs, unless `kumi run` says otherwise [default: 1]
     #[arg(long, value_name = "N", value_parser = parse::priority)]
     pub priority: Option<u16>,
-    /// How long jobs are thought to run, unless `kumi run` says otherwise: 30s, 10m, 2h
+    /// Estimated run time of jobs, unless `kumi run` says otherwise: 30s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = parse::estimate_text)]
     pub estimate: Option<String>,
 }
@@ -140,8 +141,8 @@ pub struct UpArgs {
     pub place: NodePlacementArgs,
     #[command(flatten)]
     pub sharing: SharingArgs,
-    /// Largest packet of the network between the nodes of a local cluster, where the nodes are
-    /// network namespaces; 9000 is that of an Ethernet with jumbo frames
+    /// Largest packet between the nodes of a local cluster, where they are network namespaces; 9000
+    /// is that of Ethernet with jumbo frames
     #[arg(long, value_name = "BYTES", default_value_t = 1500,
           value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: u32,
@@ -150,7 +151,7 @@ pub struct UpArgs {
 /// `kumi cluster status`
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// As data
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -158,7 +159,7 @@ pub struct StatusArgs {
 /// `kumi cluster down`
 #[derive(Clone, Debug, Args)]
 pub struct DownArgs {
-    /// Of a cluster of hosts, remove the configuration and the keys too
+    /// Also remove the configuration and the keys of a cluster of hosts
     #[arg(long)]
     pub purge: bool,
 }
@@ -167,14 +168,14 @@ pub struct DownArgs {
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetArgs {
-    /// Length of a slice, 250us to 10s
+    /// Length of a time slice, 250us to 10s
     #[arg(long, value_name = "TIME", value_parser = parse::slice)]
     pub slice: Option<Duration>,
-    /// How jobs share the nodes: the name of a scheduling policy as dqt, fair-dqt:apa, matrix or
-    /// easy, os for the operating systems' own, or gang for the last policy that was none
+    /// How jobs share the nodes: a scheduling policy such as dqt, fair-dqt:apa, matrix or easy; os to
+    /// leave it to the operating systems; or gang to return to the policy in force before os
     #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy)]
     pub policy: Option<Policy>,
-    /// Switch even where one job runs alone
+    /// Switch even when one job runs alone
     #[arg(long, value_enum)]
     pub force_switch: Option<OnOff>,
 }
@@ -182,11 +183,11 @@ pub struct SetArgs {
 /// Which processors the nodes of a local cluster get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cpus {
-    /// An equal share of the machine each; one each, in turn, when there are more nodes
+    /// An equal share of the machine for each node; one processor each, in turn, if there are more nodes
     Auto,
-    /// All of them for every node
+    /// All processors for every node
     All,
-    /// One each, in turn
+    /// One processor for each node, in turn
     PerNode,
 }
 
@@ -204,9 +205,9 @@ pub enum Policy {
 /// How packets are acked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ack {
-    /// Every data packet by a packet of its own, to compare with
+    /// One ack packet for each data packet, for comparison
     PerMessage,
-    /// By replies and other data, else late and many at once
+    /// Acks ride on other data if there is any; otherwise one packet acks many, a little later
     Reduced,
 }
 
@@ -223,7 +224,7 @@ impl Ack {
 /// What the checksum of a packet covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Checksum {
-    /// Packets of up to 256 bytes whole, the first 128 bytes of longer ones; the rest is left to UDP's own
+    /// Packets of up to 256 bytes, and the first 128 bytes of longer ones; UDP's checksum covers the rest
     Headers,
     /// Every byte
     All,
@@ -255,13 +256,13 @@ pub struct RunArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: u32,
-    /// Number of nodes; chosen by the cluster if not given
+    /// Number of nodes [default: the cluster chooses]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes: Option<u32>,
-    /// Name shown by `kumi ps`; the program's if not given
+    /// Name that `kumi ps` shows [default: the program's]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Working directory on every node; this one if not given
+    /// Working directory on every node [default: this one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Set an environment variable; may be repeated
@@ -270,28 +271,29 @@ pub struct RunArgs {
     /// Put the rank before each line of output
     #[arg(short = 'l', long)]
     pub label: bool,
-    /// The first SIGINT, SIGTERM or SIGHUP kills the job, instead of going to its ranks
+    /// Kill the job at the first SIGINT, SIGTERM or SIGHUP instead of sending it to the ranks
     #[arg(long)]
     pub kill: bool,
-    /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
+    /// How packets between nodes are acked [default: reduced, or KUMI_ACK]
     #[arg(long, value_name = "MODE", value_enum)]
     pub ack: Option<Ack>,
-    /// What the checksums of packets between nodes cover, beside UDP's own; headers unless KUMI_CHECKSUM says otherwise
+    /// What the checksums of packets between nodes cover, beside UDP's own [default: headers, or
+    /// KUMI_CHECKSUM]
     #[arg(long, value_name = "WHAT", value_enum)]
     pub checksum: Option<Checksum>,
-    /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
+    /// Whether to encrypt packets between nodes [default: as the cluster is configured]
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
-    /// How important it is, 1 to 100: at least so many turns in a round where jobs take turns; as the cluster is
-    /// configured if not given
+    /// Priority, 1 to 100: where jobs take turns, the least number of turns in a round [default: as the
+    /// cluster is configured]
     #[arg(long, value_name = "N", env = "KUMI_PRIORITY", value_parser = parse::priority)]
     pub priority: Option<u16>,
-    /// How long it will run, for policies that plan ahead: 30s, 10m, 2h; it may take longer. As the cluster is
-    /// configured if not given
+    /// Estimated run time, for policies that plan ahead: 30s, 10m, 2h; the job may take longer
+    /// [default: as the cluster is configured]
     #[arg(long, value_name = "TIME", env = "KUMI_ESTIMATE", value_parser = parse::estimate)]
     pub estimate: Option<Duration>,
-    /// Scheduling of the thread that serves others while a rank computes: other, rr or fifo, with :low, :even or :high; as
-    /// KUMI_HANDLER or the cluster's configuration says if not given
+    /// Scheduling of the thread that handles messages while a rank computes: other, rr or fifo, with
+    /// :low, :even or :high [default: KUMI_HANDLER, or as the cluster is configured]
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
     pub handler: Option<String>,
     /// The program and its arguments
@@ -307,10 +309,10 @@ pub struct RunArgs {
 /// `kumi ps`
 #[derive(Clone, Debug, Args)]
 pub struct PsArgs {
-    /// Also the jobs that are over
+    /// Also list the jobs that are over
     #[arg(short, long)]
     pub all: bool,
-    /// As data
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -321,7 +323,7 @@ pub struct KillArgs {
     /// Numbers of the jobs, as `kumi ps` shows them
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<u64>,
-    /// Send their ranks this signal, by name or number, instead of ending the jobs
+    /// Send this signal, by name or number, to all ranks instead of ending the jobs
     #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
     pub signal: Option<u8>,
 }
@@ -336,13 +338,13 @@ fn signal(text: &str) -> Result<u8, String> {
         .ok()
         .and_then(|number| u8::try_from(number).ok())
         .filter(|number| (1..=64).contains(number))
-        .ok_or_else(|| "give a name as USR1 or a number from 1 to 64".to_owned())
+        .ok_or_else(|| "give a name such as USR1, or a number from 1 to 64".to_owned())
 }
 
 /// `kumi logs`
 #[derive(Clone, Debug, Args)]
 pub struct LogsArgs {
-    /// Wait for more until the job is over
+    /// Wait for more output until the job is over
     #[arg(short, long)]
     pub follow: bool,
     /// Put the rank before each line
@@ -368,7 +370,7 @@ pub struct TopArgs {
     /// Print one plain text snapshot and exit
     #[arg(long)]
     pub once: bool,
-    /// Print one snapshot as data and exit
+    /// Print one snapshot as JSON and exit
     #[arg(long)]
     pub json: bool,
 }
@@ -376,20 +378,20 @@ pub struct TopArgs {
 /// `kumi stats`
 #[derive(Clone, Debug, Args)]
 pub struct StatsArgs {
-    /// As data
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Also each rank's peers on other nodes: packets by kind, bytes, round trip, what is not acked
+    /// Also show each rank's peers on other nodes: packets by kind, bytes, round trip, unacked packets
     #[arg(long, requires = "job")]
     pub peers: bool,
-    /// Only the ranks of this job
+    /// Show only the ranks of this job
     pub job: Option<u64>,
 }
 
 /// `kumi doctor`
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// As data
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! Which cluster a command is about, and the way to it.
+//! Context of a command: the cluster that it works on, and the way to it.
 
 use crate::error::Error;
 use crate::job_descriptions::NodeNames;

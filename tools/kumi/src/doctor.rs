@@ -1,4 +1,4 @@
-//! `kumi doctor`: what this machine permits, what it does not, what that costs and how to get it.
+//! `kumi doctor`: what this machine permits, what is missing, what that costs and how to get it.
 
 use crate::cli::DoctorArgs;
 use crate::cluster;

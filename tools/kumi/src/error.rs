@@ -1,4 +1,4 @@
-//! Everything a user can be told went wrong: a sentence of what, what to do, and an exit code.
+//! Errors of the command: each is a sentence, advice and an exit code.
 
 use crate::hosts::HostsError;
 use kumi_control::message::ClientReply;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A wrong combination or value that the command line parser cannot see.
+    /// A wrong combination or value that the command line parser cannot detect.
     #[error("{0}")]
     Usage(String),
     /// The configuration.
@@ -22,14 +22,14 @@ pub enum Error {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A reply that does not answer the question.
-    #[error("the head answered '{0}' to another question; use the `kumi` and `kumid` of one build")]
+    #[error("the head sent an unexpected answer ('{0}'); use the `kumi` and `kumid` of one build")]
     Unexpected(String),
     /// The host file's content.
     #[error("host file {}: {source}", path.display())]
     Hosts {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: HostsError,
     },
     /// The host file cannot be read.
@@ -37,7 +37,7 @@ pub enum Error {
     HostsUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Nothing by this name on the search path or at this place.
@@ -56,11 +56,11 @@ pub enum Error {
     NoDirectory(PathBuf),
     /// The environment has no place for clusters.
     #[error(
-        "there is no place for the cluster's files: neither KUMI_DIR nor HOME is set; set KUMI_DIR"
+        "the cluster's files have no directory: neither KUMI_DIR nor HOME is set; set KUMI_DIR"
     )]
     NoHome,
     /// The sockets' names would be too long for the system.
-    #[error("the directory {} is too long a name for sockets ({length} bytes of at most {most}); set KUMI_DIR to a shorter one", path.display())]
+    #[error("the path {} is too long for sockets ({length} bytes, at most {most}); set KUMI_DIR to a shorter one", path.display())]
     LongDirectory {
         /// The cluster's directory.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum Error {
         /// What fits.
         most: usize,
     },
-    /// A cluster is in the way.
+    /// Something else is where the cluster should be.
     #[error("{what}; {advice}")]
     Exists {
         /// What is there.
@@ -77,8 +77,8 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
-    /// Another command is at work on the same cluster.
-    #[error("another `kumi cluster` command is at work in {}; wait for it to end", .0.display())]
+    /// Another command is working on the same cluster.
+    #[error("another `kumi cluster` command is working on {}; wait for it to end", .0.display())]
     Busy(PathBuf),
     /// `kumid` is not installed.
     #[error("the daemon `kumid` is neither beside {} nor on the search path; install both", .0.display())]
@@ -105,15 +105,15 @@ pub enum Error {
         /// The last lines of a log.
         said: String,
     },
-    /// The machine refused something that cannot be done without.
+    /// The machine refused something that the command needs.
     #[error("{what}: {said}; `kumi doctor` shows what this machine permits")]
     Machine {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The system's error message.
         said: String,
     },
-    /// Something is left that could not be removed.
+    /// Something could not be removed.
     #[error(
         "{what} of the cluster could not be removed: {said}; run `kumi cluster down` again, as its owner or root"
     )]
@@ -123,7 +123,7 @@ pub enum Error {
         /// Why.
         said: String,
     },
-    /// Not the owner's command.
+    /// The command is reserved for the owner and root.
     #[error("the cluster belongs to user {owner}; only they and root may {what}")]
     NotOwner {
         /// The owner's name.
@@ -138,7 +138,7 @@ pub enum Error {
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Keys and certificates, and other failures that daemons share with the command.
@@ -150,7 +150,7 @@ pub enum Error {
         /// Its number.
         job: u64,
     },
-    /// The head stayed away.
+    /// The head did not answer for too long.
     #[error(
         "the head has not answered for {seconds} s; {job} may still run: when `kumi cluster status` works again, see `kumi ps`"
     )]
@@ -171,14 +171,14 @@ pub enum Error {
     SetUp {
         /// What.
         what: &'static str,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// Nothing can run on this machine.
     #[error("nothing can run on this machine; see the checks marked with 'no' above")]
     NothingRuns,
     /// The command was interrupted and everything was undone.
-    #[error("interrupted; what was started has been taken down again")]
+    #[error("interrupted; everything that was started has been taken down again")]
     Interrupted(u8),
     /// A simulation.
     #[error(transparent)]
@@ -189,10 +189,10 @@ pub enum Error {
     /// A server of routines.
     #[error(transparent)]
     Serve(#[from] kumi_call::server::ServeError),
-    /// A metaserver that cannot be.
+    /// A metaserver cannot be started.
     #[error(transparent)]
     Meta(#[from] kumi_call::meta::MetaError),
-    /// Routines that cannot be offered.
+    /// Routines cannot be offered.
     #[error(transparent)]
     Registry(#[from] kumi_call::server::RegistryError),
     /// The program of call slots is not installed.
@@ -208,10 +208,10 @@ pub enum Error {
     DescriptionUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
-    /// Interface descriptions with errors, which were told one by one.
+    /// Interface descriptions have errors, each of which was printed.
     #[error("{errors} error{} in {files} of the files; `docs/reference/interface-language.md` lists the codes", if *errors == 1 { "" } else { "s" })]
     Descriptions {
         /// How many errors.
@@ -219,34 +219,34 @@ pub enum Error {
         /// In how many files.
         files: usize,
     },
-    /// Routines of which no executable could be built, which was told one by one.
+    /// No executable could be built for some routines, each of which was printed.
     #[error("{text}")]
     Built {
-        /// How many, or what is in the way of all.
+        /// The number of routines, or what all of them lack.
         text: String,
     },
-    /// An array for a call that cannot be read.
+    /// An array for a call cannot be read.
     #[error("the array {} cannot be read: {source}; check its name and permissions", path.display())]
     ArrayUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
-    /// A file that is no array.
-    #[error("{} is no array: {why}", path.display())]
+    /// A file is not an array.
+    #[error("{} is not an array: {why}", path.display())]
     NoArray {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
-    /// A result that cannot be written.
+    /// A result cannot be written.
     #[error("the result cannot be written to {}: {source}; name another file", path.display())]
     ArrayUnwritable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A file of users.
@@ -255,7 +255,7 @@ pub enum Error {
     /// Certificates of a server.
     #[error(transparent)]
     Tls(#[from] kumi_call::TlsError),
-    /// Already said, or nothing to say: only the exit code.
+    /// Only an exit code: the message was printed already, or there is none.
     #[error("exit code {0}")]
     Silent(u8),
 }

@@ -1,4 +1,4 @@
-//! The host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
+//! Host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
 //!
 //! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment.
 

@@ -1,4 +1,4 @@
-//! What a signal to the command means for the job it follows.
+//! Signals to the command, and what each does to the job that it follows.
 //!
 //! The decision is pure; receiving is tokio's.
 

@@ -1,4 +1,4 @@
-//! Sentences about jobs: how they ended, what state they are in.
+//! Descriptions of jobs in words: how they ended, what state they are in.
 
 use crate::table;
 use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};

@@ -1,4 +1,4 @@
-//! `kumi logs`: what a job has written, and with `--follow` what it goes on to write.
+//! `kumi logs`: the output of a job so far, and with `--follow` the rest.
 
 use crate::attach;
 use crate::cli::LogsArgs;

@@ -1,4 +1,4 @@
-//! What the command writes on standard output, and small look-ups for it.
+//! Standard output of the command.
 
 use crate::error::Error;
 use serde::Serialize;

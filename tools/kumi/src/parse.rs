@@ -1,4 +1,4 @@
-//! Values that people write on the command line.
+//! Parsers of values on the command line.
 
 use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
@@ -15,7 +15,7 @@ pub const LONGEST_SLICE: Duration = Duration::from_micros(MAX_SLICE_US);
 /// Why a value on the command line was not taken.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Not a number with a unit.
+    /// The text is not a number with a unit.
     #[error("'{0}' is not a time; write a number with a unit, for example 250us, 10ms or 1s")]
     Duration(String),
     /// A slice outside what the cluster can keep.
@@ -26,23 +26,23 @@ pub enum ParseError {
     Env(String),
     /// Not a time for which a job could run.
     #[error(
-        "'{0}' is not a time for which a job could run; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
+        "'{0}' is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     )]
     Estimate(String),
     /// Not a priority.
-    #[error("'{0}' is not a priority; they are 1, the ordinary one, to {MOST_PRIORITY}")]
+    #[error("'{0}' is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}")]
     Priority(String),
-    /// No scheduling policy, or none for a cluster.
+    /// No scheduling policy has this name, or clusters cannot use it.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A scheduling that there is not.
+    /// No such scheduling of handler threads.
     #[error(
-        "'{0}' is not a scheduling of handler threads; write other, rr or fifo, and :low, :even or :high behind it if need be"
+        "'{0}' is not a scheduling of handler threads; write other, rr or fifo, optionally followed by :low, :even or :high"
     )]
     Handler(String),
     /// A cluster's name that could not be part of a file name.
     #[error(
-        "'{0}' is not a cluster name; use 1 to 24 of the characters a-z, 0-9 and '-', which is neither first nor last (not first or last)"
+        "'{0}' is not a cluster name; use 1 to 24 of the characters a-z, 0-9 and '-', and neither begin nor end with '-'"
     )]
     ClusterName(String),
 }
@@ -52,7 +52,7 @@ pub fn duration(text: &str) -> Result<Duration, ParseError> {
     durations::duration(text).ok_or_else(|| ParseError::Duration(text.to_owned()))
 }
 
-/// How long a job is thought to run: a duration, or minutes, hours or days, such as `10m` or `2h`.
+/// Estimated run time of a job: a duration, or minutes, hours or days, such as `10m` or `2h`.
 pub fn estimate(text: &str) -> Result<Duration, ParseError> {
     durations::estimate(text).ok_or_else(|| ParseError::Estimate(text.to_owned()))
 }
@@ -68,7 +68,7 @@ pub fn priority(text: &str) -> Result<u16, ParseError> {
     number.ok_or_else(|| ParseError::Priority(text.to_owned()))
 }
 
-/// `gang`, `os` or the name of a scheduling policy that a cluster can go by.
+/// `gang`, `os` or the name of a scheduling policy that clusters can use.
 pub fn policy(text: &str) -> Result<Policy, ParseError> {
     match text {
         "gang" => Ok(Policy::Gang),
@@ -176,7 +176,7 @@ mod tests {
         let wrong = policy("esy").unwrap_err().to_string();
         assert!(wrong.contains("did you mean easy?"), "{wrong}");
         let moving = policy("dqt+migrate").unwrap_err().to_string();
-        assert!(moving.contains("needs checkpoints, which this version does not have"), "{moving}");
+        assert!(moving.contains("needs checkpoints, and this version has none"), "{moving}");
     }
 
     #[test]

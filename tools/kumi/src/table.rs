@@ -1,4 +1,4 @@
-//! Plain text tables and the ways in which quantities are written.
+//! Plain text tables, and the formats of quantities.
 
 use std::fmt::Write as _;
 

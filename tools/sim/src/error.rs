@@ -1,4 +1,4 @@
-//! Everything that can go wrong in a simulation.
+//! Errors of a simulation.
 
 use std::io;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub enum SimError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
     /// A line of a trace, where every line must be right.
@@ -56,15 +56,15 @@ pub enum SimError {
     Trace {
         /// Counted from 1.
         line: u64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A cluster's history that is none.
-    #[error("{} is no history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
+    #[error("{} is not a history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
     History {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A record of a history, where every record must be right.
@@ -74,7 +74,7 @@ pub enum SimError {
     Record {
         /// Place in the list, counted from 1.
         place: u64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The policy does not take a job.
@@ -102,7 +102,7 @@ pub enum SimError {
         size: u32,
     },
     /// The policy breaks its own contract.
-    #[error("policy {policy} is wrong: {what}; please report it")]
+    #[error("policy {policy} broke its contract: {what}; please report it")]
     Policy {
         /// Its name.
         policy: String,
@@ -110,7 +110,7 @@ pub enum SimError {
         what: &'static str,
     },
     /// Virtual time does not fit.
-    #[error("the simulated time grows beyond 500 years; check submission and run times")]
+    #[error("the simulated time exceeds 500 years; check submission and run times")]
     Endless,
     /// The caller asked to stop.
     #[error("interrupted; nothing was written")]
@@ -123,7 +123,7 @@ pub enum SimError {
         "the model of calls is not possible: {reason}; docs/guide/simulating.md says what it may hold"
     )]
     Model {
-        /// What is wrong with it.
+        /// The error in it.
         reason: String,
     },
     /// A result that cannot be written.
@@ -131,7 +131,7 @@ pub enum SimError {
     Unwritable {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error message.
         source: io::Error,
     },
 }

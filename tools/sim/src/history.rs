@@ -1,4 +1,4 @@
-//! Lists of jobs taken from a cluster's history: what `kumi ps --all --json` prints.
+//! Reader of a cluster's history: the output of `kumi ps --all --json` as a list of jobs.
 //!
 //! A job that ran and is over becomes a job of the list: submitted when it was, on as many
 //! processors as it had nodes, with the time from its start to its end as service. On a cluster

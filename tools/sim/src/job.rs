@@ -1,4 +1,4 @@
-//! Jobs and lists of jobs, wherever they come from.
+//! Jobs and lists of jobs, from any source.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! The job simulator: scheduling policies of `kumi-sched` in virtual time (paper 0, chapter 7).
+//! Simulators: scheduling policies of `kumi-sched` (paper 0, chapter 7) and calls of routines, in
+//! virtual time.
 //!
 //! [`generate`], [`swf`] and [`history`] make lists of jobs, [`engine::run`] runs one policy over
 //! one list, [`report::Report`] says what came of it, [`sweep::run`] does this for many cases on all

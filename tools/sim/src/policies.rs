@@ -1,4 +1,4 @@
-//! Policies by name, and what the simulator must know of a policy besides.
+//! Scheduling policies by name, with what the simulator must know of each.
 
 use kumi_sched::registry::{self, Limits};
 use kumi_sched::{DqtConfig, Policy};

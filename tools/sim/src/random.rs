@@ -1,4 +1,4 @@
-//! Random numbers that stay what they are: the same seed gives the same jobs in every version.
+//! Random streams that never change: the same seed gives the same jobs in every version.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

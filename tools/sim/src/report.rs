@@ -1,4 +1,4 @@
-//! What came of a simulation, as paper 0, §7.2 measures it.
+//! Report of a simulation, with the measures of paper 0, §7.2.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Many simulations on all cores.
+//! Sweep: many simulations on all cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

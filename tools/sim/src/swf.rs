@@ -1,4 +1,4 @@
-//! Traces in the Standard Workload Format: 18 numbers a line, `;` before comments.
+//! Parser of traces in the Standard Workload Format: 18 numbers a line, `;` before comments.
 //!
 //! What is read, by field:
 //! * 1, the job's number: a whole number.

@@ -1,5 +1,5 @@
-//! All operations mixed, round after round, and memory compared with a reference: for networks that lose
-//! packets, and to see that a rank's memory does not grow.
+//! All operations mixed, round after round, with memory compared to a reference. For networks that lose
+//! packets, and to check that a rank's memory does not grow.
 //!
 //! Every rank's steps of a round follow from the seed, so each rank knows what all others did to it. After
 //! the steps of a round everybody checks windows, counters, queues and messages, then nobody's next round

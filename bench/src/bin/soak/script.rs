@@ -1,4 +1,4 @@
-//! What each rank does in a round, from a seed.
+//! The steps of each rank in a round, made from a seed.
 
 /// Bytes of a rank's slot in each window: only it writes there.
 pub const SLOT: usize = 24 * 1024;
@@ -81,7 +81,7 @@ impl Step {
     }
 }
 
-/// What a rank does in a round, and to whom, in order.
+/// The steps of a rank in a round, with their targets, in order.
 pub fn steps(seed: u64, round: u64, rank: u32, ranks: u32) -> Vec<(u32, Step)> {
     let mut numbers = Numbers::of(seed, [round, u64::from(rank)]);
     let mut one = || {

@@ -1,4 +1,4 @@
-//! A rank's windows and what must be in them.
+//! A rank's windows and their expected contents.
 
 use kumi_mem::{Context, Fifo, OnPlacement, Op, Piece, Source, Strided, Tag, Window};
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::script::{COUNTERS, Numbers, SLOT, STEPS, Step, pieces, steps};
 
-/// What may fail.
+/// Errors of the program.
 pub type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Bytes of the longest multicast.
@@ -46,7 +46,7 @@ pub fn bytes(ranks: u32) -> usize {
     Places::new(ranks).end
 }
 
-/// What the port's handler has seen: how many signals, and their sum.
+/// The signals that the port's handler has seen: their number and their sum.
 #[derive(Default)]
 struct Signals(AtomicU64, AtomicU64);
 
@@ -58,7 +58,7 @@ pub struct State<'c> {
     fifo: Option<Fifo<'c>>,
     window: &'c Window<'c>,
     signals: Arc<Signals>,
-    /// What is to be in the slots of the own piece, and in the own slot of each rank.
+    /// Expected contents of the own piece's slots, and of the own slot at each rank.
     slots: Vec<u8>,
     elsewhere: Vec<Vec<u8>>,
     counters: [u64; COUNTERS],
@@ -138,7 +138,7 @@ impl<'c> State<'c> {
         completion.wait_all()?;
         drop(completion);
         self.context.flush_all()?;
-        // Whoever has not finished its steps may be waiting for room in the FIFO here.
+        // A rank that has not finished its steps may be waiting for room in the FIFO here.
         for to in 0..ranks {
             self.window.put_notify(to, self.own_slot(), &[], DONE_NOTIFY)?;
         }
@@ -186,7 +186,7 @@ impl<'c> State<'c> {
                 }
             }
             Step::Append(ref record) => {
-                // Whoever is full may be waiting for this rank's FIFO too.
+                // A rank with a full FIFO may be waiting for this rank's FIFO too.
                 while !self.window.try_append(to, self.places.fifo, record)? {
                     self.pop()?;
                 }
@@ -229,7 +229,7 @@ impl<'c> State<'c> {
         Ok(some)
     }
 
-    /// What all do together, each root in turn, with the result checked.
+    /// Collectives with each rank as the root in turn, and checks of their results.
     fn together(&mut self, round: u64) -> Done {
         let (context, me, ranks) = (self.context, self.context.rank(), self.context.ranks());
         let root = u32::try_from(round % u64::from(ranks))?;

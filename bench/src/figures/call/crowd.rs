@@ -2,7 +2,7 @@
 //! memory, and its time to place another call meanwhile.
 
 use super::process::{self, Process};
-use super::{Server, Way, cluster};
+use super::{ArrayTransport, Server, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
@@ -123,7 +123,7 @@ fn once() -> Result<[f64; 7], BenchError> {
         }
     }
     until(&first, "10,000 calls that wait", |state| state.waiting == calls.len())?;
-    let (through, straight) = probe(&first, &other.connect(Way::Tcp)?)?;
+    let (through, straight) = probe(&first, &other.connect(ArrayTransport::Tcp)?)?;
     let (before, begin) = (meta.processor_s()?, Instant::now());
     holders.iter().for_each(GridCall::cancel);
     for call in &mut calls {
@@ -138,7 +138,7 @@ fn once() -> Result<[f64; 7], BenchError> {
 }
 
 fn connect(meta: &Process) -> Result<Grid, BenchError> {
-    Ok(Grid::connect(&meta.address, &Way::Tcp.options())?)
+    Ok(Grid::connect(&meta.address, &ArrayTransport::Tcp.options())?)
 }
 
 /// Median microseconds of a call through the metaserver, and of a direct call.

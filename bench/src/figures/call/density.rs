@@ -5,7 +5,7 @@
 use super::crowd::{DOZE, until};
 use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
 use super::process::{self, Process};
-use super::{Server, Way, cluster};
+use super::{ArrayTransport, Server, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
@@ -31,22 +31,23 @@ fn split(work: &[f64], splits: usize) -> Vec<f64> {
 }
 
 /// Eight servers behind a metaserver.
-struct Field {
+struct ServerGroup {
     grid: Grid,
     servers: Vec<Client>,
     _processes: (Process, Vec<Server>, tempfile::TempDir),
 }
 
-impl Field {
+impl ServerGroup {
     fn new() -> Result<Self, BenchError> {
         let folder = cluster::folder()?;
         let meta = Process::metaserver(&["--policy", "least-load"])?;
         let args = process::routines(folder.path(), "doze", DOZE.0, DOZE.1)?;
         let server = |_| Server::with(1, &["--meta", &meta.address], &args);
         let processes = (0..SERVERS).map(server).collect::<Result<Vec<Server>, _>>()?;
-        let grid = Grid::connect(&meta.address, &Way::Tcp.options())?;
+        let grid = Grid::connect(&meta.address, &ArrayTransport::Tcp.options())?;
         until(&grid, "eight servers", |state| state.servers.len() == SERVERS)?;
-        let servers = processes.iter().map(|it| it.connect(Way::Tcp)).collect::<Result<_, _>>()?;
+        let servers =
+            processes.iter().map(|it| it.connect(ArrayTransport::Tcp)).collect::<Result<_, _>>()?;
         let field = Self { grid, servers, _processes: (meta, processes, folder) };
         // From then on every slot has its process.
         field.cyclic(&[0.0; SERVERS])?;
@@ -127,7 +128,7 @@ fn simulated(work: &[f64], cost_s: f64, cyclic: bool) -> Result<f64, BenchError>
 
 /// Time of each run: first in turn, then by number of calls.
 #[derive(Default)]
-struct Columns {
+struct MeasuredTimes {
     /// One frequency at a time to idle servers, at no cost: the best possible without knowledge of the work.
     ideal: Vec<f64>,
     measured: Vec<Vec<f64>>,
@@ -138,9 +139,9 @@ pub(in crate::figures) fn measure(
     setting: &Setting,
     runs: usize,
 ) -> Result<Vec<Record>, BenchError> {
-    let field = Field::new()?;
+    let field = ServerGroup::new()?;
     let rows = 1 + SPLITS.len();
-    let mut columns = Columns {
+    let mut columns = MeasuredTimes {
         ideal: Vec::new(),
         measured: vec![Vec::new(); rows],
         simulated: vec![Vec::new(); rows],
@@ -170,7 +171,7 @@ pub(in crate::figures) fn measure(
 
 /// Seconds by number of calls, as in the paper's table 3. Circles are measured, lines simulated. Level lines:
 /// calls in turn, single frequencies at no cost, and an eighth of the work.
-fn svg(columns: &Columns) -> String {
+fn svg(columns: &MeasuredTimes) -> String {
     let medians = |rows: &[Vec<f64>]| rows.iter().map(|row| record::median(row)).collect();
     let (measured, simulated): (Vec<f64>, Vec<f64>) =
         (medians(&columns.measured), medians(&columns.simulated));
@@ -216,8 +217,8 @@ fn name(row: usize) -> String {
     }
 }
 
-fn records(columns: &Columns) -> Vec<Record> {
-    let Columns { ideal, measured, simulated } = columns;
+fn records(columns: &MeasuredTimes) -> Vec<Record> {
+    let MeasuredTimes { ideal, measured, simulated } = columns;
     let eighth = vec![WORK_S / SERVERS as f64; measured[0].len()];
     let simulation = |row: usize| Peer::Measured("simulation", &simulated[row]);
     let mut records = Vec::new();

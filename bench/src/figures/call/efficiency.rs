@@ -15,7 +15,7 @@ pub(super) struct Point {
 }
 
 /// A line of the plot: its label, its colour, and its value at each size, if any.
-struct Line {
+struct PlotLine {
     name: String,
     colour: &'static str,
     values: Vec<Option<f64>>,
@@ -26,23 +26,23 @@ fn ours(records: &[Record]) -> Option<f64> {
     (!all.is_empty()).then(|| record::median(&all))
 }
 
-fn lines(points: &[Point]) -> Vec<Line> {
+fn lines(points: &[Point]) -> Vec<PlotLine> {
     let of = |value: &dyn Fn(&Point) -> Option<f64>| points.iter().map(value).collect();
     let mut lines = vec![
-        Line { name: "goal".to_owned(), colour: "#000000", values: of(&|one| Some(one.least)) },
-        Line {
+        PlotLine { name: "goal".to_owned(), colour: "#000000", values: of(&|one| Some(one.least)) },
+        PlotLine {
             name: "Kumi, shared memory".to_owned(),
             colour: COLOURS[1],
             values: of(&|one| ours(&one.memory)),
         },
-        Line { name: "Kumi".to_owned(), colour: COLOURS[0], values: of(&|one| ours(&one.tcp)) },
+        PlotLine { name: "Kumi".to_owned(), colour: COLOURS[0], values: of(&|one| ours(&one.tcp)) },
     ];
     let peers = points.first().map_or(&[][..], |one| &one.tcp);
     let colours = ["#888888", COLOURS[2], COLOURS[3], "#d4a017"];
     for (peer, colour) in peers.iter().zip(colours) {
         let name = &peer.peer_name;
         let value = |one: &Point| one.tcp.iter().find(|it| it.peer_name == *name)?.peer;
-        lines.push(Line { name: name.clone(), colour, values: of(&value) });
+        lines.push(PlotLine { name: name.clone(), colour, values: of(&value) });
     }
     lines.retain(|line| line.values.iter().any(Option::is_some));
     lines

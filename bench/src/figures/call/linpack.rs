@@ -1,7 +1,7 @@
 //! Linpack from C through the GridRPC interface. Measures P = (2/3 n^3 + 2 n^2) / T over loopback TCP, and
 //! for the same routine called in the client's process.
 
-use super::{Server, Way, cluster};
+use super::{ArrayTransport, Server, cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn measure(runs: usize, folder: &Path) -> Result<Vec<Record>, BenchEr
     for _ in 0..runs {
         let mut command = Command::new(&program);
         command.args(["-r", ROUNDS]).args(SIZES).env("KUMI_CALL_SERVER", server.address());
-        command.env("KUMI_CALL_SHARED", Way::Tcp.shared());
+        command.env("KUMI_CALL_SHARED", ArrayTransport::Tcp.shared());
         let output = cluster::output(&mut command)?;
         for (size, (called, here)) in SIZES.iter().zip(&mut columns) {
             let (one, other) = row(&output, size).ok_or_else(|| BenchError::Output {

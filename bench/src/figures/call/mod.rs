@@ -19,7 +19,7 @@ pub(super) use density::measure as density;
 pub(super) use sites::measure as sites;
 
 use super::Setting;
-use super::turns::{self, Against, Measure};
+use super::turns::{self, Measure, PeerComparison};
 use crate::cluster::{self, Node};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -45,32 +45,32 @@ const ARRAYS: u32 = 20;
 
 /// The transport of arrays to a server on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ArrayTransport {
     /// Over loopback TCP.
     Tcp,
     /// Through shared memory.
     Memory,
 }
 
-impl Way {
+impl ArrayTransport {
     /// Options of a client in this process.
     fn options(self) -> Options {
-        Options { share_memory: self == Way::Memory, ..Options::default() }
+        Options { share_memory: self == ArrayTransport::Memory, ..Options::default() }
     }
 
     /// The value of `KUMI_CALL_SHARED` for a client.
     fn shared(self) -> &'static str {
         match self {
-            Way::Tcp => "no",
-            Way::Memory => "yes",
+            ArrayTransport::Tcp => "no",
+            ArrayTransport::Memory => "yes",
         }
     }
 
     /// The suffix of a figure's name.
     fn suffix(self) -> &'static str {
         match self {
-            Way::Tcp => "",
-            Way::Memory => ", shared memory",
+            ArrayTransport::Tcp => "",
+            ArrayTransport::Memory => ", shared memory",
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let folder = cluster::folder()?;
     let server = Server::start(folder.path())?;
     let mut records = Vec::new();
-    for way in [Way::Tcp, Way::Memory] {
+    for way in [ArrayTransport::Tcp, ArrayTransport::Memory] {
         records.extend(arrays(setting, runs, &server, way)?);
         records.extend(noop(setting, runs, &server, way)?);
     }
@@ -118,7 +118,7 @@ impl Server {
         &self.process.address
     }
 
-    fn connect(&self, way: Way) -> Result<Client, BenchError> {
+    fn connect(&self, way: ArrayTransport) -> Result<Client, BenchError> {
         Ok(Client::connect(self.address(), &way.options())?)
     }
 }
@@ -135,7 +135,7 @@ fn arrays(
     setting: &Setting,
     runs: usize,
     server: &Server,
-    way: Way,
+    way: ArrayTransport,
 ) -> Result<Vec<Record>, BenchError> {
     let client = server.connect(way)?;
     let data = vec![1.0_f64; ARRAY / 8];
@@ -158,7 +158,7 @@ fn arrays(
         }
         Ok(rate(begin))
     });
-    let raw = |goal| Against {
+    let raw = |goal| PeerComparison {
         name: Ok(format!("TCP stream, {}", setting.peers.kernel)),
         goal,
         measure: Box::new(|| setting.peers.bulk("tcp", &ends(), &ARRAY.to_string(), "20")),
@@ -178,8 +178,8 @@ fn arrays(
 }
 
 /// A raw round trip of the same size, in microseconds.
-fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
-    Against {
+fn round_trip<'a>(setting: &'a Setting, title: &str) -> PeerComparison<'a> {
+    PeerComparison {
         name: Ok(format!("{title}, {}", setting.peers.kernel)),
         goal: Goal::RatioAtMost(3.0),
         measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
@@ -191,7 +191,7 @@ fn noop(
     setting: &Setting,
     runs: usize,
     server: &Server,
-    way: Way,
+    way: ArrayTransport,
 ) -> Result<Vec<Record>, BenchError> {
     let client = server.connect(way)?;
     let ours: Measure<'_> = Box::new(move || {
@@ -212,7 +212,7 @@ fn noop_from_c(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Re
     let ours: Measure<'_> = Box::new(|| {
         let mut command = Command::new(&program);
         command.args(["-n", &NOOPS.to_string(), "noop"]).env("KUMI_CALL_SERVER", server.address());
-        command.env("KUMI_CALL_SHARED", Way::Tcp.shared());
+        command.env("KUMI_CALL_SHARED", ArrayTransport::Tcp.shared());
         let output = cluster::output(&mut command)?;
         let found = output.lines().find_map(|line| line.split_once(" us a call"));
         found.and_then(|(number, _)| number.trim().parse().ok()).ok_or_else(|| BenchError::Output {

@@ -2,9 +2,9 @@
 //! own.
 
 use super::super::Setting;
-use super::super::turns::{self, Against, Measure};
+use super::super::turns::{self, Measure, PeerComparison};
 use super::efficiency::{Point, draw};
-use super::{Server, Way, cluster, ends, round_trip};
+use super::{ArrayTransport, Server, cluster, ends, round_trip};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 use std::cell::Cell;
@@ -37,7 +37,7 @@ struct Python<'a> {
 }
 
 impl Python<'_> {
-    fn run(&self, args: &[&str], way: Way) -> Result<serde_json::Value, BenchError> {
+    fn run(&self, args: &[&str], way: ArrayTransport) -> Result<serde_json::Value, BenchError> {
         let mut command = Command::new(self.interpreter);
         command.arg(&self.script).args(args).env("OPENBLAS_NUM_THREADS", "1");
         command.env("KUMI_CALL_SHARED", way.shared());
@@ -50,7 +50,7 @@ impl Python<'_> {
         })
     }
 
-    fn number(&self, args: &[&str], field: &str, way: Way) -> Result<f64, BenchError> {
+    fn number(&self, args: &[&str], field: &str, way: ArrayTransport) -> Result<f64, BenchError> {
         let result = self.run(args, way)?;
         result[field].as_f64().ok_or_else(|| BenchError::Output {
             wanted: field.to_owned(),
@@ -61,7 +61,7 @@ impl Python<'_> {
 
     /// A peer's name with its version, or why it is absent.
     fn name(&self, system: &str, title: &str) -> Result<String, String> {
-        match self.run(&[system, "version"], Way::Tcp) {
+        match self.run(&[system, "version"], ArrayTransport::Tcp) {
             Ok(result) => Ok(format!("{title} {}", result["version"].as_str().unwrap_or_default())),
             Err(error) => {
                 let text = error.to_string();
@@ -88,7 +88,7 @@ pub(super) fn measure(
         return Ok(vec![Record::unmeasured("calls from Python, and their efficiency", &why)]);
     }
     let mut records = Vec::new();
-    for way in [Way::Tcp, Way::Memory] {
+    for way in [ArrayTransport::Tcp, ArrayTransport::Memory] {
         records.extend(noop(setting, &python, runs, server.address(), way)?);
     }
     records.extend(rate(&python, runs, server.address())?);
@@ -99,7 +99,7 @@ pub(super) fn measure(
             let measured = |way| {
                 efficiency(setting, (&python, server.address(), way), runs, (routine, n, least))
             };
-            let (tcp, memory) = (measured(Way::Tcp)?, measured(Way::Memory)?);
+            let (tcp, memory) = (measured(ArrayTransport::Tcp)?, measured(ArrayTransport::Memory)?);
             records.extend(tcp.iter().chain(&memory).cloned());
             points.push(Point { n, least, tcp, memory });
         }
@@ -113,14 +113,14 @@ fn noop(
     python: &Python<'_>,
     runs: usize,
     address: &str,
-    way: Way,
+    way: ArrayTransport,
 ) -> Result<Vec<Record>, BenchError> {
     let measured = move |system: &str, count: &str, address: &str| {
         python.number(&[system, "noop", count, address], "round_trip_us", way)
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
     let mut against = vec![round_trip(setting, "TCP round trip in C")];
-    against.extend(PEERS.map(|(system, title, _)| Against {
+    against.extend(PEERS.map(|(system, title, _)| PeerComparison {
         name: python.name(system, title),
         goal: Goal::None,
         measure: Box::new(move || measured(system, NOOPS[1], "")),
@@ -131,10 +131,10 @@ fn noop(
 
 fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, BenchError> {
     let measured = move |system: &str, count: &str, address: &str| {
-        python.number(&[system, "rate", count, address], "calls_per_second", Way::Tcp)
+        python.number(&[system, "rate", count, address], "calls_per_second", ArrayTransport::Tcp)
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", RATES[0], address));
-    let against = PEERS.map(|(system, title, goal)| Against {
+    let against = PEERS.map(|(system, title, goal)| PeerComparison {
         name: python.name(system, title),
         goal,
         measure: Box::new(move || measured(system, RATES[1], "")),
@@ -146,7 +146,7 @@ fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, 
 /// a TCP stream of the arguments and results.
 fn efficiency(
     setting: &Setting,
-    (python, address, way): (&Python<'_>, &str, Way),
+    (python, address, way): (&Python<'_>, &str, ArrayTransport),
     runs: usize,
     (routine, n, least): (&'static str, &'static str, f64),
 ) -> Result<Vec<Record>, BenchError> {
@@ -164,7 +164,7 @@ fn efficiency(
         number(&result, "efficiency")
     });
     let bytes = moved(routine, n)?;
-    let bound = Against {
+    let bound = PeerComparison {
         name: Ok("bound: computed here, the bytes as a TCP stream".to_owned()),
         goal: Goal::None,
         measure: Box::new(|| {
@@ -175,7 +175,7 @@ fn efficiency(
         }),
     };
     let mut against = vec![bound];
-    against.extend(PEERS.map(|(system, title, _)| Against {
+    against.extend(PEERS.map(|(system, title, _)| PeerComparison {
         name: python.name(system, title),
         goal: Goal::OursAtLeast(least),
         measure: Box::new(move || {

@@ -1,11 +1,11 @@
-//! Calls come, and end.
+//! Handling of calls in the broker: submission, start, end and retries.
 
 use super::{Broker, Call, Timer};
 use crate::model::{Action, CallId, Failure, Outcome, RejectReason, Request, ServerId, Time};
 use crate::server::RunningAttempt;
 use crate::similar_names;
 
-/// Most places that inputs of a call lie at; of more the call is told as if they came from its client.
+/// Most servers whose held inputs count; further inputs count as sent by the client.
 const MOST_HELD: usize = 64;
 
 impl Broker {
@@ -22,7 +22,7 @@ impl Broker {
             let near = similar_names::nearest(&request.routine, self.routines());
             return reject(self, RejectReason::UnknownRoutine(near));
         };
-        // One whose servers are gone is known until nobody has come back for long enough: its calls wait.
+        // A routine whose servers are gone stays known for a while, and its calls wait.
         if !self.routines.contains_key(&routine) {
             return reject(self, RejectReason::NoServer);
         }
@@ -30,29 +30,29 @@ impl Broker {
             return reject(self, RejectReason::Deadline);
         }
         let user = request.user;
-        let rank = self.line.rank(user, request.priority);
+        let rank = self.queue.rank(user, request.priority);
         self.numbers.2 += 1;
         let call = Call::new(routine, request, (rank, self.numbers.2, id));
         self.clients.entry(call.client).or_default().insert(id);
         if let Some(deadline) = call.deadline {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
-        self.line.push(user, routine, call.entry);
+        self.queue.push(user, routine, call.entry);
         self.calls.insert(id, call);
         self.dispatch_routine(routine);
         if self.calls.get(&id).is_none_or(|call| call.server.is_some()) {
             return;
         }
-        if self.line.len() > self.config.most_waiting {
+        if self.queue.len() > self.config.most_waiting {
             self.done(id, Outcome::Rejected(RejectReason::QueueFull));
-        } else if self.line.len_of(user) > self.config.most_waiting_of_user {
+        } else if self.queue.len_of(user) > self.config.most_waiting_of_user {
             self.done(id, Outcome::Rejected(RejectReason::UserQueueFull));
         } else {
-            self.actions.push_back(Action::Queued(id, self.line.len()));
+            self.actions.push_back(Action::Queued(id, self.queue.len()));
         }
     }
 
-    /// A call that runs already.
+    /// Takes in a call that runs already.
     pub(super) fn restored(&mut self, id: CallId, request: Request, at: ServerId, attempt: u32) {
         let known = self.names.get(&request.routine).copied();
         let (Some(routine), Some(server)) = (known, self.servers.get_mut(&at)) else { return };
@@ -60,23 +60,23 @@ impl Broker {
             self.counters.stale += 1;
             return;
         }
-        let rank = self.line.rank(request.user, request.priority);
+        let rank = self.queue.rank(request.user, request.priority);
         self.numbers.2 += 1;
         let mut call = Call::new(routine, request, (rank, self.numbers.2, id));
         call.attempts = attempt;
-        call.pays = false;
+        call.costs_turn = false;
         call.server = Some(at);
         self.clients.entry(call.client).or_default().insert(id);
         if let Some(deadline) = call.deadline {
             self.timers.insert((deadline, Timer::Deadline(id)));
         }
-        // When it is over is not known: it may be any time.
+        // Its end is not known and may come any time.
         server.take(id, attempt, RunningAttempt { end: self.now, sending_from: None });
         self.attempts.insert((id, attempt), at);
         self.calls.insert(id, call);
     }
 
-    /// Whether the call still waits for this attempt.
+    /// Whether this is the current attempt of an open call.
     pub(super) fn is_current(&self, call: CallId, attempt: u32) -> bool {
         let call = self.calls.get(&call);
         call.is_some_and(|call| call.server.is_some() && call.attempts == attempt)
@@ -116,7 +116,7 @@ impl Broker {
         self.freed(server);
     }
 
-    /// An attempt was ended because somebody asked its server to: the call is not wanted any more, whoever told first.
+    /// Handles a stopped attempt. Its call was cancelled, here or at the server.
     pub(super) fn stopped(&mut self, call: CallId, attempt: u32) {
         let current = self.is_current(call, attempt);
         let Some(server) = self.give_back(call, attempt) else { return };
@@ -126,7 +126,7 @@ impl Broker {
         self.freed(server);
     }
 
-    /// The slot of an attempt is free.
+    /// Frees the slot of an attempt.
     fn give_back(&mut self, call: CallId, attempt: u32) -> Option<ServerId> {
         let Some(id) = self.attempts.remove(&(call, attempt)) else {
             self.counters.stale += 1;
@@ -151,7 +151,7 @@ impl Broker {
         self.look_again();
     }
 
-    /// Starts a call again if it cannot run twice by that, or may, and was not tried too often.
+    /// Queues a call again if it cannot run twice or is idempotent, and has attempts left.
     pub(super) fn again_or(
         &mut self,
         id: CallId,
@@ -171,21 +171,21 @@ impl Broker {
         }
         call.server = None;
         call.avoid = Some(server);
-        call.pays = failure == Failure::Unclaimed;
-        // It has had its turn: nobody who came since goes first.
+        call.costs_turn = failure == Failure::Unclaimed;
+        // It has paid its turn, so it goes before calls that came later.
         call.entry.0 = i64::MIN;
         let (user, routine, entry) = (call.user, call.routine, call.entry);
         if !self.routines.contains_key(&routine) {
             return self.done(id, Outcome::Rejected(RejectReason::NoServer));
         }
-        self.line.push(user, routine, entry);
+        self.queue.push(user, routine, entry);
         self.dispatch_routine(routine);
         if self.calls.get(&id).is_some_and(|call| call.server.is_none()) {
-            self.actions.push_back(Action::Queued(id, self.line.len()));
+            self.actions.push_back(Action::Queued(id, self.queue.len()));
         }
     }
 
-    /// A call is not wanted any more, or not in time.
+    /// Cancels a call, or expires it.
     pub(super) fn cancel(&mut self, id: CallId, outcome: Outcome) {
         let Some(call) = self.calls.get(&id) else {
             self.counters.stale += 1;
@@ -202,11 +202,11 @@ impl Broker {
         self.done(id, outcome);
     }
 
-    /// The one end of a call.
+    /// Ends a call, once.
     pub(super) fn done(&mut self, id: CallId, outcome: Outcome) {
         let Some(call) = self.calls.remove(&id) else { return };
         if call.server.is_none() {
-            self.line.remove(call.user, call.routine, call.entry);
+            self.queue.remove(call.user, call.routine, call.entry);
         }
         if let Some(deadline) = call.deadline {
             self.timers.remove(&(deadline, Timer::Deadline(id)));
@@ -237,7 +237,7 @@ impl Call {
             held: request.held.into_iter().take(MOST_HELD).collect(),
             entry,
             attempts: 0,
-            pays: true,
+            costs_turn: true,
             server: None,
             avoid: None,
         }

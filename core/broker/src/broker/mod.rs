@@ -1,5 +1,5 @@
-//! The state machine. Here is what is kept and who is told of an event; `servers` has what servers do, `calls` how
-//! calls come and end, `place` where they go.
+//! The broker's state, and the dispatch of events: `servers` handles those of servers, `calls` those of calls, and `placement`
+//! chooses servers.
 
 mod calls;
 mod placement;
@@ -18,16 +18,16 @@ use crate::network::Network;
 use crate::policy::Policy;
 use crate::server::{Routines, Server};
 
-/// Limits.
+/// Limits of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most calls that wait; one more is rejected.
+    /// Most waiting calls; further ones are rejected.
     pub most_waiting: usize,
-    /// Most calls of a user that wait.
+    /// Most waiting calls of a user.
     pub most_waiting_of_user: usize,
-    /// Most times that a call is started; 0 counts as 1.
+    /// Most attempts of a call; 0 counts as 1.
     pub most_attempts: u32,
-    /// Nanoseconds that calls wait for a server when the last that offered their routine is gone.
+    /// Nanoseconds for which calls wait when the last server of their routine is gone.
     pub patience: u64,
 }
 
@@ -42,20 +42,20 @@ impl Default for Config {
     }
 }
 
-/// What the broker has done, in numbers.
+/// Counters of the broker's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times that a server was looked for for a call.
+    /// Decisions: searches for the server of a call.
     pub decisions: u64,
-    /// Servers looked at in these.
+    /// Servers examined in all decisions.
     pub examined: u64,
-    /// Most servers looked at for one event.
+    /// Most servers examined for one event.
     pub most_examined: u64,
     /// Attempts started.
     pub started: u64,
-    /// Attempts started for calls that had been started before.
+    /// Attempts after the first.
     pub retried: u64,
-    /// Events about attempts and calls that were over.
+    /// Events about attempts and calls that were over already.
     pub stale: u64,
 }
 
@@ -74,16 +74,16 @@ struct Call {
     held: Box<[HeldInput]>,
     entry: Entry,
     attempts: u32,
-    /// The next attempt is one of its user's turns, as the first is.
-    pays: bool,
-    /// Where it runs; `None`: it waits.
+    /// The next attempt costs a turn of its user, as the first does.
+    costs_turn: bool,
+    /// Its server; `None`: the call waits.
     server: Option<ServerId>,
-    /// Where it failed last; it goes there again only if no other offers the routine.
+    /// The server of its last failure. It goes there again only if no other server offers the routine.
     avoid: Option<ServerId>,
 }
 
 impl Call {
-    /// What its time grows with.
+    /// The size on which its run time depends.
     fn size(&self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
         let bytes = self.bytes_out.saturating_add(self.bytes_back) as f64;
@@ -95,25 +95,26 @@ impl Call {
 struct Routine {
     name: String,
     servers: BTreeSet<ServerId>,
-    /// Until when its calls wait for a server, if there is none.
+    /// When its calls are rejected, if it has no server.
     given_up: Option<Time>,
 }
 
-/// What is due at a time.
+/// A timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Deadline(CallId),
-    /// Nobody has come for this routine.
+    /// No server has joined for this routine.
     GiveUp(u32),
-    /// A call waits for a busy server, although this group has a free one.
-    LookAgain(u32),
+    /// A call waits for a busy server although this group has a free one.
+    Recheck(u32),
 }
 
-/// The decisions of a metaserver.
+/// The scheduler of a metaserver.
 ///
-/// Invariants: a server has never more calls than its limit, whatever became of them here; a call is started
-/// again only after its server said that it did not begin, or if it is idempotent; every call that was submitted
-/// is [`Action::Done`] once.
+/// Invariants:
+/// - A server never has more calls than its limit, including calls that are over here but not yet there.
+/// - A call starts again only if its server has reported that it did not begin, or if it is idempotent.
+/// - Every submitted call gets exactly one [`Action::Done`].
 #[derive(Debug)]
 pub struct Broker {
     config: Config,
@@ -122,27 +123,27 @@ pub struct Broker {
     servers: BTreeMap<ServerId, Server>,
     names: BTreeMap<String, u32>,
     routines: BTreeMap<u32, Routine>,
-    /// Servers of a group, which offer the same.
+    /// The servers of each group, which offer the same routines.
     groups: BTreeMap<u32, BTreeSet<ServerId>>,
     by_offer: BTreeMap<Routines, u32>,
     calls: BTreeMap<CallId, Call>,
     clients: BTreeMap<ClientId, BTreeSet<CallId>>,
-    /// The server of every attempt whose slot was not given back.
+    /// The server of every attempt that occupies a slot.
     attempts: BTreeMap<(CallId, u32), ServerId>,
-    line: FairQueue,
-    /// Groups with free servers whose calls wait for others, and when to look again.
+    queue: FairQueue,
+    /// Groups with free servers whose calls wait for busy ones, and when to check them again.
     holding: BTreeMap<u32, Time>,
     network: Network,
     history: History,
     timers: BTreeSet<(Time, Timer)>,
     actions: VecDeque<Action>,
     counters: Counters,
-    /// Numbers for routines, groups and calls in the line.
+    /// The next numbers of routines, groups and queue entries.
     numbers: (u32, u32, u64),
 }
 
 impl Broker {
-    /// Without servers and calls.
+    /// A broker without servers and calls.
     #[must_use]
     pub fn new(policy: Box<dyn Policy>, config: Config) -> Self {
         Self {
@@ -157,7 +158,7 @@ impl Broker {
             calls: BTreeMap::new(),
             clients: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            line: FairQueue::default(),
+            queue: FairQueue::default(),
             holding: BTreeMap::new(),
             network: Network::default(),
             history: History::default(),
@@ -168,7 +169,7 @@ impl Broker {
         }
     }
 
-    /// Takes an event in. What is to be done is then there to be polled.
+    /// Handles an event. [`Broker::poll`] then gives the actions.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
         let examined = self.counters.examined;
@@ -184,7 +185,7 @@ impl Broker {
             }
             Event::Network(from, to, link) => self.network.measured(from, to, link),
             Event::Forgotten(from, to) => self.network.forget(from, to),
-            Event::Weight(user, weight) => self.line.weigh(user, weight),
+            Event::Weight(user, weight) => self.queue.set_weight(user, weight),
             Event::Submit(call, request) => self.submit(call, request),
             Event::Started(call, attempt) => self.started(call, attempt),
             Event::Ended(call, attempt, seconds) => self.ended(call, attempt, seconds),
@@ -212,42 +213,42 @@ impl Broker {
         self.counters.most_examined = self.counters.most_examined.max(examined);
     }
 
-    /// The next thing to do.
+    /// Takes the next action.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due, if nothing happens before.
+    /// When [`Event::Tick`] is due, unless another event comes first.
     #[must_use]
     pub fn next_time(&self) -> Option<Time> {
         self.timers.first().map(|&(time, _)| time)
     }
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
-    /// Calls that are not over.
+    /// Number of open calls.
     #[must_use]
     pub fn open(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether a call is not over.
+    /// Whether a call is open.
     #[must_use]
     pub fn is_open(&self, call: CallId) -> bool {
         self.calls.contains_key(&call)
     }
 
-    /// Calls that a server has from here.
+    /// Number of slots that this broker occupies at a server.
     #[must_use]
     pub fn in_flight(&self, server: ServerId) -> u32 {
         self.servers.get(&server).map_or(0, Server::in_flight)
     }
 
-    /// Sites that matter: those of servers and calls, and both ends of paths that are known or in use.
+    /// The sites of servers and calls, and both ends of paths that are measured or in use.
     #[must_use]
     pub fn sites(&self) -> BTreeSet<SiteId> {
         let servers = self.servers.values().map(|server| server.site);
@@ -255,19 +256,19 @@ impl Broker {
         servers.chain(calls).chain(self.network.sites()).collect()
     }
 
-    /// Users that are remembered: those with calls, and those who had more than their share a moment ago.
+    /// Number of remembered users: those with calls, and those who recently had more than their share.
     #[must_use]
     pub fn users(&self) -> usize {
-        self.line.users()
+        self.queue.users()
     }
 
-    /// What was done.
+    /// The counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Names of the routines that servers offer, or offered a short time ago.
+    /// Names of the routines that servers offer or offered recently.
     pub fn routines(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(String::as_str)
     }
@@ -281,7 +282,7 @@ impl Broker {
             match timer {
                 Timer::Deadline(call) => self.cancel(call, Outcome::Expired),
                 Timer::GiveUp(routine) => self.give_up(routine, time),
-                Timer::LookAgain(group) => {
+                Timer::Recheck(group) => {
                     self.holding.remove(&group);
                     self.dispatch(group);
                 }

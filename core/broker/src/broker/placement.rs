@@ -1,4 +1,4 @@
-//! Where calls go.
+//! Dispatch: starts waiting calls on free servers.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,24 +8,24 @@ use crate::model::{Action, CallId, ServerId, Time};
 use crate::policy::{Candidate, Prediction};
 use crate::server::{RunningAttempt, Server};
 
-/// Calls that are looked at, one behind the other, if the first would rather wait for a busy server.
+/// Most calls to examine when the first ones prefer to wait for a busy server.
 const LOOK_AHEAD: usize = 16;
-/// Bounds of the time after which a call that waits for a busy server is looked at again, in seconds.
+/// Bounds of the interval, in seconds, at which calls that wait for a busy server are checked again.
 const LOOK_AGAIN: (f64, f64) = (0.001, 1.0);
 
-/// Calls of this dispatch that wait for a busy server: they will be there before.
+/// Calls of this dispatch that wait for each busy server; later ones get their slot after these.
 type Claims = BTreeMap<ServerId, u32>;
 
 enum Decision {
     Start(ServerId, Prediction),
-    /// For this server, so long.
+    /// Wait this many seconds for this server.
     Wait(ServerId, f64),
-    /// Nobody is free for it.
+    /// No server is free for the call.
     None,
 }
 
 impl Call {
-    /// Whether it has failed on the only server that is free for it, and so waits for another.
+    /// Whether the call failed on the only free server, and therefore waits for another.
     fn avoids(
         &self,
         servers: &BTreeMap<ServerId, Server>,
@@ -40,18 +40,18 @@ impl Call {
 }
 
 impl Broker {
-    /// For all groups whose free servers have calls that wait for others.
+    /// Checks all groups whose free servers have calls that wait for busy ones.
     pub(super) fn look_again(&mut self) {
         for (group, time) in core::mem::take(&mut self.holding) {
-            self.timers.remove(&(time, Timer::LookAgain(group)));
+            self.timers.remove(&(time, Timer::Recheck(group)));
             self.dispatch(group);
         }
     }
 
-    /// A group is not looked at again.
+    /// Cancels the next check of a group.
     pub(super) fn release(&mut self, group: u32) {
         if let Some(time) = self.holding.remove(&group) {
-            self.timers.remove(&(time, Timer::LookAgain(group)));
+            self.timers.remove(&(time, Timer::Recheck(group)));
         }
     }
 
@@ -64,7 +64,7 @@ impl Broker {
         groups.into_iter().for_each(|group| self.dispatch(group));
     }
 
-    /// Starts calls on the free servers of a group, and on others that offer the same routines.
+    /// Starts calls on the free servers of a group, and on other servers of the same routines.
     pub(super) fn dispatch(&mut self, group: u32) {
         let mut look = 1;
         'next: while self.has_free(group) {
@@ -72,7 +72,7 @@ impl Broker {
             let mut shortest = f64::INFINITY;
             let (calls, servers, routines) = (&self.calls, &self.servers, &self.routines);
             let avoids = |call| calls.get(&call).is_some_and(|it| it.avoids(servers, routines));
-            let (front, passed) = self.line.front(group, look, avoids);
+            let (front, passed) = self.queue.front(group, look, avoids);
             let all = front.len() < look || look > 1;
             let waiting = !front.is_empty() || passed;
             for call in front {
@@ -108,7 +108,7 @@ impl Broker {
         self.release(group);
         let later = self.now.after_seconds(seconds.clamp(LOOK_AGAIN.0, LOOK_AGAIN.1));
         self.holding.insert(group, later);
-        self.timers.insert((later, Timer::LookAgain(group)));
+        self.timers.insert((later, Timer::Recheck(group)));
     }
 
     fn decide(&mut self, id: CallId, claims: &Claims) -> Decision {
@@ -169,11 +169,11 @@ impl Broker {
         else {
             return;
         };
-        if core::mem::take(&mut call.pays) {
-            self.line.charge(call.user, server.group);
+        if core::mem::take(&mut call.costs_turn) {
+            self.queue.charge(call.user, server.group);
         }
         self.counters.retried += u64::from(call.attempts > 0);
-        self.line.remove(call.user, call.routine, call.entry);
+        self.queue.remove(call.user, call.routine, call.entry);
         self.counters.started += 1;
         call.attempts += 1;
         call.server = Some(at);

@@ -1,4 +1,4 @@
-//! Servers come and go.
+//! Handling of servers in the broker: join, load, leave and loss.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::server::{Routines, RunningAttempts, Server};
 const MOST_ROUTINES: usize = 4096;
 /// Longest name of a routine, in bytes.
 const LONGEST_NAME: usize = 256;
-/// Most names of all servers.
+/// Most names of routines of all servers together.
 const MOST_NAMES: usize = 65_536;
 /// Most servers.
 const MOST_SERVERS: usize = 65_536;
@@ -25,7 +25,7 @@ impl Broker {
         self.admit(id, offer, RunningAttempts::new());
     }
 
-    /// A server that is not known, with what runs there; that is given back if the offer is not taken.
+    /// Adds an unknown server with its running attempts. If the broker refuses the offer, it returns them.
     fn admit(&mut self, id: ServerId, offer: &Offer, flights: RunningAttempts) -> RunningAttempts {
         let long = offer.routines.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME);
         let new = offer.routines.iter().filter(|name| !self.names.contains_key(*name)).count();
@@ -60,13 +60,13 @@ impl Broker {
         RunningAttempts::new()
     }
 
-    /// It is there again, with what ran there.
+    /// A known server has connected again; its attempts still run.
     pub(super) fn rejoined(&mut self, id: ServerId, offer: &Offer) {
         self.withdraw(id);
         let mut flights = RunningAttempts::new();
         if let Some(mut server) = self.servers.remove(&id) {
             flights = server.clear();
-            // The path may be another one from now on.
+            // The server may be at another site now.
             for flight in flights.values_mut() {
                 if let Some(from) = flight.sending_from.take() {
                     self.network.end(from, server.site);
@@ -74,7 +74,7 @@ impl Broker {
             }
         }
         let lost = self.admit(id, offer, flights);
-        // Its new offer is not taken.
+        // The broker refuses the new offer.
         for (call, attempt) in lost.into_keys() {
             self.attempts.remove(&(call, attempt));
             if self.is_current(call, attempt) {
@@ -103,7 +103,7 @@ impl Broker {
         self.numbers.1 += 1;
         self.by_offer.insert(routines.clone(), group);
         self.groups.insert(group, BTreeSet::new());
-        self.line.offer(group, routines);
+        self.queue.offer(group, routines);
         group
     }
 
@@ -115,7 +115,7 @@ impl Broker {
         self.look_again();
     }
 
-    /// It offers nothing any more.
+    /// Removes a server from its group and its routines.
     fn withdraw(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(&id) else { return };
         if core::mem::replace(&mut server.leaving, true) {
@@ -137,7 +137,7 @@ impl Broker {
             self.groups.remove(&group);
             self.by_offer.remove(&routines);
             self.release(group);
-            self.line.withdraw(group, &routines);
+            self.queue.withdraw(group, &routines);
         }
     }
 
@@ -156,7 +156,7 @@ impl Broker {
         self.look_again();
     }
 
-    /// Nobody has come for a routine: its calls are rejected, and its name is forgotten.
+    /// No server has joined for a routine: rejects its calls, and forgets its name.
     pub(super) fn give_up(&mut self, number: u32, time: Time) {
         let Some(routine) = self.routines.get(&number) else { return };
         if routine.given_up != Some(time) {
@@ -164,7 +164,7 @@ impl Broker {
         }
         self.names.remove(&routine.name);
         self.routines.remove(&number);
-        for call in self.line.all_of(number) {
+        for call in self.queue.all_of(number) {
             self.done(call, Outcome::Rejected(RejectReason::NoServer));
         }
     }

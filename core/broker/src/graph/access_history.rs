@@ -1,4 +1,4 @@
-//! Who wrote which bytes of a buffer last, and who has read them since.
+//! Access history of a buffer: the last writer of each byte, and its readers since.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,29 @@ use super::Node;
 #[derive(Clone, Debug, Default)]
 struct Interval {
     end: u64,
-    /// `None`: the client's.
+    /// The call that wrote it last; `None`: the client.
     writer: Option<Node>,
     readers: BTreeSet<Node>,
 }
 
-/// The bytes of one buffer, in pieces that do not overlap, by their first byte. What no piece has was not
-/// touched yet.
+/// The bytes of one buffer in disjoint intervals, by their first byte. Bytes outside were not accessed yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessHistory {
     pieces: BTreeMap<u64, Interval>,
 }
 
-/// A part of a range: first byte, behind the last, and who wrote it.
+/// A part of a range: first byte, end, and writer.
 pub(super) type Part = (u64, u64, Option<Node>);
 
 impl AccessHistory {
-    /// The pieces that overlap a range; none if it is empty.
+    /// The intervals that overlap a range.
     fn over(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Interval)> {
         let before = self.pieces.range(..start).next_back();
         let before = before.filter(|(_, piece)| piece.end > start && start < end);
         before.into_iter().chain(self.pieces.range(start..end)).map(|(&at, piece)| (at, piece))
     }
 
-    /// Who wrote the range, piece by piece; gaps are the client's.
+    /// The writers of a range; gaps belong to the client.
     pub fn written(&self, start: u64, end: u64) -> alloc::vec::Vec<Part> {
         let mut found = alloc::vec::Vec::new();
         let mut at = start;
@@ -48,12 +47,12 @@ impl AccessHistory {
         found
     }
 
-    /// Who has read parts of the range since they were written.
+    /// The calls that have read parts of the range since they were written.
     pub fn readers(&self, start: u64, end: u64) -> BTreeSet<Node> {
         self.over(start, end).flat_map(|(_, piece)| piece.readers.iter().copied()).collect()
     }
 
-    /// Makes a boundary between two pieces.
+    /// Splits an interval at a byte.
     fn cut(&mut self, at: u64) {
         let Some((_, piece)) = self.pieces.range_mut(..at).next_back() else { return };
         if piece.end > at {
@@ -81,7 +80,7 @@ impl AccessHistory {
         self.pieces.insert(start, Interval { end, writer: Some(node), readers: BTreeSet::new() });
     }
 
-    /// Every part that a call wrote.
+    /// All parts that a call wrote.
     pub fn results(&self) -> impl Iterator<Item = (u64, u64, Node)> {
         let parts = self.pieces.iter();
         parts.filter_map(|(&start, piece)| piece.writer.map(|node| (start, piece.end, node)))

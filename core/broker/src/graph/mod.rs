@@ -1,9 +1,8 @@
-//! Transactions (paper 4, section 5.1): calls that were recorded, and what follows from their arguments.
+//! Transactions (paper 4, section 5.1): graphs of recorded calls with the dependencies that follow from their arguments.
 //!
-//! A call depends on an earlier one if it reads bytes that the earlier one wrote, writes bytes that the earlier
-//! one read, or writes what the earlier one wrote. The first is a dependence on data, and what the
-//! earlier call made lives at its server until then; the others are of order only. A call that fails takes along
-//! those that would read what it did not write, and they know by which way.
+//! - A data dependency: a call reads bytes that an earlier one wrote. They stay at the earlier call's server until then.
+//! - An order dependency: a call writes bytes that an earlier one read or wrote.
+//! - If a call fails, the calls that would read its results are skipped. [`Graph::failure_path`] tells why.
 
 mod access_history;
 mod recovery;
@@ -17,7 +16,7 @@ use core::fmt;
 use crate::model::{HeldInput, ServerId};
 use access_history::AccessHistory;
 
-/// A call of a graph; they are numbered as they were recorded.
+/// A call of a graph, numbered in the order of recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u32);
 
@@ -32,66 +31,66 @@ pub struct Access {
     pub buffer: BufferId,
     /// The first byte.
     pub start: u64,
-    /// Behind the last.
+    /// The end: the byte after the last.
     pub end: u64,
 }
 
-/// A call as it is recorded. What is in and out is in both lists.
+/// A call to record. An inout argument is in both lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedCall {
-    /// What people read in reports and pictures: the routine's name.
+    /// The routine's name, for reports and pictures.
     pub name: String,
-    /// What it reads.
+    /// The bytes that it reads.
     pub reads: Vec<Access>,
-    /// What it writes.
+    /// The bytes that it writes.
     pub writes: Vec<Access>,
 }
 
-/// Why one call comes after another.
+/// The kind of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DependencyKind {
-    /// It reads what the other wrote.
+    /// The call reads bytes that the other wrote.
     Data,
-    /// It writes what the other read or wrote.
+    /// The call writes bytes that the other read or wrote.
     Order,
 }
 
-/// How far a call is.
+/// The state of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Others come first.
+    /// It waits for other calls.
     Waiting,
     /// It can be started.
     Ready,
-    /// It was started.
+    /// It runs.
     Running,
-    /// It has ended, and what it made lives at this server.
+    /// It has ended, and this server has its results.
     Done(ServerId),
     /// It failed.
     Failed(String),
-    /// What it would have read was not made: by this call, which failed or was skipped itself ([`Graph::way`]).
+    /// It was skipped because this call, which it would read, failed or was skipped ([`Graph::failure_path`]).
     Skipped(Node),
-    /// It was not started any more.
+    /// It was cancelled before it started.
     Cancelled,
 }
 
-/// A part of what a call reads.
+/// A part of the inputs of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInput {
-    /// Which bytes.
+    /// The bytes.
     pub bytes: Access,
-    /// Who made them; `None`: they are the client's.
+    /// The call that writes them; `None`: the client has them.
     pub from: Option<Node>,
 }
 
-/// Why a call cannot be recorded, or an event makes no sense.
+/// Why a call cannot be recorded, or a state change is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GraphError {
-    /// A range that ends before it begins.
+    /// A range ends before it begins.
     Backwards(Access),
-    /// More calls, accesses or dependencies than a graph may have.
+    /// The graph would have too many calls, accesses or dependencies.
     TooLarge,
-    /// There is no such call, or it is not in a state for this.
+    /// There is no such call, or its state does not allow this.
     NotNow(Node),
 }
 
@@ -128,16 +127,16 @@ struct Vertex {
     after: BTreeMap<Node, DependencyKind>,
     before: Vec<Node>,
     inputs: Vec<NodeInput>,
-    /// Earlier calls that are not over. A skipped call is over, too, only when they are: what comes after it by order
-    /// need not come after them by itself.
+    /// Number of open calls before it. A skipped call also stays open until they are over, because calls after it may not depend
+    /// on them directly.
     open: usize,
     state: State,
-    /// Calls on the longest way here.
+    /// Length of the longest chain of calls before it.
     level: u32,
 }
 
 impl Vertex {
-    /// Whether those behind it wait for it.
+    /// Whether calls after it wait for it.
     fn is_open(&self) -> bool {
         match self.state {
             State::Waiting | State::Ready | State::Running => true,
@@ -250,12 +249,12 @@ impl Graph {
         self.vertices.push(Vertex { name, after, before: Vec::new(), inputs, open, state, level });
     }
 
-    /// What is in this array is not wanted back when all is over.
+    /// Leaves an array out of the results of the transaction.
     pub fn discard(&mut self, buffer: BufferId) {
         self.dropped.insert(buffer);
     }
 
-    /// Calls, in the order in which they were recorded.
+    /// All calls in the order of recording.
     pub fn nodes(&self) -> impl Iterator<Item = Node> {
         (0u32..).take(self.vertices.len()).map(Node)
     }
@@ -264,38 +263,38 @@ impl Graph {
         self.vertices.get(node.0 as usize)
     }
 
-    /// How far a call is; `None`: there is no such call.
+    /// The state of a call; `None`: there is no such call.
     #[must_use]
     pub fn state(&self, node: Node) -> Option<&State> {
         self.vertex(node).map(|vertex| &vertex.state)
     }
 
-    /// What a call depends on, and why.
+    /// The dependencies of a call.
     pub fn after(&self, node: Node) -> impl Iterator<Item = (Node, DependencyKind)> {
         let vertex = self.vertex(node).into_iter();
         vertex.flat_map(|vertex| vertex.after.iter().map(|(&other, &why)| (other, why)))
     }
 
-    /// What a call reads, in parts, and who made them.
+    /// The inputs of a call, in parts with their writers.
     #[must_use]
     pub fn inputs(&self, node: Node) -> &[NodeInput] {
         self.vertex(node).map_or(&[], |vertex| &vertex.inputs)
     }
 
-    /// Calls that can be started.
+    /// The calls that can be started.
     pub fn ready(&self) -> impl Iterator<Item = Node> {
         self.nodes().filter(|&node| self.state(node) == Some(&State::Ready))
     }
 
-    /// All calls are over, in one way or another.
+    /// Whether all calls are over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let open = |state: &State| matches!(state, State::Waiting | State::Ready | State::Running);
         !self.vertices.iter().any(|vertex| open(&vertex.state))
     }
 
-    /// How much of a call's inputs lies at which server, for [`crate::Request::held`]: a broker that counts
-    /// communication then prefers the server that has them.
+    /// The input bytes of a call at each server, for [`crate::Request::held`]. A policy that counts communication then prefers
+    /// these servers.
     #[must_use]
     pub fn held(&self, node: Node) -> Vec<HeldInput> {
         let mut held: BTreeMap<ServerId, u64> = BTreeMap::new();
@@ -308,8 +307,8 @@ impl Graph {
         held.into_iter().map(|(server, bytes)| HeldInput { server, bytes }).collect()
     }
 
-    /// What the client gets when all is over: the last that was written of each byte, and where it lives. What
-    /// was not made is left out.
+    /// The results for the client when all is over: the last written version of each byte, and its server. Missing results are
+    /// left out.
     #[must_use]
     pub fn results(&self) -> Vec<(Access, Node, ServerId)> {
         let mut found = Vec::new();
@@ -329,35 +328,34 @@ impl Graph {
         Ok(())
     }
 
-    /// A call was started.
+    /// Marks a call as running.
     ///
     /// # Errors
-    /// It is not ready.
+    /// The call is not ready.
     pub fn start(&mut self, node: Node) -> Result<(), GraphError> {
         self.turn(node, &State::Ready, State::Running)
     }
 
-    /// A call has ended at a server. Those that are ready now.
+    /// Marks a call as ended at a server. Returns the calls that are ready now.
     ///
     /// # Errors
-    /// It does not run.
+    /// The call does not run.
     pub fn finish(&mut self, node: Node, server: ServerId) -> Result<Vec<Node>, GraphError> {
         self.turn(node, &State::Running, State::Done(server))?;
         Ok(self.release(node))
     }
 
-    /// A call failed. Those that are ready now: they only had to come after it. Those that
-    /// would have read what it did not write are skipped.
+    /// Marks a call as failed, and skips the calls that would read its results. Returns the calls that are ready now.
     ///
     /// # Errors
-    /// It does not run.
+    /// The call does not run.
     pub fn fail(&mut self, node: Node, why: String) -> Result<Vec<Node>, GraphError> {
         self.turn(node, &State::Running, State::Failed(why))?;
         Ok(self.skip(node))
     }
 
-    /// A server is gone, and what lived there. Calls that would have read it are skipped; the ones that are
-    /// ready now. Calls that run there are not touched.
+    /// Handles the loss of a server and its results: skips the calls that would read them. Returns the calls that are ready now.
+    /// Calls that run there stay unchanged.
     pub fn server_lost(&mut self, server: ServerId, why: &str) -> Vec<Node> {
         let there = |node: &Node| self.state(*node) == Some(&State::Done(server));
         let lost: Vec<Node> = self.nodes().filter(there).collect();
@@ -372,7 +370,7 @@ impl Graph {
         ready
     }
 
-    /// Nothing more is started. Those that run, to be stopped.
+    /// Cancels all calls that have not started. Returns the running calls, which have to be stopped.
     pub fn cancel(&mut self) -> Vec<Node> {
         for vertex in &mut self.vertices {
             if matches!(vertex.state, State::Waiting | State::Ready) {
@@ -382,7 +380,7 @@ impl Graph {
         self.nodes().filter(|&node| self.state(node) == Some(&State::Running)).collect()
     }
 
-    /// A call is over for those that wait for it.
+    /// Ends the wait of calls for this call.
     fn release(&mut self, node: Node) -> Vec<Node> {
         let mut ready = Vec::new();
         let mut over = Vec::from([node]);
@@ -404,7 +402,7 @@ impl Graph {
         ready
     }
 
-    /// A call will not write: its readers will not run, nor theirs.
+    /// Skips the readers of a call that will not write, and their readers.
     fn skip(&mut self, node: Node) -> Vec<Node> {
         let mut ready = self.skip_readers(node);
         ready.extend(self.release(node));
@@ -415,7 +413,7 @@ impl Graph {
     fn skip_readers(&mut self, first: Node) -> Vec<Node> {
         let mut ready = Vec::new();
         let mut unmade = BTreeSet::from([first]);
-        // Calls come after those that they depend on, so one pass in their order reaches all.
+        // Calls come after their dependencies, so one pass in the order of recording reaches all.
         for node in self.nodes().skip(first.0 as usize + 1).collect::<Vec<Node>>() {
             let unread = |&(from, why): &(Node, DependencyKind)| {
                 why == DependencyKind::Data && unmade.contains(&from)
@@ -435,18 +433,18 @@ impl Graph {
         ready
     }
 
-    /// The way by which a call was skipped, from the one that failed to it; of others only they themselves.
+    /// The calls from the failed one to a skipped one; for any other call only the call itself.
     #[must_use]
-    pub fn way(&self, node: Node) -> Vec<Node> {
-        let mut way = Vec::from([node]);
-        while let Some(State::Skipped(from)) = way.last().and_then(|&node| self.state(node)) {
-            way.push(*from);
+    pub fn failure_path(&self, node: Node) -> Vec<Node> {
+        let mut path = Vec::from([node]);
+        while let Some(State::Skipped(from)) = path.last().and_then(|&node| self.state(node)) {
+            path.push(*from);
         }
-        way.reverse();
-        way
+        path.reverse();
+        path
     }
 
-    /// What became of a call, in a sentence.
+    /// The outcome of a call, in a sentence.
     #[must_use]
     pub fn explain(&self, node: Node) -> String {
         let name = |node: Node| self.vertex(node).map_or("?", |vertex| vertex.name.as_str());
@@ -460,10 +458,12 @@ impl Graph {
             Some(State::Failed(why)) => alloc::format!("{this} failed: {why}"),
             Some(State::Cancelled) => this + " was cancelled",
             Some(State::Skipped(_)) => {
-                let way = self.way(node);
-                let steps: Vec<String> =
-                    way.iter().map(|&node| alloc::format!("{} ({})", node.0, name(node))).collect();
-                let why = match way.first().and_then(|&first| self.state(first)) {
+                let path = self.failure_path(node);
+                let steps: Vec<String> = path
+                    .iter()
+                    .map(|&node| alloc::format!("{} ({})", node.0, name(node)))
+                    .collect();
+                let why = match path.first().and_then(|&first| self.state(first)) {
                     Some(State::Failed(why)) => why.as_str(),
                     _ => "it was cancelled",
                 };

@@ -1,4 +1,4 @@
-//! What was lost is made again, or given up.
+//! Recovery of a transaction: repeats calls whose results were lost, or gives them up.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 use super::{Access, Graph, GraphError, Node, State};
 
 impl Graph {
-    /// A call that runs or has ended is to run again: what it made is lost, or its attempt came to nothing. It waits
-    /// for those before it that are not over, and those behind it that were not started wait for it. So
-    /// the calls whose results it reads may be told to run again before or after it.
+    /// Restarts a call that runs or has ended: its results are lost, or its attempt failed. It waits for open calls before it,
+    /// and calls after it that have not started wait for it. So the calls whose results it reads may be restarted earlier or
+    /// later.
     ///
     /// # Errors
-    /// It neither runs nor has ended.
-    pub fn again(&mut self, node: Node) -> Result<(), GraphError> {
+    /// The call neither runs nor has ended.
+    pub fn restart(&mut self, node: Node) -> Result<(), GraphError> {
         let was = self.state(node).cloned().ok_or(GraphError::NotNow(node))?;
         if !matches!(was, State::Running | State::Done(_)) {
             return Err(GraphError::NotNow(node));
@@ -31,14 +31,14 @@ impl Graph {
             vertex.open = open;
             vertex.state = if open == 0 { State::Ready } else { State::Waiting };
         }
-        // Whoever waits for a call that runs waits for it still.
+        // Calls that wait for a running call still wait for it.
         if matches!(was, State::Done(_)) {
             self.hold_back(node);
         }
         Ok(())
     }
 
-    /// Calls behind this one that were not started wait for it, also those behind others that were skipped.
+    /// Makes calls after this one wait for it if they have not started, also those after skipped calls.
     fn hold_back(&mut self, node: Node) {
         let mut held = Vec::from([node]);
         while let Some(node) = held.pop() {
@@ -64,12 +64,12 @@ impl Graph {
         }
     }
 
-    /// What a call that has ended made is lost, and cannot be made again. Those that would have read it are
-    /// skipped. The ones that are ready now.
+    /// Marks the results of an ended call as lost for good. Calls that would have read them are skipped. Returns the calls that
+    /// are ready now.
     ///
     /// # Errors
-    /// It has not ended.
-    pub fn lose(&mut self, node: Node, why: String) -> Result<Vec<Node>, GraphError> {
+    /// The call has not ended.
+    pub fn mark_lost(&mut self, node: Node, why: String) -> Result<Vec<Node>, GraphError> {
         let vertex = self.vertices.get_mut(node.0 as usize);
         let vertex = vertex.filter(|vertex| matches!(vertex.state, State::Done(_)));
         vertex.ok_or(GraphError::NotNow(node))?.state = State::Failed(why);
@@ -78,7 +78,7 @@ impl Graph {
         Ok(ready)
     }
 
-    /// Who writes each byte last, whether that has happened or not.
+    /// The last writer of each byte, whether it has run or not.
     #[must_use]
     pub fn last_writers(&self) -> Vec<(Access, Node)> {
         let mut found = Vec::new();

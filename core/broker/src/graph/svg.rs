@@ -1,4 +1,4 @@
-//! Pictures of a graph.
+//! Pictures of a graph in SVG and Graphviz.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -10,7 +10,7 @@ const WIDTH: u32 = 160;
 const HEIGHT: u32 = 36;
 const GAP: (u32, u32) = (24, 48);
 
-/// Longest name that is written into a box.
+/// Longest name in a box.
 const LONGEST: usize = 20;
 
 impl State {
@@ -27,7 +27,7 @@ impl State {
 }
 
 impl Graph {
-    /// For Graphviz. Dependencies of order only are dashed.
+    /// The graph for Graphviz. Dependencies of order are dashed.
     #[must_use]
     pub fn dot(&self) -> String {
         let mut text = String::from("digraph transaction {\n  node [shape=box, style=filled];\n");
@@ -51,13 +51,13 @@ impl Graph {
         text + "}\n"
     }
 
-    /// A picture of its own: a row for the calls that need as many others before them.
+    /// The graph as SVG, with one row for each level of dependencies.
     #[must_use]
     pub fn svg(&self) -> String {
         self.svg_with(|_| String::new())
     }
 
-    /// The same, with a second line in the box of each call.
+    /// The graph as SVG, with a second line in each box.
     #[must_use]
     pub fn svg_with(&self, note: impl Fn(Node) -> String) -> String {
         let mut columns: BTreeMap<u32, u32> = BTreeMap::new();
@@ -101,7 +101,7 @@ impl Graph {
         text + "</svg>\n"
     }
 
-    /// The box of a call.
+    /// Draws the box of a call.
     fn draw(&self, node: Node, (x, y): (u32, u32), note: &str, text: &mut String) {
         let Some(vertex) = self.vertex(node) else { return };
         let name: String = vertex.name.chars().take(LONGEST).collect();
@@ -137,7 +137,7 @@ fn put(text: &mut String, what: core::fmt::Arguments<'_>) {
     debug_assert!(written.is_ok(), "writing to a string cannot fail");
 }
 
-/// Text that is no markup; what XML does not allow becomes a space.
+/// Escapes text for XML; characters that XML does not allow become spaces.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! What a node's daemon does, as a pure state machine.
+//! Agent of a node's daemon, as a pure state machine.
 //!
 //! An agent has a parent (another agent, or the head), perhaps children, and the jobs of its own
 //! node. Commands go down: it keeps what is for its node and passes on the rest, one copy for each
@@ -10,9 +10,10 @@
 //! no parent: what was on its way when a link broke is lost. That a job is idle somewhere is kept
 //! as long as it is, and repeated likewise.
 
-mod idle;
-mod jobs;
+mod commands;
+mod local_jobs;
 mod output;
+mod reports;
 mod retained_reports;
 mod samples;
 mod subtree;
@@ -20,10 +21,11 @@ mod subtree;
 pub(crate) use subtree::columns_of;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, Timetable};
+use kumi_sched::{JobId, NodeId, Timetable};
 
 use crate::lease::Lease;
 use crate::message::{
@@ -31,40 +33,40 @@ use crate::message::{
     PreparedRanks, RankAddress, RankStatus, Refusal, Report, Stream, Up,
 };
 pub use crate::tree::LinkId;
-use crate::tree::Routes;
 
-use jobs::LocalJob;
+use local_jobs::LocalJobs;
 use output::OutputQueue;
 use retained_reports::RetainedReports;
-use samples::SampleRequest;
+use samples::SampleRequests;
+use subtree::Subtree;
 
-/// What an agent is told at its start.
+/// Configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// Its node. The lists of jobs and hops are ignored: a new daemon has none.
     pub description: NodeDescription,
 }
 
-/// What happened to a daemon.
+/// Event at a daemon.
 #[derive(Clone, Debug)]
 pub enum AgentEvent {
     /// The link to a parent is there: the configured one, or an ancestor of it, or the head.
     ParentUp,
     /// The link to the parent is gone.
     ParentDown,
-    /// The parent said this. `Down::Clock` and `Down::Disclosed` are the driver's affair and ignored here.
+    /// A message of the parent. The driver handles `Down::Clock` and `Down::Disclosed`; the agent ignores them.
     Parent(Down),
     /// A child connected.
     ChildUp(LinkId),
     /// A child's link is gone.
     ChildDown(LinkId),
-    /// A child said this. `Up::ClockProbe` and `Up::Disclosed` are the driver's affair and ignored here.
+    /// A message of a child. The driver handles `Up::ClockProbe` and `Up::Disclosed`; the agent ignores them.
     Child(LinkId, Up),
     /// Outcome of [`AgentAction::Prepare`].
     Prepared {
         /// The job.
         job: JobId,
-        /// Sockets of the ranks, or why not.
+        /// Sockets of the ranks, or the reason for a refusal.
         result: Result<PreparedRanks, Refusal>,
     },
     /// `Prepare` found that the node lacks the program. It stays pending until the program is
@@ -111,10 +113,10 @@ pub enum AgentEvent {
     Sampled {
         /// As asked.
         request: u64,
-        /// What was measured.
+        /// The measurements.
         sample: NodeSample,
     },
-    /// The time that [`Agent::next_timeout`] named has come. Harmless at any other time.
+    /// The time of [`Agent::next_timeout`] has come. The event does no harm at any other time.
     Timeout,
     /// A started job has had nothing to do here for a while, or has something to do again.
     Idle {
@@ -125,7 +127,7 @@ pub enum AgentEvent {
     },
 }
 
-/// What a daemon must do, in order.
+/// Action that a daemon must carry out, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAction {
     /// Send to the parent.
@@ -155,7 +157,7 @@ pub enum AgentAction {
         /// The bytes.
         data: Vec<u8>,
     },
-    /// The program cannot be had: refuse what waits for it.
+    /// Nobody can supply the program: refuse the jobs that wait for it.
     ProgramMissing(ContentHash),
     /// Send a signal to all ranks of the job.
     Signal {
@@ -177,20 +179,20 @@ pub enum AgentAction {
         /// The job.
         job: JobId,
     },
-    /// Switch by this timetable from its start on. It has this node's column, or none.
+    /// Switch by this timetable from its start on. It has only this node's column, or none.
     Apply(Timetable),
     /// Measure; ends in [`AgentEvent::Sampled`].
     Sample {
-        /// Comes back with the sample.
+        /// Number that comes back with the sample.
         request: u64,
     },
-    /// No lease came in time. For the log; `Kill` for every job follows.
+    /// The lease has run out. This is for the log; `Kill` for every job follows.
     LeaseExpired,
-    /// All is freed and reported: stop the daemon.
+    /// All jobs are freed and reported: stop the daemon.
     Shutdown,
     /// Measure the ranks of a job with their peers; ends in [`AgentEvent::Sampled`].
     SamplePeers {
-        /// Comes back with the sample.
+        /// Number that comes back with the sample.
         request: u64,
         /// The job.
         job: JobId,
@@ -204,12 +206,11 @@ pub struct Agent {
     parent_up: bool,
     /// How often it has attached.
     attachments: u64,
-    links: BTreeSet<LinkId>,
-    routes: Routes,
-    jobs: BTreeMap<JobId, LocalJob>,
-    kept: BTreeMap<JobId, RetainedReports>,
+    subtree: Subtree,
+    jobs: LocalJobs,
+    reports: RetainedReports,
     output: OutputQueue,
-    samples: BTreeMap<u64, SampleRequest>,
+    samples: SampleRequests,
     lease: Lease,
     generation: u64,
     /// Shutting down: when to stop waiting for the children to go.
@@ -231,12 +232,11 @@ impl Agent {
             description,
             parent_up: false,
             attachments: 0,
-            links: BTreeSet::new(),
-            routes: Routes::default(),
-            jobs: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            subtree: Subtree::default(),
+            jobs: LocalJobs::default(),
+            reports: RetainedReports::default(),
             output: OutputQueue::default(),
-            samples: BTreeMap::new(),
+            samples: SampleRequests::default(),
             lease: Lease::new(),
             generation: 0,
             stopping: None,
@@ -253,9 +253,7 @@ impl Agent {
             AgentEvent::Parent(Down::Command(nodes, command)) => {
                 self.command(now, &nodes, command);
             }
-            AgentEvent::ChildUp(link) => {
-                self.links.insert(link);
-            }
+            AgentEvent::ChildUp(link) => self.subtree.add_link(link),
             AgentEvent::ChildDown(link) => self.child_down(link),
             AgentEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
             AgentEvent::Parent(Down::Clock { .. } | Down::Disclosed(_))
@@ -271,7 +269,9 @@ impl Agent {
             AgentEvent::Idle { job, idle } => self.idle(job, idle),
         }
         self.check_lease(now);
-        self.check_samples(now);
+        while let Some(report) = self.samples.take_due(now) {
+            self.report(report);
+        }
         self.check_stop(now);
     }
 
@@ -282,8 +282,8 @@ impl Agent {
 
     /// When to hand in [`AgentEvent::Timeout`] at the latest.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let lease = self.lease.until().filter(|_| self.has_live_jobs());
-        let samples = self.samples.values().map(|gathering| gathering.deadline).min();
+        let lease = self.lease.until().filter(|_| self.jobs.any_live());
+        let samples = self.samples.next_deadline();
         let stop = self.stopping.filter(|_| !self.stopped);
         [lease, samples, stop].into_iter().flatten().min()
     }
@@ -291,20 +291,19 @@ impl Agent {
     /// Whether the driver must stop reading the pipes of ranks: there is no parent, and as much
     /// output is kept as may be. Ask again after each [`Agent::handle`].
     pub fn output_blocked(&self) -> bool {
-        !self.parent_up && self.output.full()
+        !self.parent_up && self.output.is_full()
     }
 
     /// This node as it would describe itself to a parent now, jobs included.
     pub fn description(&self) -> NodeDescription {
         let mut description = self.description.clone();
-        description.jobs =
-            self.jobs.iter().map(|(&id, job)| (id, job.ranks.iter().copied().collect())).collect();
+        description.jobs = self.jobs.ranks();
         description
     }
 
     /// The nodes below this one.
     pub fn subtree(&self) -> NodeSet {
-        NodeSet::from_nodes(self.routes.nodes())
+        NodeSet::from_nodes(self.subtree.routes().nodes())
     }
 
     /// The link to the present parent.
@@ -323,14 +322,12 @@ impl Agent {
         }
     }
 
-    fn check_stop(&mut self, now: Nanos) {
-        let Some(deadline) = self.stopping else { return };
-        let alone = self.links.is_empty() || now >= deadline;
-        let reported = self.parent_up || now >= deadline;
-        if !self.stopped && !self.has_live_jobs() && alone && reported {
-            self.stopped = true;
-            self.send_all_freed();
-            self.push(AgentAction::Shutdown);
-        }
+    fn node(&self) -> NodeId {
+        self.description.node
+    }
+
+    /// The name people see, for messages.
+    pub fn name(&self) -> &String {
+        &self.description.name
     }
 }

@@ -1,12 +1,11 @@
-//! Output that waits for a parent.
+//! Queue of output that waits for a parent.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
-use kumi_sched::JobId;
+use kumi_sched::{JobId, NodeId};
 
-use super::{Agent, AgentAction};
 use crate::message::{Report, Stream};
 
 /// The driver stops reading its ranks' pipes at this many bytes.
@@ -24,11 +23,11 @@ pub(super) struct OutputQueue {
 }
 
 impl OutputQueue {
-    pub(super) fn full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.bytes >= BLOCK_BYTES
     }
 
-    fn push(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
+    pub(super) fn push(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
         let cost = data.len().saturating_add(ENTRY_BYTES);
         if self.bytes.saturating_add(cost) > DROP_BYTES {
             *self.dropped.entry((job, rank)).or_default() += data.len() as u64;
@@ -37,30 +36,19 @@ impl OutputQueue {
         self.bytes += cost;
         self.entries.push_back((job, rank, stream, data));
     }
-}
 
-impl Agent {
-    pub(super) fn output(&mut self, job: JobId, rank: u32, stream: Stream, data: Vec<u8>) {
-        if self.parent_up {
-            self.push(AgentAction::ToParent(Report::Output { job, rank, stream, data }));
-        } else {
-            self.output.push(job, rank, stream, data);
-        }
-    }
-
-    /// Sends what has waited.
-    pub(super) fn flush_output(&mut self) {
-        let queue = core::mem::take(&mut self.output);
-        for (job, rank, stream, data) in queue.entries {
-            self.report(Report::Output { job, rank, stream, data });
-        }
-        for ((job, rank), bytes) in queue.dropped {
+    /// All output in the queue, with a line for each rank some of whose output `node` has dropped.
+    pub(super) fn take(&mut self, node: NodeId) -> impl Iterator<Item = Report> + use<> {
+        let queue = core::mem::take(self);
+        let entries = queue.entries.into_iter();
+        let output =
+            entries.map(|(job, rank, stream, data)| Report::Output { job, rank, stream, data });
+        let dropped = queue.dropped.into_iter().map(move |((job, rank), bytes)| {
             let line = format!(
-                "kumi: {bytes} bytes of output were dropped here: node {} had no connection\n",
-                self.description.node
+                "kumi: {bytes} bytes of output were dropped here: node {node} had no connection\n"
             );
-            let data = line.into_bytes();
-            self.report(Report::Output { job, rank, stream: Stream::Err, data });
-        }
+            Report::Output { job, rank, stream: Stream::Err, data: line.into_bytes() }
+        });
+        output.chain(dropped)
     }
 }

@@ -1,38 +1,40 @@
-//! What is kept of a job so that the head learns it whatever breaks on the way.
+//! Reports on jobs that an agent keeps until the head has recorded the end of the job.
+//!
+//! Links break, and the other end may never have got the last reports. An agent repeats what it
+//! keeps after each attachment.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use super::Agent;
-use crate::message::{ContentHash, NodeSet, PreparedNode, RankStatus, Report};
+use crate::message::{ContentHash, IdleReport, NodeSet, PreparedNode, RankStatus, Report};
 
-/// Reports of this node and of those below it on one job, kept until the head says `Forget`.
+/// Reports of this node and of those below it on one job.
 #[derive(Debug, Default)]
-pub(super) struct RetainedReports {
-    pub(super) prepared: BTreeMap<NodeId, PreparedNode>,
+struct JobReports {
+    prepared: BTreeMap<NodeId, PreparedNode>,
     /// Answers to `Prepare` that are still to come: combining waits for them.
-    pub(super) awaiting: BTreeSet<NodeId>,
-    /// Answers not sent up yet.
-    pub(super) unsent: BTreeSet<NodeId>,
-    /// Who lacks the program.
-    pub(super) wanted: Option<(ContentHash, BTreeSet<NodeId>)>,
-    /// Of these the parent does not know it yet.
-    pub(super) unsent_wants: BTreeSet<NodeId>,
+    awaiting: BTreeSet<NodeId>,
+    /// Nodes whose answers were not sent up yet.
+    unsent: BTreeSet<NodeId>,
+    /// The program, and the nodes that lack it.
+    wanted: Option<(ContentHash, BTreeSet<NodeId>)>,
+    /// Those of them that the parent does not know of yet.
+    unsent_wants: BTreeSet<NodeId>,
     /// The first rank known to have failed; the head needs no other.
-    pub(super) failed: Option<(u32, NodeId, RankStatus)>,
-    pub(super) abandoned: BTreeSet<NodeId>,
-    pub(super) freed: BTreeSet<NodeId>,
-    /// Of these the parent does not know it yet.
+    failed: Option<(u32, NodeId, RankStatus)>,
+    abandoned: BTreeSet<NodeId>,
+    freed: BTreeSet<NodeId>,
+    /// Those of them that the parent does not know of yet.
     unsent_freed: BTreeSet<NodeId>,
-    /// Where the job has nothing to do.
-    pub(super) idle: BTreeSet<NodeId>,
-    /// Of these the parent knows it.
-    pub(super) reported_idle: BTreeSet<NodeId>,
+    /// Nodes on which the job has nothing to do.
+    idle: BTreeSet<NodeId>,
+    /// Those of them that the parent knows of.
+    reported_idle: BTreeSet<NodeId>,
 }
 
-impl RetainedReports {
+impl JobReports {
     /// Nodes that left will report again by themselves where they attach next.
     fn drop_nodes(&mut self, gone: &dyn Fn(NodeId) -> bool) {
         self.prepared.retain(|&node, _| !gone(node));
@@ -57,8 +59,8 @@ impl RetainedReports {
         }
     }
 
-    /// Whether nothing more is to be waited for. A node that lacks the program answers only when it
-    /// has it, and the head sends it only when it has heard of all nodes.
+    /// Whether no further answer is to be waited for. A node that lacks the program answers only when
+    /// it has it, and the head sends it only when it has heard of all nodes.
     fn is_complete(&self) -> bool {
         let wants = |node| self.wanted.as_ref().is_some_and(|(_, nodes)| nodes.contains(node));
         self.awaiting.iter().all(wants)
@@ -74,84 +76,41 @@ impl RetainedReports {
     }
 }
 
-pub(super) fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
+fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
     NodeSet::from_nodes(nodes.iter().copied())
 }
 
-impl Agent {
-    pub(super) fn keep(&mut self, job: JobId) -> &mut RetainedReports {
-        self.kept.entry(job).or_default()
+/// The reports that are kept, by job. Methods that begin with `take` return reports to send, and note
+/// that the parent knows of them.
+#[derive(Debug, Default)]
+pub(super) struct RetainedReports {
+    jobs: BTreeMap<JobId, JobReports>,
+}
+
+impl RetainedReports {
+    fn entry(&mut self, job: JobId) -> &mut JobReports {
+        self.jobs.entry(job).or_default()
     }
 
-    /// Attached, or attached elsewhere: says who is here, and repeats what is kept. What a node
-    /// waits for comes first, and `Freed` last, behind the output it vouches for.
-    pub(super) fn parent_up(&mut self) {
-        self.parent_up = true;
-        self.attachments += 1;
-        let mut nodes = Vec::from([self.description()]);
-        nodes.extend(self.routes.descriptions().cloned());
-        self.announce(nodes);
-        self.repeat_kept();
+    /// The jobs on which reports are kept, ascending.
+    pub(super) fn jobs(&self) -> Vec<JobId> {
+        self.jobs.keys().copied().collect()
     }
 
-    /// Repeats everything that is kept; receivers know what they had already.
-    pub(super) fn repeat_kept(&mut self) {
-        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
-        for &job in &jobs {
-            self.repeat_preparation(job);
-        }
-        self.flush_output();
-        for &job in &jobs {
-            self.repeat_idle(job);
-            self.repeat_end(job);
-        }
-    }
-
-    fn repeat_preparation(&mut self, job: JobId) {
-        let Some(kept) = self.kept.get_mut(&job) else { return };
-        kept.unsent = kept.prepared.keys().copied().collect();
-        if let Some((_, nodes)) = &kept.wanted {
-            kept.unsent_wants.clone_from(nodes);
-        }
-        self.send_answers(job);
-    }
-
-    fn repeat_end(&mut self, job: JobId) {
-        let Some(kept) = self.kept.get_mut(&job) else { return };
-        kept.unsent_freed.clear();
-        let (failed, abandoned, freed) = (kept.failed, set(&kept.abandoned), set(&kept.freed));
-        if let Some((rank, node, status)) = failed {
-            self.report(Report::RankFailed { job, rank, node, status });
-        }
-        if !abandoned.is_empty() {
-            self.report(Report::Abandoned { job, nodes: abandoned });
-        }
-        if !freed.is_empty() {
-            self.report(Report::Freed { job, nodes: freed });
+    /// `Prepare` went to these nodes. An answer that is here already is good.
+    pub(super) fn expect_answers(&mut self, job: JobId, nodes: &BTreeSet<NodeId>) {
+        let kept = self.entry(job);
+        for &node in nodes {
+            let known = kept.prepared.contains_key(&node);
+            let nodes = if known { &mut kept.unsent } else { &mut kept.awaiting };
+            nodes.insert(node);
         }
     }
 
-    /// Sends the answers to `Prepare` that are there. Without a parent they stay unsent.
-    fn send_answers(&mut self, job: JobId) {
-        let parent_up = self.parent_up;
-        let Some(kept) = self.kept.get_mut(&job).filter(|_| parent_up) else { return };
-        let unsent = core::mem::take(&mut kept.unsent);
-        let nodes: Vec<PreparedNode> =
-            unsent.iter().filter_map(|node| kept.prepared.get(node).cloned()).collect();
-        let wants = set(&core::mem::take(&mut kept.unsent_wants));
-        let hash = kept.wanted.as_ref().map(|(hash, _)| *hash);
-        if !nodes.is_empty() {
-            self.report(Report::Prepared { job, nodes });
-        }
-        if let Some(hash) = hash.filter(|_| !wants.is_empty()) {
-            self.report(Report::ProgramWanted { job, hash, nodes: wants });
-        }
-    }
-
-    /// Keeps answers to `Prepare`, and sends them once all of the subtree are there or one refuses.
-    pub(super) fn keep_prepared(&mut self, job: JobId, nodes: Vec<PreparedNode>) {
+    /// Keeps answers to `Prepare`. Returns whether a node refuses.
+    pub(super) fn keep_prepared(&mut self, job: JobId, nodes: Vec<PreparedNode>) -> bool {
         let mut refused = false;
-        let kept = self.keep(job);
+        let kept = self.entry(job);
         for prepared in nodes {
             let node = prepared.node;
             refused |= prepared.result.is_err();
@@ -160,101 +119,160 @@ impl Agent {
             kept.no_longer_wants(&|wanting| wanting == node);
             kept.prepared.insert(node, prepared);
         }
-        if refused {
-            self.send_answers(job);
-        } else {
-            self.send_answers_if_complete(job);
-        }
+        refused
     }
 
-    pub(super) fn send_answers_if_complete(&mut self, job: JobId) {
-        if self.kept.get(&job).is_some_and(RetainedReports::is_complete) {
-            self.send_answers(job);
-        }
-    }
-
+    /// Keeps that these nodes lack the program.
     pub(super) fn keep_wanted(&mut self, job: JobId, hash: ContentHash, nodes: &[NodeId]) {
-        let kept = self.keep(job);
+        let kept = self.entry(job);
         let wanted = kept.wanted.get_or_insert_with(|| (hash, BTreeSet::new()));
         wanted.0 = hash;
         wanted.1.extend(nodes);
         kept.unsent_wants.extend(nodes);
-        self.send_answers_if_complete(job);
     }
 
-    pub(super) fn keep_failed(&mut self, job: JobId, rank: u32, node: NodeId, status: RankStatus) {
-        let kept = self.keep(job);
-        if kept.failed.is_none() {
+    /// Whether all answers to `Prepare` that can come are there.
+    pub(super) fn is_complete(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(JobReports::is_complete)
+    }
+
+    /// The answers to `Prepare` that the parent does not know of.
+    pub(super) fn take_answers(&mut self, job: JobId) -> Vec<Report> {
+        let Some(kept) = self.jobs.get_mut(&job) else { return Vec::new() };
+        let unsent = core::mem::take(&mut kept.unsent);
+        let nodes: Vec<PreparedNode> =
+            unsent.iter().filter_map(|node| kept.prepared.get(node).cloned()).collect();
+        let wants = set(&core::mem::take(&mut kept.unsent_wants));
+        let hash = kept.wanted.as_ref().map(|(hash, _)| *hash);
+        let prepared = (!nodes.is_empty()).then_some(Report::Prepared { job, nodes });
+        let wanted = hash.filter(|_| !wants.is_empty());
+        let wanted = wanted.map(|hash| Report::ProgramWanted { job, hash, nodes: wants });
+        prepared.into_iter().chain(wanted).collect()
+    }
+
+    /// Keeps the first failure of a rank. Returns whether it is the first.
+    pub(super) fn keep_failed(
+        &mut self,
+        job: JobId,
+        rank: u32,
+        node: NodeId,
+        status: RankStatus,
+    ) -> bool {
+        let kept = self.entry(job);
+        let first = kept.failed.is_none();
+        if first {
             kept.failed = Some((rank, node, status));
-            self.report(Report::RankFailed { job, rank, node, status });
         }
+        first
     }
 
+    /// Keeps that these nodes gave the job up.
     pub(super) fn keep_abandoned(&mut self, job: JobId, nodes: &[NodeId]) {
-        self.keep(job).abandoned.extend(nodes);
-        let nodes = NodeSet::from_nodes(nodes.iter().copied());
-        self.report(Report::Abandoned { job, nodes });
+        self.entry(job).abandoned.extend(nodes);
     }
 
+    /// Keeps that nothing of the job is left on these nodes.
     pub(super) fn keep_freed(&mut self, job: JobId, nodes: &[NodeId]) {
-        let kept = self.keep(job);
+        let kept = self.entry(job);
         kept.freed.extend(nodes);
         kept.unsent_freed.extend(nodes);
         kept.awaiting.retain(|node| !nodes.contains(node));
         kept.no_longer_wants(&|node| nodes.contains(&node));
-        // Answers of others may have waited for a node that will not answer any more.
-        self.send_answers_if_complete(job);
-        self.send_freed_if_complete(job);
-        self.send_idle_if_complete(job);
     }
 
-    /// Says that the job is gone from here and below once it is gone everywhere there: the head
-    /// cannot do anything sooner.
-    fn send_freed_if_complete(&mut self, job: JobId) {
-        let parent_up = self.parent_up;
-        let Some(kept) = self.kept.get(&job).filter(|_| parent_up) else { return };
-        let below = self.routes.descriptions();
-        let below = below.filter(|node| node.jobs.iter().any(|(listed, _)| *listed == job));
-        let gone = below.map(|node| node.node).all(|node| kept.freed.contains(&node));
-        if gone && !self.has_live_job(job) {
-            self.send_freed(job);
-        }
+    /// Whether nothing of the job is left on a node.
+    pub(super) fn is_freed(&self, job: JobId, node: NodeId) -> bool {
+        self.jobs.get(&job).is_some_and(|kept| kept.freed.contains(&node))
     }
 
-    fn send_freed(&mut self, job: JobId) {
-        let Some(kept) = self.kept.get_mut(&job) else { return };
+    /// That the job is gone from nodes, if the parent does not know it.
+    pub(super) fn take_freed(&mut self, job: JobId) -> Option<Report> {
+        let kept = self.jobs.get_mut(&job)?;
         let nodes = set(&core::mem::take(&mut kept.unsent_freed));
-        if !nodes.is_empty() {
-            self.report(Report::Freed { job, nodes });
+        (!nodes.is_empty()).then_some(Report::Freed { job, nodes })
+    }
+
+    /// Keeps whether the job is idle on these nodes, if something else is kept of it. Returns a report
+    /// if the parent thinks that it is idle on nodes where it is not any more.
+    pub(super) fn keep_idle(&mut self, job: JobId, nodes: &[NodeId], idle: bool) -> Option<Report> {
+        let kept = self.jobs.get_mut(&job)?;
+        if idle {
+            kept.idle.extend(nodes);
+            return None;
+        }
+        kept.idle.retain(|node| !nodes.contains(node));
+        let active: Vec<NodeId> =
+            nodes.iter().copied().filter(|node| kept.reported_idle.remove(node)).collect();
+        let nodes = NodeSet::from_nodes(active);
+        (!nodes.is_empty()).then_some(Report::Idle(IdleReport { job, nodes, idle: false }))
+    }
+
+    /// Whether anything is kept of the job.
+    pub(super) fn has_job(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
+    /// Whether the job is idle on a node, or gone from it.
+    pub(super) fn waits(&self, job: JobId, node: NodeId) -> bool {
+        let kept = self.jobs.get(&job);
+        kept.is_some_and(|kept| kept.idle.contains(&node) || kept.freed.contains(&node))
+    }
+
+    /// That the job is idle on nodes, if the parent does not know it.
+    pub(super) fn take_idle(&mut self, job: JobId) -> Option<Report> {
+        let kept = self.jobs.get_mut(&job)?;
+        let unsent: BTreeSet<NodeId> = kept.idle.difference(&kept.reported_idle).copied().collect();
+        kept.reported_idle.extend(&unsent);
+        let idle = IdleReport { job, nodes: set(&unsent), idle: true };
+        (!unsent.is_empty()).then_some(Report::Idle(idle))
+    }
+
+    /// A new parent knows nothing of the preparation of the job.
+    pub(super) fn repeat_preparation(&mut self, job: JobId) {
+        let Some(kept) = self.jobs.get_mut(&job) else { return };
+        kept.unsent = kept.prepared.keys().copied().collect();
+        if let Some((_, nodes)) = &kept.wanted {
+            kept.unsent_wants.clone_from(nodes);
         }
     }
 
-    /// The daemon stops: says what it knows, complete or not.
-    pub(super) fn send_all_freed(&mut self) {
-        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
-        for job in jobs {
-            self.send_freed(job);
+    /// A new parent does not know that the job is idle.
+    pub(super) fn repeat_idle(&mut self, job: JobId) {
+        if let Some(kept) = self.jobs.get_mut(&job) {
+            kept.reported_idle.clear();
         }
     }
 
-    /// These nodes are no longer below this one.
-    pub(super) fn drop_kept(&mut self, nodes: &[NodeId]) {
-        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
-        for job in jobs {
-            self.keep(job).drop_nodes(&|node| nodes.contains(&node));
-            self.send_answers_if_complete(job);
-            self.send_freed_if_complete(job);
-            self.send_idle_if_complete(job);
-        }
-        self.kept.retain(|_, kept| !kept.is_empty());
+    /// All reports on the end of the job, for a new parent.
+    pub(super) fn repeat_end(&mut self, job: JobId) -> Vec<Report> {
+        let Some(kept) = self.jobs.get_mut(&job) else { return Vec::new() };
+        kept.unsent_freed.clear();
+        let (abandoned, freed) = (set(&kept.abandoned), set(&kept.freed));
+        let failed = kept.failed;
+        let failed =
+            failed.map(|(rank, node, status)| Report::RankFailed { job, rank, node, status });
+        let abandoned =
+            (!abandoned.is_empty()).then_some(Report::Abandoned { job, nodes: abandoned });
+        let freed = (!freed.is_empty()).then_some(Report::Freed { job, nodes: freed });
+        [failed, abandoned, freed].into_iter().flatten().collect()
     }
 
-    /// The head has recorded the end of the job.
-    pub(super) fn drop_job(&mut self, job: JobId, nodes: &NodeSet) {
-        let Some(kept) = self.kept.get_mut(&job) else { return };
+    /// Nodes left: nothing of them is kept for this job any more.
+    pub(super) fn drop_nodes(&mut self, job: JobId, nodes: &[NodeId]) {
+        self.entry(job).drop_nodes(&|node| nodes.contains(&node));
+    }
+
+    /// Drops the jobs of which nothing is kept.
+    pub(super) fn drop_empty(&mut self) {
+        self.jobs.retain(|_, kept| !kept.is_empty());
+    }
+
+    /// The head has recorded the end of the job on these nodes.
+    pub(super) fn forget(&mut self, job: JobId, nodes: &NodeSet) {
+        let Some(kept) = self.jobs.get_mut(&job) else { return };
         kept.drop_nodes(&|node| nodes.contains(node));
         if kept.is_empty() {
-            self.kept.remove(&job);
+            self.jobs.remove(&job);
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Samples of a subtree, gathered for a bounded time.
+//! Requests for samples of a subtree, gathered for a bounded time.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use kumi_sched::NodeId;
 
-use super::Agent;
 use crate::message::{Nanos, NodeSample, Report};
 
 /// How long the samples of a subtree are waited for. Those that come later are passed on alone.
@@ -14,55 +13,68 @@ const PATIENCE: Nanos = 500_000_000;
 const MOST: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct SampleRequest {
+struct SampleRequest {
     awaiting: BTreeSet<NodeId>,
     samples: Vec<NodeSample>,
-    pub(super) deadline: Nanos,
+    deadline: Nanos,
 }
 
-impl Agent {
-    pub(super) fn gather(&mut self, now: Nanos, request: u64, nodes: BTreeSet<NodeId>) {
-        while self.samples.len() >= MOST {
-            self.samples.pop_first();
+impl SampleRequest {
+    fn is_due(&self, now: Nanos) -> bool {
+        self.awaiting.is_empty() || now >= self.deadline
+    }
+}
+
+/// The requests under way, by number.
+#[derive(Debug, Default)]
+pub(super) struct SampleRequests {
+    pending: BTreeMap<u64, SampleRequest>,
+}
+
+impl SampleRequests {
+    /// A request went to these nodes.
+    pub(super) fn begin(&mut self, number: u64, nodes: BTreeSet<NodeId>, now: Nanos) {
+        while self.pending.len() >= MOST {
+            self.pending.pop_first();
         }
         let deadline = now.saturating_add(PATIENCE);
-        let gathering = SampleRequest { awaiting: nodes, samples: Vec::new(), deadline };
-        self.samples.insert(request, gathering);
+        let request = SampleRequest { awaiting: nodes, samples: Vec::new(), deadline };
+        self.pending.insert(number, request);
     }
 
-    pub(super) fn sampled(&mut self, request: u64, sample: NodeSample) {
-        self.add_samples(request, Vec::from([sample]));
-    }
-
-    pub(super) fn add_samples(&mut self, request: u64, samples: Vec<NodeSample>) {
-        let Some(gathering) = self.samples.get_mut(&request) else {
-            self.report(Report::Samples { request, nodes: samples });
-            return;
+    /// Adds samples to their request. Returns a report if they came too late for it.
+    pub(super) fn add(&mut self, number: u64, samples: Vec<NodeSample>) -> Option<Report> {
+        let Some(request) = self.pending.get_mut(&number) else {
+            return Some(Report::Samples { request: number, nodes: samples });
         };
         for sample in samples {
-            if gathering.awaiting.remove(&sample.node) {
-                gathering.samples.push(sample);
+            if request.awaiting.remove(&sample.node) {
+                request.samples.push(sample);
+            }
+        }
+        None
+    }
+
+    /// Waits no longer for nodes that are not reached any more.
+    pub(super) fn forget_nodes(&mut self, nodes: &[NodeId]) {
+        for request in self.pending.values_mut() {
+            request.awaiting.retain(|node| !nodes.contains(node));
+        }
+    }
+
+    /// The next report that is complete or late.
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<Report> {
+        loop {
+            let due = self.pending.iter().find(|(_, request)| request.is_due(now));
+            let number = *due?.0;
+            let request = self.pending.remove(&number)?;
+            if !request.samples.is_empty() {
+                return Some(Report::Samples { request: number, nodes: request.samples });
             }
         }
     }
 
-    pub(super) fn drop_sampled(&mut self, nodes: &[NodeId]) {
-        for gathering in self.samples.values_mut() {
-            gathering.awaiting.retain(|node| !nodes.contains(node));
-        }
-    }
-
-    /// Sends what is complete, or late.
-    pub(super) fn check_samples(&mut self, now: Nanos) {
-        let due =
-            |gathering: &SampleRequest| gathering.awaiting.is_empty() || now >= gathering.deadline;
-        while let Some(request) =
-            self.samples.iter().find(|(_, gathering)| due(gathering)).map(|(&request, _)| request)
-        {
-            let Some(gathering) = self.samples.remove(&request) else { return };
-            if !gathering.samples.is_empty() {
-                self.report(Report::Samples { request, nodes: gathering.samples });
-            }
-        }
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        self.pending.values().map(|request| request.deadline).min()
     }
 }

@@ -37,7 +37,9 @@ fn check_size(request: &JobRequest, capacity: &Capacity) -> Result<(), Refusal> 
         return bad("a job has at least one rank; ask for one or more");
     }
     if request.nodes == Some(0) {
-        return bad("a job runs on at least one node; ask for one or more, or leave it open");
+        return bad(
+            "a job runs on at least one node; ask for one or more, or leave the number open",
+        );
     }
     if request.nodes.is_some_and(|nodes| nodes > capacity.nodes) {
         let message = format!(
@@ -48,7 +50,9 @@ fn check_size(request: &JobRequest, capacity: &Capacity) -> Result<(), Refusal> 
         return Err(refusal(RefusalKind::TooLarge, message));
     }
     if request.nodes.is_some_and(|nodes| nodes > request.ranks) {
-        return bad("the job asks for more nodes than ranks; ask for at most one node a rank");
+        return bad(
+            "the job asks for more nodes than ranks; ask for at most one node for each rank",
+        );
     }
     Ok(())
 }
@@ -77,16 +81,17 @@ fn check_text(request: &JobRequest) -> Result<(), Refusal> {
 fn check_priority(request: &JobRequest, max_priority: Option<u16>) -> Result<(), Refusal> {
     let priority = request.priority;
     if !(1..=MOST_PRIORITY).contains(&priority) {
-        let message =
-            format!("{priority} is no priority; they are 1, the ordinary one, to {MOST_PRIORITY}");
+        let message = format!(
+            "{priority} is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}"
+        );
         return Err(refusal(RefusalKind::BadRequest, message));
     }
     if let Some(most) = max_priority.map(|most| most.max(1))
         && priority > most
     {
         let message = format!(
-            "priority {priority} is above {most}, the highest that users of this cluster may ask \
-             for; ask for less, or ask its owner"
+            "priority {priority} is above {most}, the highest for users of this cluster; \
+             give a lower one, or ask the owner"
         );
         return Err(refusal(RefusalKind::NotPermitted, message));
     }
@@ -96,11 +101,11 @@ fn check_priority(request: &JobRequest, max_priority: Option<u16>) -> Result<(),
 fn check_estimate(request: &JobRequest, scheduler: &Scheduler) -> Result<(), Refusal> {
     match request.estimate_ns {
         Some(estimate) if !(1..=LONGEST_ESTIMATE).contains(&estimate) => {
-            bad("an estimate is more than nothing and at most 365 days; give another")
+            bad("an estimate must be more than 0 and at most 365 days; give another")
         }
         None if scheduler.plans() => {
             let message = format!(
-                "policy {} must know how long jobs run; say it with --estimate, for example \
+                "policy {} needs an estimate of the job's run time; give one, for example \
                  --estimate 10m",
                 scheduler.name()
             );

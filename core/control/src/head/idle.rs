@@ -12,7 +12,7 @@ use super::job::Job;
 use super::job_table::JobTable;
 use crate::message::JobState;
 
-/// What nodes report of jobs without work, and which jobs have left the rotation for it.
+/// The nodes that report a job idle, and the jobs that have left the rotation for it.
 #[derive(Debug, Default)]
 pub(super) struct IdleJobs {
     /// The nodes on which each job has nothing to do.

@@ -83,7 +83,7 @@ impl Job {
         self.parts.get(&node)
     }
 
-    /// What the policy is asked for.
+    /// Demand of the job, as the policy is asked for it.
     pub(super) fn demand(&self) -> Request {
         let JobRequest { priority, estimate_ns, .. } = self.record.spec.request;
         let user = UserId(self.uid());

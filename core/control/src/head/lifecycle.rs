@@ -70,11 +70,12 @@ impl Head {
             if known.uid() == user.uid {
                 return Ok(known.id());
             }
-            let message = "this token belongs to another user's job; draw a new one".into();
+            let message = "this token belongs to another user's job; generate a new one".into();
             return Err(refusal(RefusalKind::NotPermitted, message));
         }
         if self.shutdown.is_some() {
-            let message = "the cluster is shutting down; start it again and then the job".into();
+            let message =
+                "the cluster is shutting down; start it again, then submit the job again".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
         if request.priority == 0 {

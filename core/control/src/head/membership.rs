@@ -38,7 +38,7 @@ pub(super) struct Membership {
     lease: Nanos,
     /// How long a node may be away before its jobs fail.
     grace: Nanos,
-    /// What each configured node said of itself when it last attached.
+    /// Each configured node's description of itself, from its last attachment.
     descriptions: Vec<Option<NodeDescription>>,
     away: BTreeMap<NodeId, AbsenceDeadline>,
     links: BTreeSet<LinkId>,

@@ -88,10 +88,10 @@ use time::HeadTime;
 use timetable::TimetablePublisher;
 use transfers::ProgramTransfers;
 
-/// What a head is told at its start.
+/// Configuration of a head.
 #[derive(Clone, Debug)]
 pub struct HeadConfig {
-    /// Shown to people.
+    /// Name of the cluster, for people.
     pub cluster_name: String,
     /// Names of all nodes; a node's number is its place.
     pub nodes: Vec<String>,
@@ -105,17 +105,17 @@ pub struct HeadConfig {
     pub max_jobs_per_node: u32,
     /// The highest priority that jobs of others than the owner and root may have.
     pub max_priority: u16,
-    /// The priority of jobs that do not say.
+    /// The priority of jobs that ask for none.
     pub priority: u16,
-    /// The estimate of jobs that do not say, in nanoseconds.
+    /// The estimate of jobs that give none, in nanoseconds.
     pub estimate_ns: Option<u64>,
-    /// Who owns the cluster, beside root.
+    /// The owner of the cluster, beside root.
     pub owner_uid: u32,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
     pub lease_ns: Nanos,
     /// How long a node may be away before its jobs fail, in nanoseconds.
     pub detach_grace_ns: Nanos,
-    /// Whether packets of jobs that do not say are encrypted.
+    /// Whether packets are encrypted if the job does not choose.
     pub encrypt: bool,
     /// Environment variables of jobs that do not set them.
     pub env: Vec<(String, String)>,
@@ -125,16 +125,16 @@ pub struct HeadConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// What happened to the head.
+/// Event at the head.
 #[derive(Clone, Debug)]
 pub enum HeadEvent {
     /// A daemon connected.
     ChildUp(LinkId),
     /// A daemon's link is gone.
     ChildDown(LinkId),
-    /// A daemon said this. `Up::ClockProbe` and `Up::Disclosed` are the driver's affair and ignored here.
+    /// A message of a daemon. The driver handles `Up::ClockProbe` and `Up::Disclosed`; the head ignores them.
     Child(LinkId, Up),
-    /// A client asked this, as this user.
+    /// A request of a client, as this user.
     Client(ClientId, User, ClientRequest),
     /// A client's connection is gone.
     ClientGone(ClientId),
@@ -149,14 +149,14 @@ pub enum HeadEvent {
     SpoolFailed {
         /// The job.
         job: JobId,
-        /// What the system said.
+        /// The system's error message.
         reason: String,
     },
-    /// The time that [`Head::next_timeout`] named has come. Harmless at any other time.
+    /// The time of [`Head::next_timeout`] has come. The event does no harm at any other time.
     Timeout,
 }
 
-/// What the head must do, in order.
+/// Action that the driver of the head must carry out, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadAction {
     /// Must be durable before any later action is carried out. Replaces the job's earlier record.
@@ -180,7 +180,7 @@ pub enum HeadAction {
     /// Send the job's spool to the client from `offset` on; with `wait` also what comes later,
     /// until [`HeadAction::EndSpool`], otherwise finish with `Ended` or `Done` at its end.
     Follow {
-        /// Whom to.
+        /// The receiver.
         client: ClientId,
         /// The job.
         job: JobId,

@@ -10,7 +10,7 @@ use kumi_sched::{ArriveError, Policy};
 use super::{HeadConfig, refusal};
 use crate::message::{Refusal, RefusalKind};
 
-/// Why a cluster does not schedule by the policy of a name.
+/// Why a cluster cannot use the policy of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -19,16 +19,16 @@ pub enum PolicyError {
     Unknown(#[from] UnknownPolicy),
     /// It would move placed jobs to other nodes.
     #[error(
-        "policy {0} moves running jobs, and moving a running job needs checkpoints, which this \
-         version does not have; choose one without +migrate"
+        "policy {0} moves running jobs, which needs checkpoints, and this version has none; \
+         choose a policy without +migrate"
     )]
     Migrates(String),
 }
 
-/// Whether clusters schedule by the policy called `name`.
+/// Checks whether clusters can use the policy called `name`.
 ///
 /// # Errors
-/// No policy is called that, or it is none for a cluster.
+/// No policy has this name, or clusters cannot use it.
 pub fn check_policy(name: &str) -> Result<(), PolicyError> {
     by_name(name, Limits::default()).map(drop)
 }
@@ -41,13 +41,13 @@ pub(super) fn by_name(name: &str, limits: Limits) -> Result<Box<dyn Policy + Sen
     Ok(policy)
 }
 
-/// What policies of this cluster are told.
+/// Limits of policies on this cluster.
 pub(super) fn limits(config: &HeadConfig) -> Limits {
     let nodes = u32::try_from(config.nodes.len()).unwrap_or(u32::MAX);
     Limits::of_cluster(nodes, config.max_jobs_per_node)
 }
 
-/// For a job that the policy does not take.
+/// Refusal of a job that the policy does not take.
 pub(super) fn arrive_refusal(error: &ArriveError) -> Refusal {
     let kind = match error {
         ArriveError::NoEstimate(_) => RefusalKind::BadRequest,

@@ -25,7 +25,7 @@ impl Head {
                 Ok(ranks) => {
                     let message = format!(
                         "node {node} prepared {} ranks of job {id} instead of {count}; \
-                         look into its log",
+                         see the node's log",
                         ranks.addresses.len()
                     );
                     self.end(id, Outcome::Refused(refusal(RefusalKind::Internal, message)));
@@ -105,8 +105,8 @@ impl Head {
         let lacking = job.parts.iter().filter(|(_, part)| part.wanted.is_some());
         let lacking = NodeSet::from_nodes(lacking.map(|(&node, _)| node));
         let message = format!(
-            "nodes of job {id} do not have {} with this content, and the client that could send \
-             it is gone; run it again and stay connected until it runs",
+            "nodes of job {id} lack {} with this content, and the client that could send it \
+             has disconnected; run the job again, and stay connected until it runs",
             job.record.spec.request.program.path
         );
         // Another job's nodes may be about to ask for it.
@@ -125,8 +125,7 @@ impl Head {
             ChunkOutcome::Ignored => {}
             ChunkOutcome::Wrong(id) => {
                 let message = format!(
-                    "the program of job {id} came in pieces that do not fit together (its file may \
-                     have changed meanwhile); run it again"
+                    "the program of job {id} changed while it was being sent; run the job again"
                 );
                 self.end(id, Outcome::Refused(refusal(RefusalKind::BadRequest, message)));
                 self.supply_others(hash);

@@ -39,7 +39,7 @@ pub(super) struct Account {
     pub(super) privileged: bool,
 }
 
-/// What is kept for the jobs of all users.
+/// Memory that is in use for the jobs of each user.
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     total: Usage,
@@ -78,8 +78,8 @@ impl Quota {
             return Ok(());
         };
         let message = format!(
-            "arguments, environments and waiting input of {whose} that are not over take as much \
-             as the head keeps; try again later, or with less"
+            "arguments, environments and waiting input of {whose} fill the memory that the head \
+             has for them; try again later, or pass less"
         );
         Err(refusal(RefusalKind::NoResources, message))
     }

@@ -11,7 +11,7 @@ use super::job::{Job, PartState};
 use crate::message::{Command, JobState, NodeDescription, NodeSet};
 use crate::tree::LinkId;
 
-/// What nodes must be told when they attach, gathered so that each command goes once to all.
+/// Commands that repair nodes after they attach, gathered so that each goes once to all.
 #[derive(Default)]
 struct Repairs {
     kill: BTreeMap<JobId, Vec<NodeId>>,

@@ -78,7 +78,9 @@ impl Head {
         if self.owns_cluster(user) || job.uid() == user.uid {
             return Ok(());
         }
-        let message = format!("job {id} belongs to another user; only they and the owner may");
+        let message = format!(
+            "job {id} belongs to another user; only that user, the cluster's owner and root may do this"
+        );
         Err(refusal(RefusalKind::NotPermitted, message))
     }
 
@@ -134,7 +136,7 @@ impl Head {
                 let more = data.len() + 64;
                 if job.input_bytes().saturating_add(more) > MOST_INPUT {
                     let message = format!(
-                        "job {id} does not run yet, and 1 MiB of input waits for it already; \
+                        "job {id} has not started, and 1 MiB of its input is waiting already; \
                          send the rest when it runs"
                     );
                     return Err(refusal(RefusalKind::NoResources, message));
@@ -160,7 +162,7 @@ impl Head {
     ) -> Result<(), Refusal> {
         self.permitted(user, id)?;
         if !(1..=64).contains(&signal) {
-            let message = format!("{signal} is no signal; they are 1 to 64");
+            let message = format!("{signal} is not a signal; give a number from 1 to 64");
             return Err(refusal(RefusalKind::BadRequest, message));
         }
         let state = self.jobs.get(id).map(|job| (job.record.state.clone(), job.live_nodes()));
@@ -276,7 +278,8 @@ impl Head {
     ) -> Result<(), Refusal> {
         self.owner_only(user, "change how processors are shared")?;
         if slice_ns.is_some_and(|slice| !SLICES.contains(&slice)) {
-            let message = "a slice is 100 microseconds to 60 seconds long; choose one between";
+            let message =
+                "a slice lasts from 100 microseconds to 60 seconds; choose one in this range";
             return Err(refusal(RefusalKind::BadRequest, message.into()));
         }
         if let Some(name) = policy {
@@ -346,6 +349,6 @@ impl Head {
 }
 
 fn no_such_job(id: JobId) -> Refusal {
-    let message = format!("there is no job {id}; `kumi ps --all` lists those there are");
+    let message = format!("there is no job {id}; `kumi ps --all` lists the jobs");
     refusal(RefusalKind::NoSuchJob, message)
 }

@@ -64,7 +64,7 @@ pub(super) fn wanted_nodes(
     let most = request.nodes.unwrap_or(capacity.nodes);
     if most < fewest {
         let message = format!(
-            "{} ranks on {most} nodes are {} ranks on a node, and a node takes at most \
+            "{} ranks on {most} nodes need {} ranks on one node, and a node takes at most \
              {max_ranks}; ask for fewer ranks{}",
             request.ranks,
             request.ranks.div_ceil(most.max(1)),
@@ -271,7 +271,10 @@ impl Scheduler {
     ) -> Result<Box<dyn Policy + Send>, Refusal> {
         let bad = |message: String| refusal(RefusalKind::BadRequest, message);
         if name.len() > LONGEST_NAME {
-            return Err(bad(format!("no scheduling policy has a name of {} letters", name.len())));
+            return Err(bad(format!(
+                "the name of a scheduling policy is shorter than {} bytes",
+                name.len()
+            )));
         }
         let policy = policy::by_name(name, self.limits);
         let mut policy = policy.map_err(|error| bad(error.to_string()))?;

@@ -40,7 +40,7 @@ pub(super) struct Chunk {
     pub(super) data: Vec<u8>,
 }
 
-/// What becomes of a chunk.
+/// Outcome of a chunk.
 pub(super) enum ChunkOutcome {
     /// Nobody asked for it.
     Ignored,

@@ -56,7 +56,7 @@ fn only_policies_of_a_cluster_are_taken() {
     assert!(matches!(new("esy"), Err(PolicyError::Unknown(_))));
     assert_eq!(new("dqt+migrate"), Err(PolicyError::Migrates("dqt+migrate".into())));
     let message = check_policy("dqt4+migrate").unwrap_err().to_string();
-    assert!(message.contains("needs checkpoints, which this version does not have"), "{message}");
+    assert!(message.contains("needs checkpoints, and this version has none"), "{message}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn refused_changes_leave_everything_as_it_was() {
         (&OWNER, "esy", RefusalKind::BadRequest, "did you mean easy?"),
         (&OWNER, &*format!("dqt{}2", "0".repeat(100)), RefusalKind::BadRequest, "104 letters"),
         (&OWNER, "dqt+migrate", RefusalKind::BadRequest, "needs checkpoints"),
-        (&OWNER, "easy", RefusalKind::BadRequest, "job 2 does not say how long it runs"),
+        (&OWNER, "easy", RefusalKind::BadRequest, "job 2 has no estimate"),
         (&ALICE, "dqt", RefusalKind::NotPermitted, "only the cluster's owner"),
     ];
     for (user, name, kind, says) in cases {
@@ -152,7 +152,7 @@ fn jobs_that_wait_for_the_nodes_to_come_count_too() {
     let mut test = Test::without_nodes(2);
     let (job, _) = test.submit(request(1, 1, None));
     let refusal = refused(test.ask(&OWNER, configure("conservative")));
-    assert!(refusal.message.contains("job 1 does not say how long"), "{}", refusal.message);
+    assert!(refusal.message.contains("job 1 has no estimate"), "{}", refusal.message);
     assert!(replied(&test.ask(&OWNER, configure("scan")), &ClientReply::Done));
     test.report(Report::Attached((0..2).map(description).collect()));
     assert_eq!(test.state(job), JobState::Preparing);

@@ -1,4 +1,4 @@
-//! What only the whole routine shows: what [`Interface::problems`] finds, told at its place, and what nothing uses.
+//! Checks of a whole routine: the problems of [`Interface::problems`] at their places in the text, and unused parameters.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

@@ -1,10 +1,10 @@
-//! What is wrong with a text, and where.
+//! Diagnostics: errors and warnings with their places in the text.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Bytes of a text from the first up to the second, which is not in it.
+/// A range of bytes in a text; the end is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Span {
     pub start: usize,
@@ -17,50 +17,50 @@ impl Span {
     }
 }
 
-/// Whether a text can be used.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It can; somebody may have meant something else.
+    /// The text is valid, but probably not as intended.
     Warning,
-    /// It cannot.
+    /// The text is not valid.
     Error,
 }
 
-/// The kinds of errors and warnings. Their codes stay the same from version to version.
+/// The kinds of errors and warnings. Their codes are stable across versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Code {
-    /// Not UTF-8, or more bytes than are read.
+    /// The text is not UTF-8 or too long.
     Unreadable,
-    /// A character or number that means nothing.
+    /// A character or number is not valid.
     Lexical,
-    /// A comment, text or brace without end.
+    /// A comment, text or brace has no end.
     Unended,
-    /// Something else was expected.
+    /// The parser expected something else.
     Syntax,
-    /// A name that nothing has.
+    /// A name is unknown.
     UnknownName,
-    /// A type, mode or attribute that does not exist.
+    /// A type, mode or attribute does not exist.
     UnknownWord,
-    /// Something twice.
+    /// A declaration or option is repeated.
     Twice,
-    /// A size that cannot be: not of integers that are sent, of itself, too deep.
+    /// A size does not consist of integer inputs, depends on itself, or is nested too deeply.
     Size,
-    /// A default that cannot be.
+    /// A default is not allowed.
     Default,
-    /// A parameter that cannot be: its type, mode or dimensions.
+    /// Type, mode or dimensions of a parameter are not allowed.
     Param,
-    /// `CalcOrder`, `@split` or `@status` of what they cannot be of.
+    /// `CalcOrder`, `@split` or `@status` names the wrong kind of parameter.
     Attribute,
-    /// `Calls`, a body, `Required` or `Library` that cannot be.
+    /// `Calls`, a body, `Required` or `Library` is not valid.
     Target,
-    /// Something of other systems that does not exist here.
+    /// A feature of another system that Kumi does not support.
     Unsupported,
-    /// More errors than are told.
+    /// There are more errors than are reported.
     TooMany,
-    /// A parameter that nothing uses.
+    /// A parameter is not used.
     Unused,
-    /// Words without effect.
+    /// Words have no effect.
     NoEffect,
 }
 
@@ -88,7 +88,7 @@ impl Code {
         }
     }
 
-    /// Whether a text with it can be used.
+    /// Its severity.
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
@@ -103,22 +103,22 @@ impl Code {
 pub struct Diagnostic {
     /// Its kind.
     pub code: Code,
-    /// What is wrong and, where it can be known, what to do.
+    /// The message, with advice where possible.
     pub message: String,
-    /// Line, the first is 1.
+    /// Line number; the first is 1.
     pub line: usize,
-    /// Column in characters, the first is 1.
+    /// Column in characters; the first is 1.
     pub column: usize,
-    /// The line, or of a long one the part around the place.
+    /// The line, or the part of a long line around the place.
     pub excerpt: String,
-    /// Characters of the excerpt before the place.
+    /// Number of characters of the excerpt before the place.
     pub before: usize,
-    /// Characters of the excerpt that it is about, at least 1.
+    /// Number of characters of the excerpt at the place, at least 1.
     pub length: usize,
 }
 
 impl fmt::Display for Diagnostic {
-    /// Several lines: what is wrong, the line, and carets below the place.
+    /// Writes the message, the line, and carets below the place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.code.severity() {
             Severity::Error => "error",
@@ -131,16 +131,16 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Characters that an excerpt shows before and behind the place.
+/// Number of characters in an excerpt before and after the place.
 const AROUND: usize = 60;
-/// Most errors and warnings of a text.
+/// Most diagnostics of a text.
 pub const MOST_DIAGNOSTICS: usize = 50;
 
-/// Collects what is wrong with a text.
+/// Collector of diagnostics.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     text: &'a str,
-    /// Where lines begin.
+    /// The start of each line.
     lines: Vec<usize>,
     found: Vec<Diagnostic>,
 }
@@ -152,12 +152,12 @@ impl<'a> Report<'a> {
         Report { text, lines, found: Vec::new() }
     }
 
-    /// The line of a place, the first is 1.
+    /// The line number of a byte; the first is 1.
     pub(crate) fn line(&self, at: usize) -> usize {
         self.lines.partition_point(|line| *line <= at).max(1)
     }
 
-    /// Whether no more are told.
+    /// Whether further diagnostics are dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= MOST_DIAGNOSTICS
     }
@@ -167,7 +167,7 @@ impl<'a> Report<'a> {
             n if n < MOST_DIAGNOSTICS => (code, message),
             n if n == MOST_DIAGNOSTICS => (
                 Code::TooMany,
-                String::from("there is more that is wrong; it is not told before this is mended"),
+                String::from("there are further errors; correct these first to see them"),
             ),
             _ => return,
         };
@@ -199,7 +199,7 @@ impl<'a> Report<'a> {
         self.found.iter().any(|found| found.code.severity() == Severity::Error)
     }
 
-    /// All of them, in the order of the text.
+    /// All diagnostics in the order of the text.
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|found| (found.code == Code::TooMany, found.line, found.column));
         self.found

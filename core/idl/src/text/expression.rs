@@ -1,5 +1,5 @@
-//! Expressions. Names become indices into a table first, and parameters when all of these are known: a size may
-//! name a parameter that comes behind it.
+//! Parser of expressions. Names first become indices into a table, and parameters when all of these are known, because a size
+//! may name a later parameter.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Words, numbers, texts and signs.
+//! Lexer: splits a text into words, numbers, texts and signs.
 
 use alloc::format;
 use alloc::string::String;

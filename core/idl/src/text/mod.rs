@@ -1,4 +1,4 @@
-//! The language of descriptions (docs/reference/interface-language.md): reading with errors at their places, and writing.
+//! The interface language (docs/reference/interface-language.md): a parser with diagnostics, and a printer.
 
 mod check;
 mod diagnostic;

@@ -1,4 +1,4 @@
-//! Whole texts: modules, their declarations, classes.
+//! Parser of whole texts: modules, declarations and classes.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,28 +13,28 @@ use super::similar_names::suggestion;
 use crate::model::{Class, Interface, Module};
 use crate::validate::{MOST_NAME, ProblemKind};
 
-/// Most bytes of a text that are read.
+/// Longest text, in bytes.
 pub const MOST_TEXT: usize = 4 << 20;
 
 /// Most routines of a text.
 const MOST_ROUTINES: usize = 4096;
-/// Most files and libraries that a module or a class requires for its routines, each of which gets them all.
+/// Most files and libraries that a module or class may require for all of its routines.
 const MOST_SHARED: usize = 64;
 /// Most bytes of those together.
 const MOST_SHARED_BYTES: usize = 8 << 10;
 
-/// What was read of a text.
+/// The result of parsing a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedText {
-    /// What it says; `None` when there is an error.
+    /// The module; `None`: there is an error.
     pub module: Option<Module>,
     /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
-    /// Where its C code is.
+    /// The lines of its C code.
     pub lines: CodeLines,
 }
 
-/// The lines of a text on which C code begins, the first is 1.
+/// The line numbers at which C code begins; the first line is 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CodeLines {
     /// Of [`Module::globals`].
@@ -45,7 +45,7 @@ pub struct CodeLines {
     pub states: BTreeMap<String, usize>,
 }
 
-/// Reads a file of descriptions. Whatever the bytes are it ends, in a time that grows as their number does.
+/// Parses a file of descriptions. For any bytes it takes at most linear time.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> ParsedText {
     if bytes.len() > MOST_TEXT {

@@ -1,4 +1,4 @@
-//! Lists of parameters: modes, types, dimensions, defaults, callbacks.
+//! Parser of parameter lists: modes, types, dimensions, defaults and callbacks.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use super::parser::{ParseFailed, Parser};
 use super::similar_names::suggestion;
 use crate::model::{Dimension, Element, Expr, Mode, Order, Param, Type};
 
-/// Where the pieces of a parameter are.
+/// The places of a parameter's parts in the text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ParamSpans {
     pub name: Span,
@@ -22,7 +22,7 @@ pub(super) struct ParamSpans {
     pub inner: Vec<Span>,
 }
 
-/// What was written before a name.
+/// The words before a parameter's name: mode and type.
 #[derive(Default)]
 struct TypePrefix<'a> {
     words: Vec<&'a str>,

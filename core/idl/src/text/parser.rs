@@ -1,4 +1,4 @@
-//! The parser's steps: looking at a piece, taking it, complaining about it, going on behind a mistake.
+//! Common parts of the parser: the current token, errors, and recovery after an error.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use super::diagnostic::{Code, Report, Span};
 use super::lexer::{Lexer, Token};
 
-/// What was read cannot be used; the report says why.
+/// The error of a parser function; the report has the diagnostic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ParseFailed;
 
-/// Reads a description.
+/// Parser of descriptions.
 pub(crate) struct Parser<'a> {
     lexer: Lexer<'a>,
     pub(super) report: Report<'a>,

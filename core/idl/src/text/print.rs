@@ -1,4 +1,4 @@
-//! Descriptions as text, in one spelling of the several that are read.
+//! Printer: writes descriptions as text, in one of the spellings that the parser accepts.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,4 +1,4 @@
-//! What follows a routine's parameters: options, `Calls` or a body.
+//! Parser of a routine after its parameters: options, and `Calls` or a body.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use super::similar_names::suggestion;
 use crate::model::{Expr, Interface, Language, Order, Param, Target};
 use crate::parallel::Parallel;
 
-/// A routine and where its pieces are.
+/// A routine, with the places of its parts in the text.
 #[derive(Debug)]
 pub(super) struct Routine {
     pub interface: Interface,
@@ -26,11 +26,11 @@ pub(super) struct Routine {
     pub arguments: Vec<Span>,
     pub result: Span,
     pub required: Vec<Span>,
-    /// Where the code of its body begins.
+    /// The start of its body's code.
     pub code: usize,
 }
 
-/// Options of a routine as they are read.
+/// The options of a routine.
 #[derive(Default)]
 struct Options {
     required: Vec<(String, Span)>,
@@ -44,7 +44,7 @@ struct Options {
     columns: bool,
 }
 
-/// What runs a routine, as it is read.
+/// The target of a routine, from `Calls` or a body.
 struct TargetSource {
     target: Target,
     symbol: Span,

@@ -1,4 +1,4 @@
-//! Names that somebody may have meant.
+//! Suggestions of similar names for unknown ones.
 
 use alloc::string::String;
 use alloc::vec::Vec;

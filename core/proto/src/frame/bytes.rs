@@ -63,7 +63,7 @@ impl<'b> Writer<'b> {
     }
 }
 
-/// Reads fields one behind the other.
+/// Reads consecutive fields.
 pub(super) struct Reader<'d> {
     kind: u8,
     frame: &'d [u8],

@@ -21,13 +21,13 @@ pub struct MulticastAppend<'d> {
     pub signal: bool,
     /// The rank whose record it is, which need not be the one that this frame comes from.
     pub source: u32,
-    /// How many other ranks the receiver is to see to.
+    /// Number of other ranks that the receiver forwards it to.
     pub members: u16,
     /// Their numbers, then the record: see [`members`].
     pub tail: &'d [u8],
 }
 
-/// A rank and all those it was to see to have a record, or could not take it.
+/// A rank and all its members have a record, or could not take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastAppendDone<'d> {
     /// The request's.

@@ -100,7 +100,7 @@ impl Peer {
         self.sender.handle_timeout(now, shared);
     }
 
-    /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
+    /// Order of sending: an ack or nack that cannot be piggybacked on data, resends, new data, probe.
     pub(crate) fn plan(&mut self, now: Micros, shared: &SharedState) -> TransmitPlan {
         let respond = self.receiver.must_respond(&shared.config);
         if respond && !self.receiver.can_piggyback() {

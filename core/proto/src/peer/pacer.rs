@@ -20,8 +20,8 @@ impl Pacer {
         Self { paid: 0, wake: NEVER }
     }
 
-    /// How many packets may leave now; 0: not before `wake`. `window` packets a round trip leave in all, and a
-    /// quarter more, so that the pace never is what limits.
+    /// How many packets may leave now; with 0, none before `wake`. In all, `window` packets and a
+    /// quarter more leave in a round trip, so that the pace never is the limit.
     pub(super) fn budget(&mut self, now: Micros, window: u32, round_trip: Micros) -> usize {
         if self.paid > now {
             self.wake = self.paid;

@@ -298,7 +298,7 @@ impl Receiver {
     /// A data packet with the ack field, but without selective acks, is leaving; the flags it carries
     /// besides.
     pub(crate) fn piggyback(&mut self) -> u16 {
-        // The answer to a probe is believed to speak of all that has come: it needs the map.
+        // The sender takes the answer to a probe as a report of all that has come: it needs the map.
         let echo = if self.kept.is_none() { self.echo.take() } else { None };
         self.piggyback_on_probe() | echo.map_or(0, echo_of)
     }

@@ -1,4 +1,5 @@
-//! Programs that lend their data to the endpoint: whether it ever asks for a byte that is no longer lent.
+//! Programs that lend their data to the endpoint, and notice when it asks for a byte that is no longer
+//! lent.
 
 use super::Random;
 use kumi_proto::{Endpoint, Micros, Rank, SendError, Transmit};

@@ -1,5 +1,5 @@
-//! A network in virtual time that loses, doubles, reorders, delays and corrupts by a seed, and ranks that are stopped
-//! at any instant. It knows what was sent and delivered and checks every frame.
+//! A network in virtual time that loses, doubles, reorders, delays and corrupts by a seed, with ranks
+//! that are stopped at any instant. It records every send and delivery and checks every frame.
 
 #![allow(dead_code)] // Each test program uses a part of it.
 
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// What the wire does to a packet, in permille and microseconds.
+/// Faults of the wire, in permille and microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     pub loss: u32,
@@ -112,7 +112,7 @@ pub struct Link {
     pub queue: u64,
 }
 
-/// What passed through the link.
+/// Traffic of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Nanoseconds since the start of the clock.
@@ -378,7 +378,7 @@ impl Net {
         self.nodes.iter().map(count).collect()
     }
 
-    /// What must hold at every instant.
+    /// Invariants at every instant.
     pub fn check_cut(&self) {
         let (sent, delivered) = (self.total(|c| c.sent), self.total(|c| c.delivered));
         assert_eq!(sent - delivered, self.undelivered(), "counters against the books");

@@ -1,4 +1,4 @@
-//! What a server or a metaserver answers, and whether that may come now.
+//! Decoding of answers, and the check that each is expected.
 
 use super::{Call, CallbackState, Client, ClientEvent, MOST_PINGS, Stream};
 use crate::ProtocolError;
@@ -14,7 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 impl Client {
-    /// A whole frame that is no chunk.
+    /// Handles a frame other than a chunk.
     pub(super) fn take(
         &mut self,
         header: Header,
@@ -54,10 +54,7 @@ impl Client {
                 self.end(stream).then_some(ClientEvent::Failed(stream, failure))
             }
             FrameKind::Ping => {
-                // A server that asks without end is not answered without end.
-                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
-                    self.pings.push(*ping);
-                }
+                self.pinged(body);
                 None
             }
             FrameKind::Pong => Some(ClientEvent::Pong),
@@ -77,7 +74,14 @@ impl Client {
         })
     }
 
-    /// An object is there, for the first time.
+    /// Notes a ping. A flood of pings costs a bounded amount of memory.
+    fn pinged(&mut self, body: &[u8]) {
+        if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
+            self.pings.push(*ping);
+        }
+    }
+
+    /// Handles the confirmation that an object exists, which comes once.
     fn created(&mut self, stream: u32) -> Result<Option<ClientEvent>, ProtocolError> {
         match self.streams.get_mut(&stream) {
             Some((Stream::Object(there @ false), wanted)) => {
@@ -98,7 +102,7 @@ impl Client {
         Ok(self.end(stream).then_some(ClientEvent::Voucher(stream, voucher)))
     }
 
-    /// What a metaserver says.
+    /// Handles a frame of a metaserver.
     fn take_of_metaserver(
         &mut self,
         stream: u32,
@@ -131,7 +135,7 @@ impl Client {
         })
     }
 
-    /// A call that runs and has called no function, and whether anybody waits for it.
+    /// The running call of a stream, outside of a callback, and whether somebody waits for it.
     fn running(
         &mut self,
         stream: u32,

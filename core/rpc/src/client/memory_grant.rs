@@ -1,4 +1,4 @@
-//! Memory that a server on the same machine grants calls.
+//! Shared memory of calls, at the client.
 
 use super::{Call, Client, ClientEvent, Stream};
 use crate::ProtocolError;
@@ -9,8 +9,8 @@ use crate::shared_memory::MemoryGrant;
 use alloc::vec::Vec;
 
 impl Client {
-    /// A call with this head, of which arrays of these sizes come back: as chunks, but for those that it asks to take from
-    /// memory.
+    /// A call with this head and result arrays of these sizes. They arrive as chunks, except for those that the call requests in
+    /// shared memory.
     pub(super) fn new_call(&mut self, head: &CallHead, results: &[ArraySize]) -> Call {
         let is_asked = |size: &ArraySize| {
             head.shared.iter().any(|(other, share)| *other == size.argument && share.returned)
@@ -22,13 +22,13 @@ impl Client {
         Call { parts: IncomingArrays::new(&chunks), runs: true, asked, shared, ..Call::default() }
     }
 
-    /// How many calls have asked for memory and have no answer to that: not more descriptors than these may have come.
+    /// Number of calls whose request for shared memory is not answered. At most this many descriptors may have arrived.
     #[must_use]
     pub fn pending_grants(&self) -> usize {
         self.pending_grants
     }
 
-    /// The answer to a call's wish for memory. What of it is not granted travels as chunks.
+    /// Handles the answer to a request for shared memory. Arrays that are not granted use chunks.
     pub(super) fn granted(
         &mut self,
         stream: u32,
@@ -61,14 +61,14 @@ impl Client {
         Ok(ClientEvent::Granted(stream, grant))
     }
 
-    /// Appends that all that is to be put into a call's memory is there.
+    /// Appends FILLED: all inputs are in the call's shared memory.
     pub fn filled(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
             frame::put(out, FrameKind::Filled, stream, |_| {});
         }
     }
 
-    /// Appends that a memory is not touched any more, before the next grant of it.
+    /// Appends RELEASE: the client no longer uses a memory, until its next grant.
     pub fn release(&mut self, memory: u32, out: &mut Vec<u8>) {
         frame::put(out, FrameKind::Release, 0, |out| out.extend_from_slice(&memory.to_le_bytes()));
     }

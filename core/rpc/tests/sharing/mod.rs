@@ -23,16 +23,16 @@ pub fn part(argument: u16, share: SharedDirections, offset: u64, length: u64) ->
 /// What is to be written, and the memories whose descriptors go with it, each with the place of its byte.
 pub fn written(server: &mut Server) -> (Vec<u8>, Vec<(usize, u32)>) {
     let (mut bytes, mut with) = (Vec::new(), Vec::new());
-    while !server.outbox().is_empty() {
-        with.extend(server.outbox().descriptor().map(|memory| (bytes.len(), memory)));
+    while !server.send_queue().is_empty() {
+        with.extend(server.send_queue().descriptor().map(|memory| (bytes.len(), memory)));
         let mut some: Vec<u8> = Vec::new();
-        for piece in server.outbox().pieces() {
+        for piece in server.send_queue().pieces() {
             match piece {
                 SendPiece::Bytes(piece) => some.extend_from_slice(piece),
                 SendPiece::Data(_, length) => some.extend(std::iter::repeat_n(7, length)),
             }
         }
-        server.outbox().wrote(some.len());
+        server.send_queue().wrote(some.len());
         bytes.extend_from_slice(&some);
     }
     (bytes, with)

@@ -1,4 +1,5 @@
-//! Backfilling: jobs overtake others which they do not delay, by what all say of their length.
+//! Backfilling policies (EASY and conservative): a job may overtake others that it does not delay,
+//! by everybody's estimates.
 
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;
@@ -23,7 +24,7 @@ pub(crate) struct EasyBackfill {
 }
 
 impl EasyBackfill {
-    /// Who is next of the queue.
+    /// Index of the next job of the queue.
     fn find(&mut self, machine: &Machine<FreeNodes>, now: u64) -> Option<usize> {
         let pool = &machine.pool;
         let free = pool.free();
@@ -93,12 +94,12 @@ fn count(nodes: usize) -> u32 {
 #[derive(Default)]
 pub(crate) struct ConservativeBackfill {
     running: RunningJobs,
-    /// What is free beside those that run and the reservations of those that wait.
+    /// Free nodes over time, without those of running jobs and of reservations.
     profile: Profile,
     validity: PlanValidity,
 }
 
-/// What has happened to the plan since it was made.
+/// Whether the plan still holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum PlanValidity {
     /// Nothing, or only that jobs came.

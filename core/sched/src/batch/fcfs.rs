@@ -15,10 +15,10 @@ pub(crate) type Fcfs = Batch<ArrivalOrder<FreeNodes>>;
 
 /// First come, first served, in partitions of a binary buddy system: a job gets the smallest block
 /// of 2^k nodes, beginning at a multiple of 2^k, that has as many nodes as it wants.
-/// What a block has beyond that stays idle ([`crate::Policy::filling_nodes`]).
+/// The rest of a block stays idle ([`crate::Policy::filling_nodes`]).
 pub(crate) type FcfsBuddy = Batch<ArrivalOrder<BuddyAllocator>>;
 
-/// Whoever fits, in order of arrival. Nodes are seldom idle, but a large job may wait for ever.
+/// First fit: the first waiting job that fits, in order of arrival. Nodes are seldom idle, but a large job may wait for ever.
 pub(crate) type FirstFit = Batch<FirstThatFits>;
 
 #[derive(Default)]

@@ -34,7 +34,7 @@ pub(crate) struct Machine<P> {
     pub(crate) queue: Queue,
 }
 
-/// Who is next.
+/// Queueing discipline: which of the waiting jobs is next.
 pub(crate) trait Discipline: Default {
     type Pool: Pool;
 

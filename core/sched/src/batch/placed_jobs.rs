@@ -1,4 +1,4 @@
-//! Placed jobs of policies that share space only: who runs where, in one slot for all.
+//! Placed jobs of policies that share space only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

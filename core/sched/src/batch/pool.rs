@@ -1,4 +1,4 @@
-//! Where free nodes come from.
+//! Pool of the machine's nodes, from which jobs take free ones.
 
 use alloc::vec::Vec;
 

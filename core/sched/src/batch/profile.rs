@@ -1,4 +1,4 @@
-//! How many nodes are free from when on, as far as that is planned.
+//! Profile of free nodes over time, as far as it is planned.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Jobs that wait, in order of arrival.
+//! Queue of waiting jobs, in order of arrival.
 
 use alloc::collections::VecDeque;
 use core::ops::Index;

@@ -1,4 +1,4 @@
-//! When running jobs are thought to end.
+//! Running jobs with the times at which they are expected to end.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! The layout of a round.
+//! Layout of a round of distributed hierarchical control.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -71,7 +71,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// What could run in a block that has nothing to do.
+/// A gang that could fill a block that is free.
 #[derive(Clone, Debug, Default)]
 struct FillCandidate<'a> {
     /// Nodes kept busy.
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What else can run in a slot.
+    /// The gangs that can also run in a slot.
     fn additional(&self, slot: &Slot<'a>, whole: Block) -> Vec<&'a Gang> {
         let mut found = Vec::new();
         let mut choices = BTreeMap::new();

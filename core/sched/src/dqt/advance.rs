@@ -1,4 +1,4 @@
-//! Many slots at once.
+//! Fast advance of a queue tree over many slots at once.
 
 use super::Dqt;
 

@@ -1,4 +1,4 @@
-//! The slots to come, as a timetable.
+//! Timetable columns of a queue tree: the slots to come.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::Column;
 /// they come once.
 const DILUTION: usize = 16;
 
-/// Who runs, slot by slot, while a copy runs on.
+/// Slots to come, which a copy of the tree produces one by one.
 pub(super) struct Slots {
     pub(super) copy: Front,
     pub(super) members: Vec<u32>,

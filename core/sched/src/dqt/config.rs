@@ -1,4 +1,4 @@
-//! How a tree is set up, and the name that says so.
+//! Configuration of a queue tree, and the name that spells it.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,7 +21,7 @@ pub enum AllocationPolicy {
     FfApa,
 }
 
-/// What each policy is called.
+/// Name of each policy.
 const ALLOCATION_POLICIES: [(&str, AllocationPolicy); 5] = [
     ("max", AllocationPolicy::Max),
     ("min", AllocationPolicy::Min),
@@ -41,7 +41,7 @@ impl fmt::Display for AllocationPolicy {
     }
 }
 
-/// What a [`Dqt`](crate::Dqt) is like. It reads itself from a name, and shows itself as one:
+/// Configuration of a [`Dqt`](crate::Dqt). It is parsed from a name and displayed as one:
 /// `[fair-]dqt[ARITY][:TAP][+migrate][+shares]`, for example `dqt`, `fair-dqt:apa`,
 /// `dqt4:ff+migrate`. A name says nothing of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,15 +114,15 @@ impl fmt::Display for DqtConfig {
 pub enum DqtNameError {
     /// It begins with neither `dqt` nor `fair-dqt`.
     #[error("the name of a queue tree begins with dqt or fair-dqt")]
-    PolicyFamily,
-    /// What follows `dqt` is no number between 2 and [`DqtConfig::MAX_ARITY`].
+    Prefix,
+    /// After `dqt` comes no number between 2 and [`DqtConfig::MAX_ARITY`].
     #[error("the arity of a queue tree is a number from 2 to {max}", max = DqtConfig::MAX_ARITY)]
     Arity,
-    /// What follows the colon is no task allocation policy.
+    /// After the colon comes no task allocation policy.
     #[error("task allocation policies are max, min, apa, ff and ff-apa")]
     AllocationPolicy,
-    /// What follows a plus is not known, or was said before.
-    #[error("after the policy may follow +migrate and +shares, each once")]
+    /// The word after a plus is unknown or repeated.
+    #[error("only +migrate and +shares may follow the policy, each once")]
     Suffix,
 }
 
@@ -138,7 +138,7 @@ impl FromStr for DqtConfig {
             }
             None => name,
         };
-        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::PolicyFamily)?.split('+');
+        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::Prefix)?.split('+');
         let head = parts.next().unwrap_or_default();
         let (arity, allocation) =
             head.split_once(':').map_or((head, None), |(a, allocation)| (a, Some(allocation)));

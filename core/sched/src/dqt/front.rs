@@ -1,4 +1,4 @@
-//! The front: the state machines of the tree's nodes and the messages between them (paper 0,
+//! Front of a queue tree: the state machines of its nodes and the messages between them (paper 0,
 //! §7.1.1, figure 7.3).
 //!
 //! Every tree node here is what would be a process of its own on some processor of its partition; a
@@ -36,8 +36,8 @@ impl DqtState {
     }
 }
 
-/// What a tree node is to the front. Small, because most of what the front does is to look at those
-/// that have nothing in their queues.
+/// Tree node as the front sees it. It is small, because the front mostly visits nodes with empty
+/// queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
     pub(super) state: DqtState,

@@ -1,5 +1,5 @@
-//! What the tree's nodes know of the load below them: the values of the task allocation policies
-//! (paper 0, §7.1.3).
+//! Load values of a queue tree, by which the task allocation policies choose a partition (paper 0,
+//! §7.1.3).
 //!
 //! Counted are the jobs that are placed, also those that are being prepared or suspended. A change
 //! travels upwards only, from the node where it is to the root.

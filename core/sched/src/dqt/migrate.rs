@@ -1,4 +1,4 @@
-//! Moving jobs to even out the load.
+//! Migration of jobs in a queue tree, to even out the load.
 
 use alloc::vec::Vec;
 

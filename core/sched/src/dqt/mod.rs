@@ -1,5 +1,5 @@
-//! The Distributed Queue Tree (paper 0, chapter 7): partitions nested in one another, each with a
-//! queue of its own, and one round robin over all of them.
+//! Distributed Queue Tree (paper 0, chapter 7): partitions nested in one another, each with a queue
+//! of its own, and one round robin over all of them.
 
 mod advance;
 mod columns;
@@ -109,7 +109,7 @@ impl Dqt {
         }
     }
 
-    /// What it was made with.
+    /// Its configuration.
     pub fn config(&self) -> &DqtConfig {
         &self.config
     }

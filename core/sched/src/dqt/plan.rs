@@ -1,4 +1,4 @@
-//! A round of the root, worked out instead of run.
+//! Plan of a whole round of a queue tree, computed instead of run.
 //!
 //! From where the root begins a round to where it begins the next, and as long as nothing changes,
 //! which queues have turns in which slots depends on nothing but how many turns each has in its own

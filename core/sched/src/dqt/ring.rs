@@ -1,4 +1,4 @@
-//! The queue of a tree node: a ring of lanes that never begins anew.
+//! Queue of a tree node: a ring of lanes whose turn order survives interruptions.
 //!
 //! A lane is one job, or, with fair shares, the jobs of one user. Whose turn it is stays when the
 //! node is deactivated, so a part of the tree that is cut short in its second round goes on there

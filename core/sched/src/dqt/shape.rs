@@ -1,4 +1,5 @@
-//! The tree's geometry: the left part of a complete tree of some arity, as wide as the machine.
+//! Geometry of a queue tree: the left part of a complete tree of some arity, as wide as the
+//! machine.
 //!
 //! Tree nodes are numbered breadth first from the root, as in the paper (§7.1.2), so that those of
 //! a height or more are the first ones.

@@ -1,4 +1,4 @@
-//! Timetables for when a whole round is longer than a timetable may be.
+//! Shortened timetables, for rounds that are longer than a timetable may be.
 //!
 //! Rounds are that long where many jobs have many turns, or where jobs that were placed by another
 //! policy lie across partitions. What is published then is a sequence of its own in which every job

@@ -1,4 +1,4 @@
-//! What can be seen of a tree from outside.
+//! View of a queue tree for people: jobs, partitions and their use.
 
 use alloc::vec::Vec;
 
@@ -139,7 +139,7 @@ impl Dqt {
         self.front.rounds
     }
 
-    /// What is lost because jobs do not fill their partitions.
+    /// Processors lost because jobs do not fill their partitions.
     pub fn fragmentation(&self) -> Fragmentation {
         let mut sum = Fragmentation::default();
         for &member in self.jobs.values() {

@@ -1,5 +1,5 @@
-//! Programs that read each other's memory while the owners compute: how well they run depends on how
-//! soon a rank's handler thread answers (`KUMI_HANDLER`). The four are those of Nakada et al., "thread
+//! Programs that read each other's memory while the owners compute. They run the better, the sooner a
+//! rank's handler thread answers (`KUMI_HANDLER`). The four are those of Nakada et al., "thread
 //! scheduling in a distributed shared memory system", §4.2 to 4.5.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! Synchronises every few microseconds: computes for a moment, then exchanges a put-with-notify
-//! with its partner, over and over. Programs like this one run well only if all their ranks run at
-//! the same time, so copies of it at once show what gang scheduling is for.
+//! Synchronises every few microseconds: computes for a moment, then exchanges a put-with-notify with
+//! its partner, over and over. Such programs run well only if all their ranks run at the same time, so
+//! several copies at once show the benefit of gang scheduling.
 
 #![forbid(unsafe_code)]
 

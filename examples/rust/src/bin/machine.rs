@@ -1,5 +1,5 @@
-//! Shows what every rank can read of the cluster without asking anybody: the load of all nodes, the
-//! jobs of this one, and what the ranks of its own job do.
+//! Shows the part of the cluster's state that every rank can read without a request: the load of all
+//! nodes, the jobs of this one, and the activity of its own job's ranks.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Answers questions: how many primes are there below each number that comes on standard input? All ranks count a part.
-//! While nobody asks, its ranks wait, and a cluster gives their turns to others.
+//! Counts primes: for each number on standard input, all ranks together count the primes below it.
+//! Between questions its ranks wait, and a cluster gives their turns to others.
 
 #![forbid(unsafe_code)]
 

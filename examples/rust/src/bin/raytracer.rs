@@ -1,5 +1,5 @@
-//! A ray tracer whose ranks take the next strip of the picture from a counter and put the pixels
-//! into rank 0's window: nobody waits for a slower one, and rank 0 can show the picture grow.
+//! A ray tracer whose ranks take the next strip of the picture from a counter and put the pixels into
+//! rank 0's window. No rank waits for a slower one, and rank 0 can show the picture grow.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ struct Options {
     repeat: u32,
 }
 
-/// What a rank needs for its part.
+/// The input of a rank.
 struct Tracer<'c> {
     context: &'c Context,
     window: Window<'c>,

@@ -1,5 +1,9 @@
 //! Arguments of a call, checked against the routine's description before anything is sent.
 
+pub(super) mod files;
+pub(super) mod functions;
+pub(super) mod remote_array;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -123,7 +127,7 @@ pub enum Arg<'a> {
     /// A function that the routine may call.
     Callback(Callback<'a>),
     /// An array of which servers hold parts, or whose result stays at the server.
-    AtServers(Box<RemoteArray<'a>>),
+    Remote(Box<RemoteArray<'a>>),
 }
 
 macro_rules! scalars {
@@ -263,7 +267,7 @@ impl<'a> SortedArguments<'a> {
                 let both = RemoteArray { from: Some(from), to: Some(to), ..RemoteArray::default() };
                 self.arrays.push((index, both));
             }
-            Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
+            Arg::Remote(array) if is_array && fits_mode(&array, param.mode) => {
                 self.arrays.push((index, *array));
             }
             _ => return Err(format!("`{}` is {}", param.name, wanted(param))),
@@ -366,7 +370,7 @@ fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
 fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
-        Type::File => "a file (`Files`)".to_owned(),
+        Type::File => "a file (a `FileArgument`)".to_owned(),
         Type::Callback(_) => "a function (a `Callback`)".to_owned(),
         Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
         Type::Number(element) => {
@@ -402,13 +406,13 @@ impl CheckedCall {
         if argument.mode.is_sent() {
             let gaps = Gaps::new(&parts, argument.sent);
             let gaps = gaps.ok_or_else(|| {
-                format!("has {} bytes to be sent, fewer than the parts at servers", argument.sent)
+                format!("has {} bytes, fewer than the parts at servers", argument.sent)
             })?;
             if !parts.is_empty() {
                 self.held.from.push((number, parts));
             }
             let lent = match source {
-                None if gaps.bytes() > 0 => return Err("is at servers in part only".to_owned()),
+                None if gaps.bytes() > 0 => return Err("is only partly at servers".to_owned()),
                 None => None,
                 Some((shape, lent)) => travels(argument, &shape, lent, &mut self._packed)?,
             };

@@ -22,7 +22,7 @@ impl Options {
             Options { ca: set("KUMI_CALL_CA").map(PathBuf::from), ..Options::default() };
         if let Some(token) = set("KUMI_CALL_TOKEN") {
             // The message does not repeat the value: it may be a secret.
-            let text = "is no text in UTF-8".to_owned();
+            let text = "is not UTF-8".to_owned();
             options.token = token.into_string().map_err(|_| wrong("KUMI_CALL_TOKEN", text))?;
         }
         if let Some(bytes) = set("KUMI_CALL_FILE_BYTES") {
@@ -65,14 +65,11 @@ mod tests {
             let said = error.to_string();
             let shown = String::from_utf8_lossy(wrong);
             let start = format!("KUMI_CALL_FILE_BYTES is a number of bytes, not `{shown}`");
-            assert!(
-                said.starts_with(&start) && said.ends_with("correct it, or unset it"),
-                "{said}"
-            );
+            assert!(said.starts_with(&start) && said.ends_with("correct or unset it"), "{said}");
         }
         let said = of("KUMI_CALL_TOKEN", b"secret\xff").expect_err("no text").to_string();
         assert!(
-            said.starts_with("KUMI_CALL_TOKEN is no text") && !said.contains("secret"),
+            said.starts_with("KUMI_CALL_TOKEN is not UTF-8") && !said.contains("secret"),
             "{said}"
         );
     }

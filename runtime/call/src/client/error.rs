@@ -20,7 +20,7 @@ pub enum CallError {
         source: io::Error,
     },
     /// An environment variable has an impossible value. The client connected to nothing.
-    #[error("{name} {text}: correct it, or unset it")]
+    #[error("{name} {text}: correct or unset it")]
     Environment {
         /// The variable.
         name: &'static str,
@@ -28,7 +28,7 @@ pub enum CallError {
         text: String,
     },
     /// The text is not an address.
-    #[error("{0} is no address of a server: give HOST:PORT or unix:PATH")]
+    #[error("{0} is not a server address: use HOST:PORT, tls://HOST:PORT or unix:PATH")]
     Address(String),
     /// The connection was lost. A call in progress may have run.
     #[error("the connection to the server was lost: {0}")]
@@ -46,7 +46,7 @@ pub enum CallError {
     },
     /// A call to a server was given a priority. Nothing was sent.
     #[error(
-        "a priority is for calls through a metaserver, and `{0}` is a server: leave it away, or give the address of a \
+        "a priority is for calls through a metaserver, and `{0}` is a server: omit it, or use the address of a \
          metaserver"
     )]
     NoPriority(String),

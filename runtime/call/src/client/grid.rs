@@ -10,8 +10,10 @@
 //! ```
 
 mod objects;
+pub(super) mod placed;
 pub(crate) mod placement;
 mod placement_queue;
+pub(super) mod routed_call;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -254,7 +256,9 @@ impl Inner {
                     self.catch_up(&client);
                     return Ok(client);
                 }
-                Ok(_) => last = CallError::Address(format!("{address} (a server, no metaserver)")),
+                Ok(_) => {
+                    last = CallError::Address(format!("{address} (a server, not a metaserver)"))
+                }
                 Err(error) => last = error,
             }
         }

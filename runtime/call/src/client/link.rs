@@ -12,8 +12,10 @@ mod held;
 mod liveness;
 mod meta;
 mod queries;
+pub(super) mod read_buffer;
 mod shared_memory;
 mod wake_events;
+pub(super) mod wire;
 mod writer;
 
 pub use callbacks::{CallbackInvocation, Functions};
@@ -54,9 +56,9 @@ pub enum Answer {
     Done(ResultHead, Instant, Option<Arc<GrantedMemory>>),
     /// A result file could not be written or is too long, for this reason. A file that is too long may still
     /// be arriving.
-    Unwritten(String),
+    FileNotWritten(String),
     /// The routine calls a function, or cannot for this reason.
-    Called(Result<Box<CallbackInvocation>, String>),
+    Callback(Result<Box<CallbackInvocation>, String>),
     Placed(Placement),
     Closed,
     State(String),
@@ -84,7 +86,7 @@ struct PendingStream {
 impl PendingStream {
     /// Whether nothing more will arrive for it.
     fn is_over(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
+        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Callback(_))))
     }
 
     /// The destination of bytes of an array. Bytes of a file are written here.
@@ -175,7 +177,7 @@ impl Link {
         if self.is_ours() {
             return Ok(());
         }
-        let text = "it is that of the process from which this one was forked; connect here as well";
+        let text = "it belongs to the process from which this one was forked; connect again here";
         Err(CallError::Lost(text.to_owned()))
     }
 
@@ -190,7 +192,7 @@ impl Link {
         let mut ticket = AnswerHandle::of(self, HELLO);
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Hello(hello)) => Ok(hello),
-            Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
+            Ok(_) => Err(CallError::Lost("the server sent no greeting".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }
@@ -300,7 +302,7 @@ impl Link {
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        state.wake_events.ring();
+        state.wake_events.wake();
         drop(state);
         // Wakes a thread that reads.
         self.wire.shut();
@@ -315,7 +317,7 @@ impl Link {
         }
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.wire);
+            state.poll_input(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some() || state.pending.get(&stream).is_none_or(PendingStream::is_over)
@@ -387,7 +389,8 @@ impl Link {
         let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
+            let next_read =
+                if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -407,8 +410,8 @@ impl Link {
                 self.hand_over(&state);
                 return Err(CallError::TimedOut("the server did not answer in time".to_owned()));
             }
-            state = match hunger {
-                Some(hunger) => self.drive(state, &hunger, deadline, interrupted)?,
+            state = match next_read {
+                Some(next_read) => self.drive(state, &next_read, deadline, interrupted)?,
                 None => {
                     let state = self.follow(state, deadline);
                     if asked.elapsed() < STEP {
@@ -446,14 +449,14 @@ impl Link {
     fn drive<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        hunger: &NextRead,
+        next_read: &NextRead,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<MutexGuard<'a, State>, CallError> {
         state.driving = true;
         let mut read_buffer = std::mem::take(&mut state.read_buffer);
         drop(state);
-        let got = match hunger {
+        let got = match next_read {
             NextRead::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
             NextRead::Any if deadline.is_some() => {
                 match self.wire.ready(PollFlags::POLLIN, deadline) {
@@ -495,11 +498,11 @@ impl Link {
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
-        self.wake_events.ring();
+        self.wake_events.wake();
     }
 
     /// Processes what has arrived, without waiting. Returns whether there may be more.
-    fn look_around(&mut self, wire: &Wire) -> bool {
+    fn poll_input(&mut self, wire: &Wire) -> bool {
         if matches!(self.process_input(wire), NextRead::Any) && self.broken.is_none() {
             match self.read_buffer.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
@@ -507,7 +510,7 @@ impl State {
                     self.process_input(wire);
                     // Bytes in the buffer wake no thread that polls the socket.
                     if wire.has_input() {
-                        self.wake_events.ring();
+                        self.wake_events.wake();
                     }
                     return true;
                 }
@@ -521,11 +524,11 @@ impl State {
     /// Processes the buffered input and returns what to read next. Bytes of arrays are read straight to their
     /// destination.
     fn process_input(&mut self, wire: &Wire) -> NextRead {
-        let hunger = self.process_all_input(wire);
+        let next_read = self.process_all_input(wire);
         if wire.descriptors() > self.rpc.pending_grants() {
-            self.lose("the server sent descriptors that nobody had asked for");
+            self.lose("the server sent unexpected file descriptors");
         }
-        hunger
+        next_read
     }
 
     fn process_all_input(&mut self, wire: &Wire) -> NextRead {
@@ -547,7 +550,7 @@ impl State {
                         }
                         Some(event) => {
                             self.take(event);
-                            self.wake_events.ring();
+                            self.wake_events.wake();
                         }
                         None => {}
                     }

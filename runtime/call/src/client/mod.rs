@@ -9,26 +9,21 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
-mod answer_handle;
-mod any;
 mod arguments;
-mod completion;
 mod environment;
 mod error;
-mod files;
-mod functions;
 mod grid;
 mod link;
 mod local_shortcut;
 mod object;
-mod placed;
 mod queries;
-mod read_buffer;
 mod remote;
-mod remote_array;
-mod routed_call;
-mod wake_event;
-mod wire;
+mod wait;
+
+use arguments::{files, functions, remote_array};
+use grid::routed_call;
+use link::{read_buffer, wire};
+use wait::{answer_handle, any, completion, wake_event};
 
 use std::collections::HashMap;
 use std::fmt;
@@ -293,8 +288,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let way = CallRoute { time, ..CallRoute::default() };
-        self.send(known, checked, functions, way, interrupted).map_err(|(error, _)| error)
+        let route = CallRoute { time, ..CallRoute::default() };
+        self.send(known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 
     /// Sends a call with checked arguments. If that fails, the arguments are given back.
@@ -304,10 +299,10 @@ impl Client {
         known: &Arc<KnownRoutine>,
         checked: CheckedCall,
         functions: Vec<(u16, Callback<'a>)>,
-        way: CallRoute<'_>,
+        route: CallRoute<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, CheckedCall)> {
-        let CallRoute { time, placed, object } = way;
+        let CallRoute { time, placed, object } = route;
         if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
@@ -413,13 +408,13 @@ impl Call<'_> {
                 }
                 outcome
             }
-            Ok(Answer::Unwritten(why)) => {
+            Ok(Answer::FileNotWritten(why)) => {
                 // The client skips the rest of a file that is too long, and asks the server not to send it.
                 // If the connection is lost, the next call reports that.
                 let _lost = self.ticket.link.cancel(self.ticket.stream);
                 Err(CallError::File(why))
             }
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
             Err(failure) => {
                 if failure.code == kumi_rpc::Code::InterfaceChanged {
                     self.client.forget(routine);

@@ -70,7 +70,7 @@ impl Client {
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}
             Ok(_) => {
-                return Err(CallError::Server("the server answered something else".to_owned()));
+                return Err(CallError::Server("the server sent an unexpected answer".to_owned()));
             }
             Err(failure) => return Err(CallError::of(failure, class)),
         }
@@ -188,7 +188,7 @@ impl Object {
         }
         let client = &self.client;
         let (checked, functions) = arguments::check_any(&known, args, client.server.bytes)?;
-        let way = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
-        client.send(&known, checked, functions, way, interrupted).map_err(|(error, _)| error)
+        let route = CallRoute { time, object: Some(&self.ticket), ..CallRoute::default() };
+        client.send(&known, checked, functions, route, interrupted).map_err(|(error, _)| error)
     }
 }

@@ -18,7 +18,7 @@ pub const ASK: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
 fn something_else() -> CallError {
-    CallError::Server("the server answered something else".to_owned())
+    CallError::Server("the server sent an unexpected answer".to_owned())
 }
 
 impl Client {
@@ -37,7 +37,7 @@ impl Client {
         let Some(until) = until else { return ticket.wait(None, &|| false) };
         loop {
             match ticket.wait(Some(until.min(Instant::now() + LOOK)), &|| false) {
-                Err(CallError::TimedOut(_)) if Instant::now() < until => self.link.beat(),
+                Err(CallError::TimedOut(_)) if Instant::now() < until => self.link.check_alive(),
                 other => return other,
             }
         }

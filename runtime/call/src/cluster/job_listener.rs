@@ -17,15 +17,15 @@ pub fn kumi(jobs: &Jobs) -> Command {
     command.env("KUMI_CLUSTER", &jobs.cluster).env("KUMI_DIR", &jobs.folder);
     command.env_remove("KUMI_CALL_TOKEN").stdin(Stdio::null());
     // The current folder may be closed to the slot's user.
-    let own = std::env::current_dir().and_then(|folder| folder.metadata());
-    if own.is_err() {
+    let own_message = std::env::current_dir().and_then(|folder| folder.metadata());
+    if own_message.is_err() {
         command.current_dir("/");
     }
     command
 }
 
 /// The text of a line that the command wrote for its own part.
-pub fn own(line: &str) -> Option<&str> {
+pub fn own_message(line: &str) -> Option<&str> {
     line.strip_prefix("kumi: ")
 }
 
@@ -38,7 +38,12 @@ pub fn open(jobs: &Jobs) -> Result<TcpListener, String> {
     let output = output.map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.lines().filter_map(own).next_back().unwrap_or("no answer").to_owned());
+        return Err(said
+            .lines()
+            .filter_map(own_message)
+            .next_back()
+            .unwrap_or("no answer")
+            .to_owned());
     }
     let status: serde_json::Value =
         serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
@@ -53,7 +58,7 @@ pub fn open(jobs: &Jobs) -> Result<TcpListener, String> {
                 });
                 thread.join()
             });
-            entered.map_err(|_| "the node's network cannot be entered".to_owned())?
+            entered.map_err(|_| "the node's network namespace cannot be entered".to_owned())?
         }
     };
     listener.map_err(|error| {

@@ -14,13 +14,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::job_listener::{kumi, own};
+use super::job_listener::{kumi, own_message};
 use super::rank_connection::{Key, RankConnection, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
 
 /// Most connections at a time that have not proved to be rank 0.
-const STRANGERS: usize = 16;
+const CANDIDATES: usize = 16;
 /// Bytes of a line passed on at once.
 const MOST_LINE: u64 = 16 << 10;
 /// How often to check for a new connection.
@@ -106,19 +106,19 @@ impl LaunchedJob {
     /// Waits for rank 0, or for the end of the job.
     fn wait(&self, listener: &TcpListener, key: &Key) -> Result<RankConnection, String> {
         let (known, come) = sync_channel(1);
-        let mut strangers = VecDeque::new();
+        let mut candidates = VecDeque::new();
         loop {
             // No connection waits, or it is gone already.
             if let Ok((stream, _)) = listener.accept()
-                && let Ok(stranger) = PendingConnection::greet(stream, *key, known.clone())
+                && let Ok(candidate) = PendingConnection::greet(stream, *key, known.clone())
             {
-                strangers.retain(PendingConnection::is_there);
-                if strangers.len() >= STRANGERS
-                    && let Some(oldest) = strangers.pop_front()
+                candidates.retain(PendingConnection::is_there);
+                if candidates.len() >= CANDIDATES
+                    && let Some(oldest) = candidates.pop_front()
                 {
                     oldest.evict();
                 }
-                strangers.push_back(stranger);
+                candidates.push_back(candidate);
             }
             if let Ok(link) = come.recv_timeout(LOOK) {
                 return Ok(link);
@@ -137,8 +137,8 @@ impl LaunchedJob {
     fn said(&self) -> String {
         let state = lock(&self.state);
         match &state.ended {
-            None => "its rank 0 has gone".to_owned(),
-            Some(_) if state.said.is_empty() => "it has ended without a word".to_owned(),
+            None => "its rank 0 is gone".to_owned(),
+            Some(_) if state.said.is_empty() => "it has ended without a message".to_owned(),
             Some(_) => state.said.clone(),
         }
     }
@@ -196,7 +196,7 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
         }
         // Standard error may be closed.
         let _written = io::stderr().write_all(&line);
-        if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
+        if let Some(said) = own_message(String::from_utf8_lossy(&line).trim_end()) {
             said.clone_into(&mut lock(state).said);
         }
     }
@@ -218,7 +218,7 @@ impl PendingConnection {
         known: SyncSender<RankConnection>,
     ) -> io::Result<PendingConnection> {
         let done = Arc::new(AtomicBool::new(false));
-        let stranger = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
+        let candidate = PendingConnection { stream: stream.try_clone()?, done: Arc::clone(&done) };
         std::thread::spawn(move || {
             let accepted = RankConnection::accept(stream, &key);
             done.store(true, Ordering::SeqCst);
@@ -227,7 +227,7 @@ impl PendingConnection {
                 let _second = known.try_send(link);
             }
         });
-        Ok(stranger)
+        Ok(candidate)
     }
 
     fn is_there(&self) -> bool {
@@ -254,7 +254,7 @@ mod tests {
         let address = listener.local_addr().expect("an address").to_string();
         let key = random().expect("bytes");
         let mut silent: Vec<TcpStream> = Vec::new();
-        for _ in 0..3 * STRANGERS {
+        for _ in 0..3 * CANDIDATES {
             silent.push(TcpStream::connect(&address).expect("a connection"));
         }
         let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();

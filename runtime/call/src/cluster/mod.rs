@@ -93,7 +93,7 @@ pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Fail
     }
     let Some(jobs) = &config.jobs else {
         let text = format!(
-            "`{name}` is a parallel job, and this server starts none: `kumi call serve` does"
+            "`{name}` is a parallel job, and this server starts no jobs; `kumi call serve` does"
         );
         return Err(Failure::new(Code::NotRunnable, 0, text));
     };

@@ -47,7 +47,8 @@ impl Proxy {
     ) -> Result<Proxy, String> {
         let name = &interface.name;
         let jobs = setup.jobs.clone();
-        let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
+        let jobs =
+            jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts no jobs"))?;
         let told = Setup { interface: json.to_owned(), memory: setup.memory, files: setup.files };
         let job_listener = setup.job_listener.as_ref().map(TcpListener::try_clone).transpose();
         let job_listener = job_listener.map_err(|error| error.to_string())?;
@@ -143,7 +144,7 @@ impl RunningJob {
         let reply = self.link.receive(MOST)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         // A rank says nothing else. Other bytes may come from the routine and must not reach the server.
         let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 sent an invalid reply"));
         };
         for slot in places(interface, slots, ArgumentPart::Results) {
             self.link.take(arena, slot)?;

@@ -195,7 +195,7 @@ fn limit(setup: &Setup) -> Result<(), String> {
     let said = std::fs::read_to_string("/proc/self/statm")
         .map_err(|error| failed("memory", error.to_string()))?;
     let pages: Option<u64> = said.split(' ').next().and_then(|pages| pages.parse().ok());
-    let pages = pages.ok_or_else(|| failed("memory", "what is mapped is not known".to_owned()))?;
+    let pages = pages.ok_or_else(|| failed("memory", "the mapped memory is unknown".to_owned()))?;
     let most = setup.memory.saturating_add(pages.saturating_mul(4096));
     setrlimit(Resource::RLIMIT_AS, most, most).map_err(|errno| failed("memory", errno.to_string()))
 }

@@ -34,8 +34,8 @@ impl Manifest {
     /// # Errors
     /// Why the manifest cannot be used.
     pub fn read(json: &[u8]) -> Result<Manifest, String> {
-        let manifest: Manifest =
-            serde_json::from_slice(json).map_err(|error| format!("it is no manifest: {error}"))?;
+        let manifest: Manifest = serde_json::from_slice(json)
+            .map_err(|error| format!("it is not a manifest: {error}"))?;
         if manifest.version != Manifest::VERSION {
             let (version, known) = (manifest.version, Manifest::VERSION);
             return Err(format!("it is of version {version}; version {known} is understood"));

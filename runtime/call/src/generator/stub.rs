@@ -248,7 +248,7 @@ fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String
             Expr::Param(index) => {
                 let index = *index as usize;
                 let param = interface.params.get(index);
-                let param = param.ok_or("an argument that is no parameter")?;
+                let param = param.ok_or("an argument that is not a parameter")?;
                 if let Type::Callback(params) = &param.ty {
                     passed(params, fortran).map_err(str::to_owned)?;
                 }
@@ -288,5 +288,7 @@ fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String
 
 fn returned(interface: &Interface, result: u32) -> Result<Element, String> {
     let param = interface.params.get(result as usize);
-    param.and_then(Param::scalar).ok_or_else(|| "it returns what is no scalar".to_owned())
+    param
+        .and_then(Param::scalar)
+        .ok_or_else(|| "it returns something other than a scalar".to_owned())
 }

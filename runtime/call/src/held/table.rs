@@ -28,11 +28,11 @@ impl Drop for Charge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReserveError {
     /// Too little room is left for this many bytes; the second number is the limit.
-    Bytes(u64),
+    NoMemory(u64),
     /// The table has the most names it may have.
-    Names,
+    TooManyNames,
     /// One of the names is in use.
-    Taken,
+    NameInUse,
 }
 
 /// Why the server does not have an array.
@@ -119,17 +119,17 @@ impl<M> Table<M> {
         holder: Holder<'_>,
     ) -> Result<Rc<Charge>, ReserveError> {
         if bytes > self.most.saturating_sub(self.total.get()) {
-            return Err(ReserveError::Bytes(self.most));
+            return Err(ReserveError::NoMemory(self.most));
         }
         if self.entries.len() + keeps.clone().count() > MOST_NAMES {
-            return Err(ReserveError::Names);
+            return Err(ReserveError::TooManyNames);
         }
         let mut names = HashSet::new();
         if !keeps
             .clone()
             .all(|keep| names.insert(keep.name) && !self.entries.contains_key(&keep.name))
         {
-            return Err(ReserveError::Taken);
+            return Err(ReserveError::NameInUse);
         }
         self.total.set(self.total.get() + bytes);
         let charge = Rc::new(Charge { bytes, total: Rc::clone(&self.total) });
@@ -296,12 +296,15 @@ mod tests {
         let charge = table.reserve(both.iter(), 60, who(1)).expect("there is room");
         assert_eq!(
             table.reserve([keep(3, 1)].iter(), 41, who(1)).err(),
-            Some(ReserveError::Bytes(100))
+            Some(ReserveError::NoMemory(100))
         );
-        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(ReserveError::Taken));
+        assert_eq!(
+            table.reserve([keep(2, 1)].iter(), 1, who(1)).err(),
+            Some(ReserveError::NameInUse)
+        );
         assert_eq!(
             table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, who(1)).err(),
-            Some(ReserveError::Taken)
+            Some(ReserveError::NameInUse)
         );
         assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
         assert_eq!(table.find(name(1), who(1), now), Err(LookupError::NotYet));

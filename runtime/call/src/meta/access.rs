@@ -61,7 +61,7 @@ impl Dispatcher {
         drop(own);
         // Number 0 stands for all users beyond the limit, who would otherwise share arrays and passes.
         if user == 0 {
-            let text = "this metaserver knows too many users; it is to be started anew";
+            let text = "this metaserver has too many users; restart it";
             return Err(Failure::new(Code::Busy, 0, text));
         }
         if self.weights.insert(user, weight).unwrap_or(1) != weight {

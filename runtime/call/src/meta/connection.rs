@@ -115,7 +115,7 @@ impl Connection {
                     if read? == 0 {
                         return Ok(());
                     }
-                    self.look(&mut input);
+                    self.process_input(&mut input);
                 }
                 count = writer.write(&out[written..]), if left > 0 => {
                     let count = count?;
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Processes the input.
-    fn look(&mut self, input: &mut Vec<u8>) {
+    fn process_input(&mut self, input: &mut Vec<u8>) {
         let mut begin = 0;
         while !self.peer.closing.get() {
             let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// The peer may not do what it asks for.
-    fn turn_away(&mut self, failure: Failure) {
+    fn reject(&mut self, failure: Failure) {
         tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
         self.dispatcher.borrow_mut().counters.refused += 1;
         self.peer.tell(|rpc| rpc.end(failure));
@@ -231,13 +231,13 @@ impl Connection {
     fn member(&mut self, event: MetaserverEvent) {
         let register = matches!(event, MetaserverEvent::Register(_));
         if register == (self.server.is_some() || self.coming.is_some()) {
-            return self.refuse("a server registers once, and before all else");
+            return self.refuse("a server must register once, before anything else");
         }
         match (event, self.server) {
             (MetaserverEvent::Register(register), _) => {
                 let offers = self.dispatcher.borrow().may_offer(&self.peer);
                 if let Err(failure) = offers {
-                    return self.turn_away(failure);
+                    return self.reject(failure);
                 }
                 let left = usize::from(register.offers);
                 if left == 0 || left > MOST_OFFERS.0 {
@@ -256,7 +256,7 @@ impl Connection {
             (MetaserverEvent::Leave, Some(id)) => self.dispatcher.borrow_mut().withdraw(id),
             (MetaserverEvent::Pong, Some(id)) => self.dispatcher.borrow_mut().heard(id),
             (MetaserverEvent::Holds(tickets), None) => self.holds(&tickets),
-            _ => self.refuse("a server says what is not its turn"),
+            _ => self.refuse("a server sent a message out of turn"),
         }
     }
 
@@ -270,7 +270,7 @@ impl Connection {
                 coming.left = left;
                 self.complete();
             }
-            _ => self.refuse("a description that is none, or more of them than were announced"),
+            _ => self.refuse("a malformed description, or more descriptions than announced"),
         }
     }
 
@@ -289,7 +289,7 @@ impl Connection {
         {
             let registers = self.dispatcher.borrow().may_register(&self.peer, &register);
             if let Err(failure) = registers {
-                return self.turn_away(failure);
+                return self.reject(failure);
             }
             let registration = CompleteRegistration { register, offers, holds };
             let id = self.dispatcher.borrow_mut().register(&self.peer, registration);

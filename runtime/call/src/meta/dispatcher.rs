@@ -63,7 +63,7 @@ pub struct OpenCall {
     /// The server's report on that attempt.
     pub fate: AttemptState,
     /// The client's report of success, and since when it waits for the server's.
-    pub said: Option<(AttemptReport, Time)>,
+    pub client_report: Option<(AttemptReport, Time)>,
     /// Since when the client is away.
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of the call.
@@ -73,7 +73,7 @@ pub struct OpenCall {
     /// An earlier metaserver placed it, and the broker does not know it yet.
     pub restored: bool,
     /// The client asked for its place before its server was back.
-    pub untold: bool,
+    pub placement_untold: bool,
 }
 
 impl OpenCall {
@@ -220,7 +220,7 @@ impl Dispatcher {
                     self.stop(Ticket { call, attempt }, server);
                 }
                 Action::Done(CallId(call), outcome) => self.done(call, &outcome),
-                Action::Queued(CallId(call), _) => self.waits_again(call),
+                Action::Queued(CallId(call), _) => self.requeue(call),
                 Action::Declined(server) => self.declined(server),
             }
         }
@@ -236,7 +236,7 @@ impl Dispatcher {
             }
         };
         if let Some(call) = self.keys.get(&placing.key).copied() {
-            return self.again(call, peer, stream);
+            return self.reattach(call, peer, stream);
         }
         if let Some(failure) = self.is_stuck() {
             self.counters.rejected += 1;
@@ -269,12 +269,12 @@ impl Dispatcher {
             running: None,
             gone: false,
             fate: AttemptState::Unknown,
-            said: None,
+            client_report: None,
             orphan: None,
             attempts: placing.attempts,
             tried: 0,
             restored: false,
-            untold: false,
+            placement_untold: false,
         });
     }
 
@@ -334,9 +334,9 @@ impl Dispatcher {
     }
 
     /// Queues a request until servers are there.
-    pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, wish: StartupRequest) {
+    pub fn queue_request(&mut self, peer: &Rc<Peer>, stream: u32, request: StartupRequest) {
         let user = UserId(self.users.number(&peer.user()));
-        if let Err(why) = self.startup_queue.add(peer, stream, user, wish) {
+        if let Err(why) = self.startup_queue.add(peer, stream, user, request) {
             self.counters.rejected += 1;
             let failure = Failure::new(Code::Busy, 0, why);
             peer.tell(|rpc| rpc.fail(stream, &failure));
@@ -345,20 +345,20 @@ impl Dispatcher {
 
     /// Repeats the queued requests for routines that nobody offered.
     pub fn replay_queued_requests(&mut self) {
-        for QueuedRequest { peer, stream, wish, .. } in self.startup_queue.take() {
-            match wish {
+        for QueuedRequest { peer, stream, request, .. } in self.startup_queue.take() {
+            match request {
                 StartupRequest::Place(placing) => self.place(&peer, stream, placing),
                 StartupRequest::Describe(name) => self.describe(&peer, stream, name),
             }
         }
-        let untold = |open: &OpenCall| open.untold;
-        let calls = self.calls.iter().filter(|(_, open)| untold(open));
+        let placement_untold = |open: &OpenCall| open.placement_untold;
+        let calls = self.calls.iter().filter(|(_, open)| placement_untold(open));
         let calls: Vec<u64> = calls.map(|(call, _)| *call).collect();
         calls.into_iter().for_each(|call| self.tell_place(call));
     }
 
     /// A client asks again for a known call, on another connection.
-    fn again(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
+    fn reattach(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if self.users.name(open.request.user.0) != peer.user() {
             let failure = Failure::new(Code::NotPermitted, 0, "this is another user's call");
@@ -382,7 +382,7 @@ impl Dispatcher {
             return;
         }
         let member = self.members.get_mut(&running.server);
-        open.untold = member.is_none();
+        open.placement_untold = member.is_none();
         let Some(member) = member else { return };
         let user = self.users.name(open.request.user.0);
         let placed = Placement {
@@ -402,7 +402,7 @@ impl Dispatcher {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        (open.gone, open.fate, open.said) = (false, AttemptState::Unknown, None);
+        (open.gone, open.fate, open.client_report) = (false, AttemptState::Unknown, None);
         let running = CurrentAttempt {
             ticket,
             server,
@@ -440,13 +440,13 @@ impl Dispatcher {
     }
 
     /// An attempt failed, and the call waits for the next.
-    fn waits_again(&mut self, call: u64) {
+    fn requeue(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let Some(mut running) = open.running.take() else { return };
         end_sending(&mut self.paths, Some(&mut running));
         open.tried = running.ticket.attempt;
-        (open.gone, open.fate, open.untold) = (false, AttemptState::Unknown, false);
-        open.said = None;
+        (open.gone, open.fate, open.placement_untold) = (false, AttemptState::Unknown, false);
+        open.client_report = None;
         // Like any waiting call: its client asks the next metaserver for it.
         if let Some(store) = &mut self.store {
             store.over(call);
@@ -499,8 +499,8 @@ impl Dispatcher {
 
     /// A client cancels the call of a stream.
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
-        if let Some(QueuedRequest { wish, .. }) = self.startup_queue.remove(peer, stream) {
-            let text = match wish {
+        if let Some(QueuedRequest { request, .. }) = self.startup_queue.remove(peer, stream) {
+            let text = match request {
                 StartupRequest::Place(placing) => {
                     format!("the call of `{}` was cancelled", placing.routine)
                 }
@@ -512,7 +512,7 @@ impl Dispatcher {
         }
         let Some(call) = self.streams.get(&(peer.id, stream)).copied() else { return };
         // A client that has the results has nothing to give up.
-        if self.calls.get(&call).is_some_and(|open| open.said.is_none()) {
+        if self.calls.get(&call).is_some_and(|open| open.client_report.is_none()) {
             self.tell(Event::Cancel(CallId(call)));
         }
     }

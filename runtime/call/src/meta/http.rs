@@ -75,8 +75,8 @@ async fn attend(stream: TcpStream, cache: &Cache) {
         .serve_connection(TokioIo::new(stream), service);
     match tokio::time::timeout(PATIENCE, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "who looked on has gone"),
-        Err(_) => tracing::debug!("who looks on takes too long"),
+        Ok(Err(error)) => tracing::debug!(%error, "a reader has gone"),
+        Err(_) => tracing::debug!("a reader takes too long"),
     }
 }
 
@@ -141,8 +141,8 @@ fn label(text: &str) -> String {
 fn of_servers(state: &State, text: &mut String) {
     for (name, help, of) in [
         ("server_up", "Whether a server is there.", 0),
-        ("server_in_flight", "Calls that a server has from here.", 1),
-        ("server_load", "Processors that others keep busy.", 2),
+        ("server_in_flight", "Calls that a server has from this metaserver.", 1),
+        ("server_load", "Processors that other programs keep busy.", 2),
     ] {
         let _written =
             write!(text, "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} gauge\n");
@@ -177,23 +177,23 @@ fn figures(state: &State) -> String {
     one("running", "gauge", "Calls that have a server.", state.running as f64);
     one("connections", "gauge", "Connections of clients and servers.", state.connections as f64);
     one("placed_total", "counter", "Attempts that were placed.", count(counters.placed));
-    one(
-        "retried_total",
-        "counter",
-        "Attempts of calls that had one before.",
-        count(counters.retried),
-    );
-    one("done_total", "counter", "Calls that have run.", count(counters.done));
+    one("retried_total", "counter", "Attempts after the first of a call.", count(counters.retried));
+    one("done_total", "counter", "Calls that succeeded.", count(counters.done));
     one("failed_total", "counter", "Calls that failed.", count(counters.failed));
-    one("rejected_total", "counter", "Calls that were not taken.", count(counters.rejected));
-    one("cancelled_total", "counter", "Calls cancelled or too late.", count(counters.cancelled));
+    one("rejected_total", "counter", "Calls that were rejected.", count(counters.rejected));
+    one(
+        "cancelled_total",
+        "counter",
+        "Calls that were cancelled or took too long.",
+        count(counters.cancelled),
+    );
     one(
         "hostile_total",
         "counter",
         "Connections that broke the protocol.",
         count(counters.hostile),
     );
-    one("refused_total", "counter", "Connections without a good token.", count(counters.refused));
+    one("refused_total", "counter", "Connections without a valid token.", count(counters.refused));
     let mean = counters.decision_mean;
     one("decision_seconds", "gauge", "Mean time of a decision.", mean);
     if let Some(leader) = &state.leader {

@@ -2,25 +2,20 @@
 //! straight between the two. `kumi-broker` decides; this module has connections, time and stored state.
 
 mod access;
-mod attempt_end;
-mod catalogue;
+mod calls;
 mod connection;
 mod dispatcher;
-mod etcd;
-mod held_arguments;
 mod http;
-mod members;
-mod names;
-mod orphans;
-mod outcome;
-mod paths;
+mod network;
 mod peer;
-mod persistence;
-mod sites;
-mod startup_queue;
-mod store;
-mod term;
+mod servers;
+mod state;
 mod view;
+
+use calls::{outcome, startup_queue};
+use network::{names, paths};
+use servers::{catalogue, members};
+use state::{etcd, persistence, store, term};
 
 use std::cell::RefCell;
 use std::future::ready;
@@ -81,7 +76,7 @@ pub struct Config {
     /// Certificate and key. `None`: connections are not encrypted. Unix sockets never are.
     pub tls: Option<Tls>,
     /// With users or TLS: most connections that have not identified themselves. One more evicts the oldest.
-    pub strangers: usize,
+    pub unidentified: usize,
 }
 
 impl Default for Config {
@@ -103,7 +98,7 @@ impl Default for Config {
             http: None,
             users: None,
             tls: None,
-            strangers: 256,
+            unidentified: 256,
         }
     }
 }
@@ -222,19 +217,19 @@ async fn keep_time(dispatcher: &Rc<RefCell<Dispatcher>>) {
         if next <= now {
             let mut dispatcher = dispatcher.borrow_mut();
             next = now + dispatcher.config.report;
-            dispatcher.look_around();
+            dispatcher.check_silence();
             dispatcher.check_users();
         }
     }
 }
 
 async fn accept(dispatcher: &Rc<RefCell<Dispatcher>>, listener: Listener) -> io::Result<()> {
-    let (strangers, tls) = {
+    let (unidentified, tls) = {
         let config = &dispatcher.borrow().config;
         let watched = config.users.is_some() || config.tls.is_some();
-        (watched.then_some(config.strangers), config.tls.clone())
+        (watched.then_some(config.unidentified), config.tls.clone())
     };
-    let handshake_limit = strangers.map(|most| HandshakeLimit::new(most, Arc::default()));
+    let handshake_limit = unidentified.map(|most| HandshakeLimit::new(most, Arc::default()));
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
@@ -296,7 +291,7 @@ fn take(
         };
         match socket {
             Ok(socket) => connection::run(dispatcher, socket, from, handshake_permit).await,
-            Err(error) => tracing::debug!(%error, "a connection came to nothing"),
+            Err(error) => tracing::debug!(%error, "a connection failed"),
         }
     });
 }

@@ -109,7 +109,8 @@ impl Closures {
             let hook: &'static ClosureContext =
                 Box::leak(Box::new(ClosureContext { function, fortran }));
             let closure = Closure::try_new(cif, called, hook);
-            closures.push((parameter, closure.map_err(|_| "no function can be made here")?));
+            closures
+                .push((parameter, closure.map_err(|_| "no function pointer can be made here")?));
         }
         Ok(Closures(closures))
     }
@@ -204,7 +205,7 @@ fn exchange(
     }
     let fresh = line.room(places.bytes()).map_err(|error| error.to_string())?;
     let (Some(arena), Some(socket)) = (&line.exchange, &line.socket) else {
-        return Err("there is no line to the server".to_owned());
+        return Err("there is no channel to the server".to_owned());
     };
     arena.write(0, &head);
     for (index, argument) in places.plan.arguments.iter().enumerate() {

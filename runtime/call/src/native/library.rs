@@ -148,8 +148,8 @@ impl Routine {
                 _ => std::ptr::from_ref(word).cast_mut().cast(),
             })
             .collect();
-        // SAFETY: each address is that of a value of the type that the call's description has at this place: in the
-        // arena, whose layout has room and alignment for it, or in `words`, both of which live on.
+        // SAFETY: each address points to a value of the type that the call's description has at this place. The value
+        // lies in the arena, with room and alignment from the layout, or in `words`. Both live on.
         let arguments: Vec<Arg<'_>> =
             addresses.iter().map(|address| Arg::new(unsafe { &**address })).collect();
         // Integers shorter than a word are returned as a word, little-endian.
@@ -209,7 +209,8 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
             Expr::Param(index) => {
                 let index = *index as usize;
                 let param = interface.params.get(index);
-                let param = param.ok_or_else(|| unsupported("an argument that is no parameter"))?;
+                let param =
+                    param.ok_or_else(|| unsupported("an argument that is not a parameter"))?;
                 if fortran && matches!(param.ty, Type::String | Type::File) {
                     lengths.push(Source::Length(index));
                 }
@@ -244,7 +245,7 @@ fn result(interface: &Interface) -> Result<(Option<ReturnPlace>, Native), &'stat
     let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
     let index = index as usize;
     let element = interface.params.get(index).and_then(Param::scalar);
-    let element = element.ok_or("a returned value that is no scalar")?;
+    let element = element.ok_or("a returned value that is not a scalar")?;
     Ok((Some((index, element.size() as usize)), number(element)))
 }
 

@@ -74,9 +74,9 @@ impl<'a> LinkedRoutine<'a> {
         };
         let at: Vec<*mut c_void> = slots.iter().enumerate().map(at).collect();
         let text: Vec<usize> = slots.iter().map(|slot| slot.text).collect();
-        // SAFETY: the function was generated from the same description as the layout and the closures, so each address is
-        // that of a value or function of the type that it takes it for. Should its own code be wrong, this process, which
-        // holds nothing but this call, may fail.
+        // SAFETY: the function was generated from the same description as the layout and the closures. So each address
+        // points to a value or function of the expected type. Should its own code be wrong, only this process may fail,
+        // which holds nothing but this call.
         unsafe { (self.linked.call)(at.as_ptr(), text.as_ptr()) };
     }
 }

@@ -52,7 +52,7 @@ impl Mailbox {
     /// # Errors
     /// An error of the system.
     pub fn new() -> io::Result<Mailbox> {
-        Arena::named("kumi-board", PAGE).map(Arc::new).map(Mailbox)
+        Arena::named("kumi-mailbox", PAGE).map(Arc::new).map(Mailbox)
     }
 
     /// A mailbox in memory that the server has made. `None`: the length is wrong.
@@ -101,22 +101,22 @@ impl Mailbox {
     }
 
     /// Server: makes the slot look at its socket.
-    pub fn rouse(&self) {
+    pub fn wake_for_socket(&self) {
         self.change(ORDER, LOOKS, BLOCKED);
     }
 
     /// Server: says whether the slot may poll for its next order.
-    pub fn let_look(&self, may: bool) {
+    pub fn allow_polling(&self, may: bool) {
         self.word(ROOM).store(u32::from(may), Ordering::Relaxed);
     }
 
     /// Slot: whether it may poll.
-    pub fn may_look(&self) -> bool {
+    pub fn may_poll(&self) -> bool {
         self.word(ROOM).load(Ordering::Relaxed) == 1
     }
 
     /// Server: announces that it polls for the reply to its next order.
-    pub fn await_reply(&self) {
+    pub fn announce_reply_polling(&self) {
         self.word(REPLY).store(LOOKS, Ordering::Release);
     }
 
@@ -135,7 +135,7 @@ impl Mailbox {
     }
 
     /// Slot: announces that it polls for an order.
-    pub fn await_order(&self) {
+    pub fn announce_order_polling(&self) {
         self.word(ORDER).store(LOOKS, Ordering::Release);
     }
 
@@ -198,7 +198,7 @@ impl SpinPolicy {
     }
 
     /// Whether to poll.
-    pub fn looks(&self) -> bool {
+    pub fn should_poll(&self) -> bool {
         self.last <= self.within
     }
 
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn an_order_and_its_reply_come_once() {
         let mailbox = Mailbox::new().expect("a page");
-        mailbox.await_order();
-        mailbox.await_reply();
+        mailbox.announce_order_polling();
+        mailbox.announce_reply_polling();
         assert!(!mailbox.is_untaken() && mailbox.give(b"run") && !mailbox.give(b"again"));
         assert!(mailbox.is_untaken());
         assert_eq!(mailbox.order().as_deref(), Some(b"run".as_slice()));
@@ -232,7 +232,7 @@ mod tests {
         assert!(mailbox.order().is_none() && mailbox.answer(7) && !mailbox.answer(8));
         assert_eq!(mailbox.reply(), Some(Reply::Done(7)));
         assert_eq!((mailbox.reply(), mailbox.leave()), (None, None));
-        mailbox.await_reply();
+        mailbox.announce_reply_polling();
         assert_eq!(mailbox.leave(), None);
         assert!(!mailbox.answer(9), "it has gone to its socket");
     }
@@ -240,20 +240,20 @@ mod tests {
     #[test]
     fn what_is_too_long_or_roused_goes_through_the_socket() {
         let mailbox = Mailbox::new().expect("a page");
-        mailbox.await_order();
+        mailbox.announce_order_polling();
         assert!(!mailbox.give(&[0; MOST + 1]));
-        mailbox.rouse();
+        mailbox.wake_for_socket();
         assert!(mailbox.order().is_none() && !mailbox.give(b"run"));
     }
 
     #[test]
     fn a_slot_looks_if_it_was_allowed_to() {
         let mailbox = Mailbox::new().expect("a page");
-        assert!(!mailbox.may_look());
-        mailbox.let_look(true);
-        assert!(mailbox.may_look());
-        mailbox.let_look(false);
-        assert!(!mailbox.may_look());
+        assert!(!mailbox.may_poll());
+        mailbox.allow_polling(true);
+        assert!(mailbox.may_poll());
+        mailbox.allow_polling(false);
+        assert!(!mailbox.may_poll());
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         let mailbox = Mailbox::new().expect("a page");
         mailbox.arena().write(0, &[0xff; PAGE]);
         assert_eq!((mailbox.reply(), mailbox.leave(), mailbox.give(b"run")), (None, None, false));
-        mailbox.await_order();
+        mailbox.announce_order_polling();
         mailbox.arena().write(LENGTH, &[0xff; 8]);
         mailbox.arena().write(ORDER, &GIVEN.to_le_bytes());
         assert!(mailbox.order().is_some_and(|order| order.len() <= MOST));
@@ -269,11 +269,11 @@ mod tests {
 
     #[test]
     fn looking_follows_the_last_wait() {
-        let mut worth = SpinPolicy::new(NEXT);
-        assert!(!worth.looks());
-        worth.waited(NEXT);
-        assert!(worth.looks());
-        worth.waited(NEXT * 2);
-        assert!(!worth.looks());
+        let mut spin_policy = SpinPolicy::new(NEXT);
+        assert!(!spin_policy.should_poll());
+        spin_policy.waited(NEXT);
+        assert!(spin_policy.should_poll());
+        spin_policy.waited(NEXT * 2);
+        assert!(!spin_policy.should_poll());
     }
 }

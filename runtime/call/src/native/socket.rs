@@ -128,8 +128,8 @@ pub(crate) fn read_with(
     if descriptors.is_some() {
         control.receive(&mut header);
     }
-    // SAFETY: both vectors are ranges that may be written and are borrowed for the length of the call, and so is the room for
-    // control data, if there is any.
+    // SAFETY: both vectors are writable ranges that are borrowed for the length of the call. So is the room for control data,
+    // if there is any.
     let count = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?;
     if let Some(descriptors) = descriptors {
         AncillaryData::take(&header, descriptors)?;

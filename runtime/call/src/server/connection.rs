@@ -56,13 +56,13 @@ const UNREAD: usize = MOST_UNREAD / 2;
 /// Stage of a call.
 enum CallStage {
     /// Its arguments are arriving.
-    Coming(Box<ReadyCall>, GivenValues),
+    Receiving(Box<ReadyCall>, GivenValues),
     /// It waits or runs.
-    Runs(u64),
+    Running(u64),
     /// Its results are being written, with this many bytes of arrays.
-    Going(Layout, Rc<Block>, u64),
+    Sending(Layout, Rc<Block>, u64),
     /// A held array is being written: its memory, offset and length.
-    Fetched(Rc<Block>, usize, u64),
+    SendingHeld(Rc<Block>, usize, u64),
 }
 
 /// What the arguments of a call still wait for besides the client's frames.
@@ -110,7 +110,7 @@ struct Connection {
     coming: Option<Instant>,
     /// Input is waiting until the client has read more answers.
     stalled: bool,
-    told: UnboundedSender<FinishedCall>,
+    finished: UnboundedSender<FinishedCall>,
     callback_requests: UnboundedSender<CallbackRequest>,
     /// The client's objects, and the receiver of their events.
     objects: Objects,
@@ -143,7 +143,7 @@ pub async fn run(
     origin: (Option<LocalPeer>, bool),
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
-    let (told, mut ends) = unbounded_channel();
+    let (finished, mut ends) = unbounded_channel();
     let (callback_requests, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
     let (news, mut told_of_objects) = unbounded_channel();
@@ -168,7 +168,7 @@ pub async fn run(
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
-        told,
+        finished,
         callback_requests,
         objects: Objects::new(),
         news,
@@ -178,13 +178,13 @@ pub async fn run(
         ticket: None,
         closing: false,
     };
-    let heard = ConnectionInputs {
+    let inputs = ConnectionInputs {
         ends: &mut ends,
         asked: &mut asked,
         arrivals: &mut arrivals,
         news: &mut told_of_objects,
     };
-    let result = connection.serve(&socket, heard).await;
+    let result = connection.serve(&socket, inputs).await;
     let survivors = connection.leave();
     if survivors > 0 {
         tokio::task::spawn_local(held_results::outlive(Rc::clone(shared), ends, survivors));
@@ -199,9 +199,9 @@ impl Connection {
     async fn serve(
         &mut self,
         socket: &AsyncFd<OwnedFd>,
-        heard: ConnectionInputs<'_>,
+        inputs: ConnectionInputs<'_>,
     ) -> io::Result<()> {
-        let ConnectionInputs { ends, asked, arrivals, news } = heard;
+        let ConnectionInputs { ends, asked, arrivals, news } = inputs;
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
@@ -231,7 +231,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
                     }
-                    self.look(socket.get_ref());
+                    self.process_input(socket.get_ref());
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
@@ -248,7 +248,7 @@ impl Connection {
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
                 news = news.recv() => if let Some(news) = news { self.object_event(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
-                () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.late()),
+                () = &mut patience, if self.handshake_permit.is_some() || self.closing => return Err(self.timeout_error()),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -257,7 +257,7 @@ impl Connection {
     }
 
     /// The client has sent or read nothing for too long.
-    fn late(&self) -> io::Error {
+    fn timeout_error(&self) -> io::Error {
         if !self.closing {
             self.shared.handshake_limit.silent();
         }
@@ -310,18 +310,18 @@ impl Connection {
     /// Writes, and processes input that had to wait for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
-        while self.stalled && self.rpc.outbox().waiting() < UNREAD {
-            self.look(socket.get_ref());
+        while self.stalled && self.rpc.send_queue().waiting() < UNREAD {
+            self.process_input(socket.get_ref());
             self.write(socket)?;
         }
         Ok(())
     }
 
     /// Processes input while the client reads its answers.
-    fn look(&mut self, socket: &OwnedFd) {
+    fn process_input(&mut self, socket: &OwnedFd) {
         self.stalled = false;
         while !self.closing {
-            self.stalled = self.rpc.outbox().waiting() >= UNREAD;
+            self.stalled = self.rpc.send_queue().waiting() >= UNREAD;
             if self.stalled {
                 return;
             }
@@ -399,7 +399,7 @@ impl Connection {
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
-            ServerEvent::Back(stream) => self.back(stream),
+            ServerEvent::ReturnReady(stream) => self.back(stream),
             ServerEvent::Fetch(stream, head) => {
                 let done = self.fetch(stream, &head);
                 self.refuse(stream, done);
@@ -451,7 +451,7 @@ impl Connection {
                 let head = ResultHead { waited_ns, ran_ns, values };
                 let bytes = taken + sizes.iter().map(|size| size.bytes).sum::<u64>();
                 self.rpc.finish(stream, &head, &sizes);
-                self.calls.insert(stream, CallStage::Going(layout, block, bytes));
+                self.calls.insert(stream, CallStage::Sending(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
@@ -469,7 +469,7 @@ impl Connection {
 
     /// Whether there is anything to write.
     fn writes(&mut self) -> bool {
-        !self.rpc.outbox().is_empty()
+        !self.rpc.send_queue().is_empty()
             || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
     }
 
@@ -488,30 +488,30 @@ impl Connection {
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
         let socket = socket.get_ref().as_fd();
-        if self.rpc.outbox().is_empty() {
+        if self.rpc.send_queue().is_empty() {
             let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
             return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         if let Some(written) = self.write_file(socket) {
             let count = written?;
-            self.rpc.outbox().wrote(count);
+            self.rpc.send_queue().wrote(count);
             self.written();
             return Ok(count);
         }
-        let memory = self.rpc.outbox().descriptor();
+        let memory = self.rpc.send_queue().descriptor();
         let descriptor = memory.and_then(|number| self.sharing.descriptor(number));
         let (calls, callbacks) = (&self.calls, &self.callbacks);
         let outgoing = &self.outgoing;
-        let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
+        let pieces = self.rpc.send_queue().pieces().map_while(|piece| match piece {
             SendPiece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             SendPiece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             SendPiece::Data(place, length) => match calls.get(&place.stream) {
-                Some(CallStage::Going(layout, block, _)) => {
+                Some(CallStage::Sending(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
                 // Inside the array: the range was checked.
-                Some(CallStage::Fetched(block, begin, _)) => {
+                Some(CallStage::SendingHeld(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
                 _ => callbacks.get(&place.stream).map(|called| {
@@ -527,7 +527,7 @@ impl Connection {
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.rpc.outbox().wrote(count);
+        self.rpc.send_queue().wrote(count);
         self.written();
         Ok(count)
     }

@@ -87,14 +87,14 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 break;
             }
         }
-        rest(&mut news, pause).await;
+        wait_before_retry(&mut news, pause).await;
         pause = (pause * 2).min(AGAIN.1);
     }
 }
 
 /// Waits before the next attempt. It drops news meanwhile, because the next registration reports the whole
 /// state.
-async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
+async fn wait_before_retry<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
     let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
@@ -119,14 +119,14 @@ impl MetaserverSession<'_> {
             timeout(PATIENCE, connect(address, self.membership.ca.as_deref())).await??;
         // The registration includes all earlier news.
         while news.try_recv().is_ok() {}
-        self.introduce(speed)?;
+        self.register(speed)?;
         let mut input = Vec::with_capacity(4096);
         let mut leaving = self.shared.leave.begun.subscribe();
         let mut stays = true;
         loop {
             self.write(&mut socket).await?;
             if !stays {
-                self.shared.leave.told.notify_one();
+                self.shared.leave.reported.notify_one();
             }
             let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
             tokio::select! {
@@ -135,9 +135,9 @@ impl MetaserverSession<'_> {
                         return Ok(());
                     }
                     self.heard = Instant::now();
-                    self.look(&mut input)?;
+                    self.process_input(&mut input)?;
                 }
-                told = news.recv() => if let Some((ticket, fate)) = told {
+                reported = news.recv() => if let Some((ticket, fate)) = reported {
                     self.member.report_attempt(ticket, fate);
                 },
                 _ = leaving.wait_for(|leaving| *leaving), if stays => {
@@ -150,7 +150,7 @@ impl MetaserverSession<'_> {
     }
 
     /// Sends the registration: identity, routines, and running attempts.
-    fn introduce(&mut self, speed: f64) -> io::Result<()> {
+    fn register(&mut self, speed: f64) -> io::Result<()> {
         let Shared { config, registry, tickets, passes, .. } = &**self.shared;
         let hello = ClientHello {
             versions: VERSIONS,
@@ -198,7 +198,7 @@ impl MetaserverSession<'_> {
         timeout(PATIENCE, socket.write_all(&out)).await?
     }
 
-    fn look(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+    fn process_input(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
         let mut begin = 0;
         loop {
             match self.member.step(&input[begin..]).map_err(io::Error::other)? {
@@ -281,13 +281,13 @@ mod tests {
 
     #[test]
     fn news_for_nobody_are_not_kept() {
-        let (told, mut news) = tokio::sync::mpsc::unbounded_channel();
+        let (reported, mut news) = tokio::sync::mpsc::unbounded_channel();
         for index in 0..1000 {
-            told.send(index).expect("somebody listens");
+            reported.send(index).expect("somebody listens");
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let rest = rest(&mut news, Duration::from_millis(1));
-        runtime.expect("a runtime").block_on(rest);
+        let wait_before_retry = wait_before_retry(&mut news, Duration::from_millis(1));
+        runtime.expect("a runtime").block_on(wait_before_retry);
         assert!(news.is_empty() && !news.is_closed());
     }
 }

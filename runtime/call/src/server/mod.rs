@@ -1,24 +1,19 @@
 //! Server of routines: accepts connections and runs calls in slot processes.
 
-mod arenas;
-mod callback_requests;
+mod access;
 mod connection;
-mod fetch_connection;
-mod folder_removal;
-mod gather;
-mod handshake_limit;
-mod held_results;
+mod files;
 mod load;
-mod local_peer;
 mod member;
-mod owner;
-mod process;
-mod program;
-mod registry;
-mod scratch;
-mod slot_channel;
+mod memory;
+mod routines;
 mod slots;
-mod tickets;
+
+use access::{handshake_limit, local_peer, owner, tickets};
+use files::{folder_removal, scratch};
+use memory::{arenas, fetch_connection, gather, held_results};
+use routines::{program, registry};
+use slots::{callback_requests, process, slot_channel};
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -86,7 +81,7 @@ pub struct Config {
     /// The users who may call. `None`: everybody may, and users are not distinguished.
     pub users: Option<Arc<Users>>,
     /// Most connections that have not identified themselves; one more evicts the oldest.
-    pub strangers: usize,
+    pub unidentified: usize,
     /// How long a client has to identify itself.
     pub hello_time: Duration,
     /// Certificate and key of the server. `None`: connections are not encrypted. Unix sockets never are.
@@ -143,7 +138,7 @@ impl Config {
             file_bytes: 16 << 30,
             scratch_bytes: 64 << 30,
             users: None,
-            strangers: 256,
+            unidentified: 256,
             hello_time: Duration::from_secs(2),
             tls: None,
             sandbox: false,
@@ -286,7 +281,7 @@ struct Departure {
     /// Whether the server refuses new calls.
     begun: watch::Sender<bool>,
     /// The metaserver was told.
-    told: Notify,
+    reported: Notify,
 }
 
 /// Most connections to other servers at a time.
@@ -323,7 +318,7 @@ pub fn serve(
     let pool = RefCell::new(slots::SlotPool::new(&config));
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
     let handshake_limit =
-        handshake_limit::HandshakeLimit::new(config.strangers, Arc::clone(&config.counters));
+        handshake_limit::HandshakeLimit::new(config.unidentified, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
     let nearby = local_peer::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
@@ -361,7 +356,7 @@ pub fn serve(
             () = stop => Ok(()),
             () = held_results::sweep(&shared) => Ok(()),
         };
-        take_leave(&shared).await;
+        leave_metaserver(&shared).await;
         shared.end.send_replace(true);
         // A client that has not read it by now is not told.
         let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
@@ -380,11 +375,11 @@ fn remove_socket(path: &Path) {
 }
 
 /// Tells the metaserver before the clients: otherwise their calls would come back here.
-async fn take_leave(shared: &Rc<Shared>) {
+async fn leave_metaserver(shared: &Rc<Shared>) {
     shared.leave.begun.send_replace(true);
     if shared.leave.attends.get() {
         // A metaserver that does not read notices the end of the connection.
-        let _unread = tokio::time::timeout(FAREWELL, shared.leave.told.notified()).await;
+        let _unread = tokio::time::timeout(FAREWELL, shared.leave.reported.notified()).await;
     }
 }
 
@@ -400,7 +395,7 @@ async fn gone(shared: &Rc<Shared>) {
 pub(crate) fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        tracing::warn!(%error, soft, "the limit of open files stays");
+        tracing::warn!(%error, soft, "the limit of open files is not raised");
     }
     soft
 }

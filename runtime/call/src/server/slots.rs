@@ -1,6 +1,9 @@
 //! Pool of slot processes, and the queue of calls that wait for one.
 
+pub(super) mod callback_requests;
 mod objects;
+pub(super) mod process;
+pub(super) mod slot_channel;
 mod worker_task;
 
 use std::cell::{Cell, RefCell};
@@ -58,7 +61,7 @@ pub struct ReadyCall {
     /// The results that the server is to hold.
     pub retained: Option<Box<RetainedResults>>,
     /// Where to report its end.
-    pub told: UnboundedSender<FinishedCall>,
+    pub finished: UnboundedSender<FinishedCall>,
     /// Where to send callback requests.
     pub callback_requests: UnboundedSender<CallbackRequest>,
     /// The ticket of its attempt, if a metaserver sent it.
@@ -135,7 +138,7 @@ struct Worker {
 
 impl Worker {
     /// Tells the process to unmap memory that was given up. False: it is broken and is killed.
-    fn lets_go(&self) -> bool {
+    fn unmap_freed(&self) -> bool {
         let mut process = self.process.borrow_mut();
         let forgot = process.forget();
         if forgot.is_err() {
@@ -214,9 +217,9 @@ fn tell(job: Box<ReadyCall>, outcome: Result<(u64, u64), Failure>) {
             Err(_) => AttemptState::Unknown,
         });
     }
-    let told = job.told.clone();
+    let finished = job.finished.clone();
     // A connection that has ended needs no answer.
-    let _gone = told.send(FinishedCall { job, outcome });
+    let _gone = finished.send(FinishedCall { job, outcome });
 }
 
 fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
@@ -226,7 +229,7 @@ fn failure(code: Code, detail: i64, job: &ReadyCall) -> Failure {
         Code::Cancelled => format!("the call of `{name}` was cancelled"),
         Code::NoTicket => {
             format!(
-                "the metaserver has taken back the place of the call of `{name}`, which had not begun"
+                "the metaserver has withdrawn the place of the call of `{name}`, which had not begun"
             )
         }
         Code::Crashed if detail < 0 => {
@@ -363,10 +366,10 @@ impl SlotPool {
     fn let_go(&mut self) {
         let freed = self.arenas.freed();
         if std::mem::replace(&mut self.freed, freed) < freed {
-            self.idle.retain(|worker| worker.lets_go());
+            self.idle.retain(|worker| worker.unmap_freed());
             // The worker's task notices a process that is broken.
             self.objects.values().filter(|it| it.job.borrow().is_none()).for_each(|object| {
-                object.lets_go();
+                object.unmap_freed();
             });
         }
     }

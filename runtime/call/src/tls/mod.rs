@@ -58,7 +58,7 @@ fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| wrong(error.to_string()))?;
     if found.is_empty() {
-        return Err(wrong("there is no certificate in it; it is to be PEM".to_owned()));
+        return Err(wrong("it contains no certificate in PEM format".to_owned()));
     }
     Ok(found)
 }
@@ -137,7 +137,7 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     if usable == 0 {
         return Err(TlsError::Content {
             what: "this system".to_owned(),
-            reason: "it trusts no authorities; give a file with those to trust".to_owned(),
+            reason: "it trusts no authorities; name a file with trusted ones".to_owned(),
         });
     }
     Ok(roots)
@@ -180,8 +180,7 @@ impl Authorities {
     pub(crate) fn begin(&self, host: &str) -> Result<TlsSession, TlsError> {
         let wrong = |reason: String| TlsError::Content { what: host.to_owned(), reason };
         let name = ServerName::try_from(host.to_owned());
-        let name =
-            name.map_err(|_| wrong("this is no name that a certificate could have".to_owned()))?;
+        let name = name.map_err(|_| wrong("this name cannot be in a certificate".to_owned()))?;
         let session = ClientConnection::new(Arc::clone(&self.config), name);
         Ok(TlsSession::new(session.map_err(|error| wrong(error.to_string()))?.into()))
     }
@@ -228,12 +227,14 @@ pub(crate) fn advice_with(error: &io::Error, option: &str) -> String {
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => format!(
-            "its certificate is of an authority that is not trusted here; give that authority's with {option}"
+            "its certificate comes from an authority that is not trusted here; name the authority's certificate with {option}"
         ),
         rustls::Error::InvalidCertificate(
             why @ (CertificateError::NotValidForName
             | CertificateError::NotValidForNameContext { .. }),
-        ) => format!("its certificate is for another name ({why}); connect by a name that it has"),
+        ) => format!(
+            "its certificate is for another name ({why}); connect by a name in the certificate"
+        ),
         rustls::Error::InvalidMessage(_) => {
             "the other side does not speak TLS; give its address without \
              tls://, or start the server with --tls-cert and --tls-key"

@@ -207,7 +207,7 @@ impl TlsSession {
             let ended = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
             match self.session.reader().fill_buf() {
                 Err(error) if ended(&error) => {
-                    let text = "the other side closed it before there was an agreement";
+                    let text = "the other side closed the connection during the handshake";
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
                 }
                 _ => {}

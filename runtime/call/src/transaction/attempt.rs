@@ -55,7 +55,7 @@ impl Relay {
             let to = lent.part(*offset as usize, *length as usize);
             client.fetch_bytes(*name, *from, to, None).map_err(|error| match error {
                 // The server that is called is still there.
-                error @ CallError::Lost(_) => not_from(client.server(), error),
+                error @ CallError::Lost(_) => of_holder(client.server(), error),
                 error => error,
             })?;
         }
@@ -97,11 +97,11 @@ impl Delivery {
 }
 
 /// Turns an error of a server that holds an input into one that does not blame the server of the call.
-fn not_from(address: &str, error: CallError) -> CallError {
+fn of_holder(address: &str, error: CallError) -> CallError {
     match error {
         error @ CallError::NotHeld { .. } => error,
         error => CallError::NoSource(format!(
-            "an array could not be had from the server at {address}: {error}"
+            "an array could not be fetched from the server at {address}: {error}"
         )),
     }
 }
@@ -140,11 +140,11 @@ pub struct Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceStatus {
     /// It does.
-    There,
+    Held,
     /// It does not.
     Missing,
     /// It does not answer.
-    Dead,
+    Unreachable,
 }
 
 /// The end of an attempt.
@@ -164,8 +164,8 @@ impl Attempt {
             for (client, server, name) in &self.holders {
                 let (_memory, nothing) = buffer(0);
                 let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK)) {
-                    Ok(()) => SourceStatus::There,
-                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => SourceStatus::Dead,
+                    Ok(()) => SourceStatus::Held,
+                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => SourceStatus::Unreachable,
                     Err(_) => SourceStatus::Missing,
                 };
                 found.push((*server, *name, found_it));
@@ -182,9 +182,9 @@ impl Attempt {
         let lifetime = self.time.map_or(self.held, |time| self.held.min(time.saturating_add(ASK)));
         for (holder, address, name) in &self.vouchers {
             let voucher = holder.vouch(*name, lifetime, Some(ASK));
-            let voucher = voucher.map_err(|error| not_from(address, error))?;
+            let voucher = voucher.map_err(|error| of_holder(address, error))?;
             let arrays = self.args.iter_mut().filter_map(|arg| match arg {
-                Arg::AtServers(array) => Some(array),
+                Arg::Remote(array) => Some(array),
                 _ => None,
             });
             let is_it = |part: &&mut HeldArrayPart| part.name == *name && part.server == *address;

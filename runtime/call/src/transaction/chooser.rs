@@ -30,7 +30,7 @@ pub enum DriverMessage {
     /// An attempt has ended.
     Ended(AttemptEnd),
     /// An event for the chooser.
-    Heard(ChooserEvent),
+    Event(ChooserEvent),
 }
 
 /// An event for the chooser.
@@ -61,22 +61,22 @@ pub struct CompletedCall<'a> {
 /// A decision of the chooser.
 pub enum PlacementDecision {
     /// A new server. Its number follows the last.
-    Server(Server),
+    NewServer(Server),
     /// Start a call at this server as the attempt with this number, with the placement to show.
     Start(CallId, ServerId, u32, Option<Arc<Placement>>),
     /// End an attempt: it counts as failed.
-    Leave(CallId, u32),
+    Abandon(CallId, u32),
     /// A call does not start, or not again, for this reason.
-    Over(CallId, String),
+    NotStarted(CallId, String),
 }
 
 /// Chooser of servers. Each submitted call ends in one of these ways: it is reported as ended, as failed with
-/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::Over`].
+/// [`Failure::Routine`] or as cancelled, or it gets a [`PlacementDecision::NotStarted`].
 pub trait ServerChooser {
     /// A call is ready.
     fn submit(&mut self, ready: &SubmittedCall<'_>);
     /// An attempt has succeeded.
-    fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>);
+    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>);
     /// An attempt has failed. The call starts again unless the failure is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
     /// An attempt has failed through no fault of its server. The call is over, or is submitted again as
@@ -121,7 +121,7 @@ pub fn begin(
             Ok(PreparedRun { chooser: Box::new(own), servers, plans })
         }
         Target::Grid(grid) => {
-            let (grid, meta) = grid.apart().map_err(no_metaserver)?;
+            let (grid, meta) = grid.separate_connection().map_err(no_metaserver)?;
             let plans = plans(tx, |routine| grid.interface(routine))?;
             let chooser = Box::new(MetaserverChooser::new(grid, meta, tell.clone()));
             Ok(PreparedRun { chooser, servers: Vec::new(), plans })

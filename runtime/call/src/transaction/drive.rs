@@ -44,9 +44,9 @@ pub struct RunningCall {
     /// All its arguments come directly from the client.
     pub alone: bool,
     /// Results that stay at the server: index and name.
-    pub keeps: Vec<(usize, HeldArrayName)>,
+    pub kept: Vec<(usize, HeldArrayName)>,
     /// Results that return to the client.
-    pub brings: Vec<usize>,
+    pub returned: Vec<usize>,
     /// Bytes of the client's memory that receive results directly.
     pub direct: Vec<Access>,
     pub moved: MovedBytes,
@@ -66,7 +66,7 @@ pub struct Driver<'t> {
     /// Calls whose arguments the client relays, and why.
     pub relayed: BTreeMap<Node, String>,
     /// Pairs of servers that cannot exchange arrays (reader and holder), and why.
-    pub apart: BTreeMap<(ServerId, ServerId), String>,
+    pub unreachable: BTreeMap<(ServerId, ServerId), String>,
     pub names: HeldNames,
     chooser: Box<dyn ServerChooser>,
     /// Nodes of the calls.
@@ -120,7 +120,7 @@ pub fn run(
         servers,
         overwritten: Vec::new(),
         relayed: BTreeMap::new(),
-        apart: BTreeMap::new(),
+        unreachable: BTreeMap::new(),
         names: HeldNames::new()?,
         chooser,
         nodes: HashMap::new(),
@@ -150,7 +150,7 @@ impl Driver<'_> {
             loop {
                 self.submit();
                 while let Some(choice) = self.chooser.poll() {
-                    self.act(choice, scope);
+                    self.carry_out(choice, scope);
                     self.submit();
                 }
                 self.let_go();
@@ -168,7 +168,7 @@ impl Driver<'_> {
                 let next = self.chooser.patience().map_or(LOOK, |next| next.min(LOOK));
                 match self.queue.1.recv_timeout(next) {
                     Ok(DriverMessage::Ended(ended)) => self.ended(ended),
-                    Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
+                    Ok(DriverMessage::Event(news)) => self.chooser.heard(news),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                         self.look_for_lost();
                         self.chooser.tick();
@@ -185,7 +185,7 @@ impl Driver<'_> {
         let until = Instant::now() + CLOSING;
         while self.chooser.is_closing() {
             match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(DriverMessage::Heard(news)) => self.chooser.heard(news),
+                Ok(DriverMessage::Event(news)) => self.chooser.heard(news),
                 Ok(DriverMessage::Ended(_)) => {}
                 Err(_) => return,
             }
@@ -201,7 +201,7 @@ impl Driver<'_> {
                 return;
             }
             for node in ready {
-                if self.graph.state(node) == Some(&State::Ready) && self.provide(node) {
+                if self.graph.state(node) == Some(&State::Ready) && self.has_inputs(node) {
                     self.request(node);
                 }
             }
@@ -209,17 +209,17 @@ impl Driver<'_> {
     }
 
     /// Whether all inputs of a call exist. If not, the call waits until they are made again, or fails.
-    fn provide(&mut self, node: Node) -> bool {
+    fn has_inputs(&mut self, node: Node) -> bool {
         match self.needs(node) {
-            InputStatus::Nothing => return true,
-            InputStatus::Again(makers) => {
+            InputStatus::Complete => return true,
+            InputStatus::Repeat(makers) => {
                 for maker in makers {
-                    let again = self.graph.again(maker);
+                    let again = self.graph.restart(maker);
                     debug_assert!(again.is_ok(), "it has ended");
                 }
             }
-            InputStatus::Lost(maker, why) => {
-                let lost = self.graph.lose(maker, why);
+            InputStatus::LostResult(maker, why) => {
+                let lost = self.graph.mark_lost(maker, why);
                 debug_assert!(lost.is_ok(), "it has ended");
             }
             InputStatus::Overwritten => {
@@ -242,18 +242,22 @@ impl Driver<'_> {
         self.chooser.submit(&SubmittedCall { call: id, prepared: call, back, held });
     }
 
-    fn act<'s, 'e>(&mut self, choice: PlacementDecision, scope: &'s std::thread::Scope<'s, 'e>) {
+    fn carry_out<'s, 'e>(
+        &mut self,
+        choice: PlacementDecision,
+        scope: &'s std::thread::Scope<'s, 'e>,
+    ) {
         match choice {
-            PlacementDecision::Server(server) => self.servers.push(server),
+            PlacementDecision::NewServer(server) => self.servers.push(server),
             PlacementDecision::Start(call, server, number, place) => {
                 self.start(call, server, (number, place), scope);
             }
-            PlacementDecision::Leave(call, number) => {
+            PlacementDecision::Abandon(call, number) => {
                 if let Some(running) = self.running.get(&(call, number)) {
                     running.stop.leave.store(true, Ordering::Relaxed);
                 }
             }
-            PlacementDecision::Over(call, why) => {
+            PlacementDecision::NotStarted(call, why) => {
                 let Some(node) = self.nodes.remove(&call) else { return };
                 self.submitted.remove(&node);
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
@@ -277,7 +281,7 @@ impl Driver<'_> {
         let alive = self.servers.get(server.0 as usize).is_some_and(|it| it.client.is_some());
         let node = self.nodes.get(&call).copied();
         let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
-        let Some(node) = node.filter(|node| alive && self.provide(*node)) else {
+        let Some(node) = node.filter(|node| alive && self.has_inputs(*node)) else {
             if !alive {
                 return self.chooser.failed(call, number, Failure::NotBegun);
             }
@@ -371,10 +375,10 @@ impl Driver<'_> {
 
     /// The results of a call are in place.
     fn delivered(&mut self, running: &RunningCall) {
-        for &(output, name) in &running.keeps {
+        for &(output, name) in &running.kept {
             self.outputs[output].held = Some((running.server, name));
         }
-        for &output in &running.brings {
+        for &output in &running.returned {
             self.outputs[output].here = Some(Vec::new());
             let access = self.outputs[output].access;
             if access.buffer == CLIENT {
@@ -443,7 +447,7 @@ impl Driver<'_> {
             return self.give_up(call, number, node, why);
         };
         self.failures.insert(node, why);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.failed(call, number, failure);
     }
@@ -452,7 +456,7 @@ impl Driver<'_> {
     fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
-        let again = self.graph.again(node);
+        let again = self.graph.restart(node);
         debug_assert!(again.is_ok(), "it ran");
         self.chooser.withdrawn(call, number);
     }
@@ -467,7 +471,7 @@ impl Driver<'_> {
         for (server, name, what) in found {
             match what {
                 // The client reaches the holder, so it relays the holder's arrays.
-                SourceStatus::There => {
+                SourceStatus::Held => {
                     self.relayed.insert(node, why.to_owned());
                 }
                 SourceStatus::Missing => {
@@ -477,7 +481,7 @@ impl Driver<'_> {
                         }
                     }
                 }
-                SourceStatus::Dead => self.lost(*server),
+                SourceStatus::Unreachable => self.lost(*server),
             }
         }
     }
@@ -492,9 +496,9 @@ impl Driver<'_> {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();
-        let all_there = found.iter().all(|(.., what)| *what == SourceStatus::There);
+        let all_there = found.iter().all(|(.., what)| *what == SourceStatus::Held);
         if let ([holder], true) = (from.as_slice(), all_there) {
-            self.apart.insert((reader, *holder), why.to_owned());
+            self.unreachable.insert((reader, *holder), why.to_owned());
         }
     }
 

@@ -133,8 +133,8 @@ impl ServerChooser for LocalChooser {
         self.tell(Event::Submit(ready.call, request));
     }
 
-    fn ended(&mut self, call: CallId, number: u32, went: &CompletedCall<'_>) {
-        self.tell(Event::Ended(call, number, went.outcome.ran.as_secs_f64()));
+    fn ended(&mut self, call: CallId, number: u32, completed: &CompletedCall<'_>) {
+        self.tell(Event::Ended(call, number, completed.outcome.ran.as_secs_f64()));
     }
 
     fn failed(&mut self, call: CallId, number: u32, failure: Failure) {
@@ -170,7 +170,7 @@ impl ServerChooser for LocalChooser {
                         Outcome::Rejected(reject) => reject.to_string(),
                         _ => "it could not be run".to_owned(),
                     };
-                    PlacementDecision::Over(call, why)
+                    PlacementDecision::NotStarted(call, why)
                 }
                 // This chooser cancels no running call and sets no times.
                 Action::Stop(..) | Action::Queued(..) | Action::Declined(_) => continue,

@@ -27,13 +27,13 @@ const REST: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 enum State {
     /// It has no place.
-    Waits,
+    WithoutPlace,
     /// The client connects to its server.
-    Connects,
+    Connecting,
     /// An attempt runs.
-    Runs,
+    Running,
     /// The metaserver has given up the running attempt. The value is its next answer.
-    Left(Result<Arc<Placement>, String>),
+    Superseded(Result<Arc<Placement>, String>),
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl MetaserverChooser {
     pub fn new(grid: Grid, meta: Client, tell: Sender<DriverMessage>) -> MetaserverChooser {
         let told = tell.clone();
         grid.listen(meta.clone(), move |heard| {
-            told.send(DriverMessage::Heard(ChooserEvent::Meta(heard))).is_ok()
+            told.send(DriverMessage::Event(ChooserEvent::Meta(heard))).is_ok()
         });
         MetaserverChooser {
             grid,
@@ -106,16 +106,16 @@ impl MetaserverChooser {
     }
 
     /// The locations of inputs that servers hold.
-    fn lying(&self, held: &[HeldInput]) -> Vec<InputLocation> {
+    fn locations(&self, held: &[HeldInput]) -> Vec<InputLocation> {
         let known = |held: &HeldInput| {
             let (server, address) = self.names.get(held.server.0 as usize)?.clone();
             let there = self.servers.get(&address) == Some(&held.server);
             there.then_some(InputLocation { server, address, bytes: held.bytes })
         };
-        let mut lying: Vec<InputLocation> = held.iter().filter_map(known).collect();
+        let mut locations: Vec<InputLocation> = held.iter().filter_map(known).collect();
         // If there are too many, only the most important are reported.
-        lying.sort_by_key(|lying| std::cmp::Reverse(lying.bytes));
-        lying
+        locations.sort_by_key(|locations| std::cmp::Reverse(locations.bytes));
+        locations
     }
 
     /// Requests waiting calls, as far as the limit allows.
@@ -128,7 +128,8 @@ impl MetaserverChooser {
             && self.meta.is_some()
             && let Some(id) = self.backlog.pop_front()
         {
-            let waits = |call: &Call| matches!(call.state, State::Waits) && call.asked.is_none();
+            let waits =
+                |call: &Call| matches!(call.state, State::WithoutPlace) && call.asked.is_none();
             if self.calls.get(&id).is_some_and(waits) && self.ask(id) {
                 self.waiting += 1;
             }
@@ -160,7 +161,7 @@ impl MetaserverChooser {
         let call = self.calls.get_mut(&id)?;
         let asked = call.asked.take()?;
         self.streams.remove(&asked.stream());
-        if matches!(call.state, State::Waits) {
+        if matches!(call.state, State::WithoutPlace) {
             self.waiting -= 1;
         }
         Some(asked)
@@ -171,7 +172,7 @@ impl MetaserverChooser {
         self.forget(id);
         let Some(call) = self.calls.remove(&id) else { return };
         let why = call.why.map_or_else(|| why.to_owned(), |before| format!("{before}; {why}"));
-        self.choices.push_back(PlacementDecision::Over(id, why));
+        self.choices.push_back(PlacementDecision::NotStarted(id, why));
     }
 
     fn answered(&mut self, stream: u32) {
@@ -200,7 +201,7 @@ impl MetaserverChooser {
                 placer.rest = Some(Instant::now() + REST);
                 placer.backlog.push_front(id);
             }),
-            Some(PlacementAnswer::Elsewhere) => self.refused(id, |placer| {
+            Some(PlacementAnswer::OtherMetaserver) => self.refused(id, |placer| {
                 placer.backlog.push_front(id);
                 // The listener notices the lost connection and looks for another.
                 if let Some(meta) = placer.meta.take() {
@@ -215,7 +216,7 @@ impl MetaserverChooser {
     /// The metaserver refused a call. Does this if the call waits for a place.
     fn refused(&mut self, id: CallId, then: impl FnOnce(&mut MetaserverChooser)) {
         self.forget(id);
-        if self.calls.get(&id).is_some_and(|call| matches!(call.state, State::Waits)) {
+        if self.calls.get(&id).is_some_and(|call| matches!(call.state, State::WithoutPlace)) {
             then(self);
         }
     }
@@ -225,12 +226,12 @@ impl MetaserverChooser {
         self.forget(id);
         let Some(call) = self.calls.get_mut(&id) else { return };
         match call.state {
-            State::Waits => self.end(id, why),
+            State::WithoutPlace => self.end(id, why),
             // It does not know the running attempt.
-            State::Connects | State::Runs if !call.known => {}
-            State::Connects => self.end(id, why),
-            State::Runs => self.leave(id, Err(why.to_owned())),
-            State::Left(_) => call.state = State::Left(Err(why.to_owned())),
+            State::Connecting | State::Running if !call.known => {}
+            State::Connecting => self.end(id, why),
+            State::Running => self.leave(id, Err(why.to_owned())),
+            State::Superseded(_) => call.state = State::Superseded(Err(why.to_owned())),
         }
     }
 
@@ -239,13 +240,13 @@ impl MetaserverChooser {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let same = call.placed.as_ref().is_some_and(|before| before.ticket == placed.ticket);
         match &call.state {
-            State::Waits if same => {
+            State::WithoutPlace if same => {
                 // This metaserver has not received the report of that attempt.
                 if let (Some(asked), Some(over)) = (&call.asked, &call.over) {
                     asked.tell(over);
                 }
             }
-            State::Waits => {
+            State::WithoutPlace => {
                 self.waiting -= 1;
                 self.window = (self.window + 1).min(WINDOW);
                 call.known = true;
@@ -253,23 +254,23 @@ impl MetaserverChooser {
             }
             _ if same => call.known = true,
             // It has forgotten the running attempt, so the place goes back.
-            State::Connects | State::Runs if !call.known => drop(self.forget(id)),
-            State::Connects => self.connect(id, placed),
-            State::Runs => self.leave(id, Ok(placed)),
-            State::Left(_) => call.state = State::Left(Ok(placed)),
+            State::Connecting | State::Running if !call.known => drop(self.forget(id)),
+            State::Connecting => self.connect(id, placed),
+            State::Running => self.leave(id, Ok(placed)),
+            State::Superseded(_) => call.state = State::Superseded(Ok(placed)),
         }
     }
 
     fn leave(&mut self, id: CallId, next: Result<Arc<Placement>, String>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Left(next);
-        self.choices.push_back(PlacementDecision::Leave(id, call.number));
+        call.state = State::Superseded(next);
+        self.choices.push_back(PlacementDecision::Abandon(id, call.number));
     }
 
     /// A call has a place. It starts when its server is connected.
     fn connect(&mut self, id: CallId, placed: Arc<Placement>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Connects;
+        call.state = State::Connecting;
         call.placing.attempts = placed.ticket.attempt;
         call.over = None;
         call.placed = Some(Arc::clone(&placed));
@@ -289,13 +290,13 @@ impl MetaserverChooser {
         std::thread::spawn(move || {
             let client = grid.connect_server(&placed);
             // If nobody receives this, the transaction is over.
-            let _over = tell.send(DriverMessage::Heard(ChooserEvent::Server(placed, client)));
+            let _over = tell.send(DriverMessage::Event(ChooserEvent::Server(placed, client)));
         });
     }
 
     fn start(&mut self, id: CallId, server: ServerId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.state = State::Runs;
+        call.state = State::Running;
         call.number += 1;
         let start = PlacementDecision::Start(id, server, call.number, call.placed.clone());
         self.choices.push_back(start);
@@ -306,7 +307,7 @@ impl MetaserverChooser {
         let address = placed.address.as_str();
         let here = |call: &Call| {
             let there = call.placed.as_ref().is_some_and(|placed| placed.address == address);
-            matches!(call.state, State::Connects) && there
+            matches!(call.state, State::Connecting) && there
         };
         let waited = self.connecting.remove(address).unwrap_or_default();
         let calls: Vec<CallId> =
@@ -317,7 +318,7 @@ impl MetaserverChooser {
                 let server = Server { address: address.to_owned(), client: Some(client) };
                 self.names.push((placed.server.clone(), address.to_owned()));
                 self.servers.insert(address.to_owned(), ServerId(number));
-                self.choices.push_back(PlacementDecision::Server(server));
+                self.choices.push_back(PlacementDecision::NewServer(server));
                 calls.into_iter().for_each(|id| self.start(id, ServerId(number)));
             }
             Err(error) => {
@@ -336,7 +337,7 @@ impl MetaserverChooser {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let Some(placed) = &call.placed else { return };
         let over = over(placed, ended);
-        call.state = State::Waits;
+        call.state = State::WithoutPlace;
         call.over = Some(over);
         match &call.asked {
             Some(asked) => {
@@ -374,7 +375,7 @@ impl MetaserverChooser {
         self.streams.clear();
         self.waiting = 0;
         for (&id, call) in &mut self.calls {
-            if call.asked.take().is_some() && matches!(call.state, State::Waits) {
+            if call.asked.take().is_some() && matches!(call.state, State::WithoutPlace) {
                 self.backlog.push_back(id);
             }
             call.known = false;
@@ -388,7 +389,7 @@ impl MetaserverChooser {
     /// A metaserver is connected again. Running calls are requested too, so that they do not count as lost.
     fn back(&mut self, meta: Client) {
         self.meta = Some(meta);
-        let runs = |call: &Call| matches!(call.state, State::Connects | State::Runs);
+        let runs = |call: &Call| matches!(call.state, State::Connecting | State::Running);
         let calls = self.calls.iter().filter(|(_, call)| runs(call));
         let calls: Vec<CallId> = calls.map(|(id, _)| *id).collect();
         for id in calls {
@@ -398,7 +399,7 @@ impl MetaserverChooser {
 
     /// No metaserver can be found: waiting calls get no place.
     fn unreachable(&mut self, why: &str) {
-        let waits = |call: &Call| matches!(call.state, State::Waits);
+        let waits = |call: &Call| matches!(call.state, State::WithoutPlace);
         let calls = self.calls.iter().filter(|(_, call)| waits(call));
         let calls: Vec<CallId> = calls.map(|(id, _)| *id).collect();
         calls.into_iter().for_each(|id| self.end(id, why));
@@ -410,8 +411,8 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// The report on a call that has run.
-fn measured(placed: &Placement, went: &CompletedCall<'_>) -> AttemptReport {
-    let CompletedCall { outcome, bytes } = went;
+fn measured(placed: &Placement, completed: &CompletedCall<'_>) -> AttemptReport {
+    let CompletedCall { outcome, bytes } = completed;
     let moved = |bytes: Option<u64>, time: Duration| {
         bytes.map_or_else(Transfer::default, |bytes| Transfer {
             bytes,
@@ -432,11 +433,11 @@ impl ServerChooser for MetaserverChooser {
         let plan = &ready.prepared.plan;
         let bytes = (plan.sent, ready.back);
         let operations = plan.operations.unwrap_or(f64::NAN);
-        let lying = self.lying(&ready.held);
+        let locations = self.locations(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
         let call = Call {
-            placing: PlacementRequest { input_locations: lying, ..placing },
-            state: State::Waits,
+            placing: PlacementRequest { input_locations: locations, ..placing },
+            state: State::WithoutPlace,
             asked: None,
             known: false,
             placed: None,
@@ -449,10 +450,10 @@ impl ServerChooser for MetaserverChooser {
         self.pump();
     }
 
-    fn ended(&mut self, id: CallId, _: u32, went: &CompletedCall<'_>) {
+    fn ended(&mut self, id: CallId, _: u32, completed: &CompletedCall<'_>) {
         let placed = self.calls.get(&id).and_then(|call| call.placed.clone());
         let Some(placed) = placed else { return };
-        self.close(id, measured(&placed, went));
+        self.close(id, measured(&placed, completed));
         self.pump();
     }
 
@@ -463,21 +464,23 @@ impl ServerChooser for MetaserverChooser {
         let Some(placed) = call.placed.clone() else { return };
         let ended = match failure {
             // The metaserver has given up that attempt, so the later place goes back.
-            Failure::Routine if matches!(call.state, State::Left(_)) => return self.cancel(id),
+            Failure::Routine if matches!(call.state, State::Superseded(_)) => {
+                return self.cancel(id);
+            }
             Failure::Routine => return self.close(id, over(&placed, AttemptOutcome::Failed)),
             Failure::NotBegun | Failure::Unclaimed => AttemptOutcome::NotBegun,
             Failure::Broken => AttemptOutcome::Broken,
         };
         call.why = None;
-        match std::mem::replace(&mut call.state, State::Runs) {
-            State::Left(Ok(next)) => {
+        match std::mem::replace(&mut call.state, State::Running) {
+            State::Superseded(Ok(next)) => {
                 self.connect(id, next);
                 // The metaserver may have changed meanwhile.
                 if self.calls.get(&id).is_some_and(|call| call.asked.is_none()) {
                     self.ask(id);
                 }
             }
-            State::Left(Err(why)) => self.end(id, &why),
+            State::Superseded(Err(why)) => self.end(id, &why),
             _ => self.again(id, ended),
         }
         self.pump();
@@ -505,8 +508,8 @@ impl ServerChooser for MetaserverChooser {
     fn heard(&mut self, news: ChooserEvent) {
         match news {
             ChooserEvent::Meta(PlacementEvent::Answered(stream)) => self.answered(stream),
-            ChooserEvent::Meta(PlacementEvent::Away) => self.away(),
-            ChooserEvent::Meta(PlacementEvent::Back(meta)) => self.back(meta),
+            ChooserEvent::Meta(PlacementEvent::Disconnected) => self.away(),
+            ChooserEvent::Meta(PlacementEvent::Reconnected(meta)) => self.back(meta),
             ChooserEvent::Meta(PlacementEvent::Unreachable(why)) => self.unreachable(&why),
             ChooserEvent::Server(placed, client) => self.connected(&placed, client),
         }

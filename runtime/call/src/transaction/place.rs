@@ -29,8 +29,8 @@ struct Placement {
     relays: Vec<Relay>,
     deliveries: Vec<Delivery>,
     held: Vec<(ServerId, HeldArrayName)>,
-    keeps: Vec<(usize, HeldArrayName)>,
-    brings: Vec<usize>,
+    kept: Vec<(usize, HeldArrayName)>,
+    returned: Vec<usize>,
     direct: Vec<Access>,
     /// Why the client relays an array that a server holds.
     helped: Option<String>,
@@ -92,8 +92,8 @@ impl Driver<'_> {
             stop,
             is_placed: place.is_some(),
             alone,
-            keeps: placed.keeps,
-            brings: placed.brings,
+            kept: placed.kept,
+            returned: placed.returned,
             direct: placed.direct,
             moved: placed.moved,
         };
@@ -133,16 +133,16 @@ impl Driver<'_> {
             placed.moved.received += argument.returned;
             let array = prepare::whole(self.tx, &call.uses[read..=written]);
             if let Some(output) = output {
-                placed.brings.push(output);
+                placed.returned.push(output);
                 placed.direct.push(call.uses[written].access);
             }
-            return Ok(Arg::AtServers(Box::new(array)));
+            return Ok(Arg::Remote(Box::new(array)));
         }
         let mut array = self.source(node, one, &argument, server, placed);
         if let Some(output) = output {
             self.target(node, written, output, &mut array, placed)?;
         }
-        Ok(Arg::AtServers(Box::new(array)))
+        Ok(Arg::Remote(Box::new(array)))
     }
 
     /// Prepares an array that is sent.
@@ -162,7 +162,7 @@ impl Driver<'_> {
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
             let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
-            let ByteSource::Held(output, holder) = self.way(one, bytes, *from) else {
+            let ByteSource::HeldResult(output, holder) = self.source_of(one, bytes, *from) else {
                 placed.moved.sent += length;
                 gaps.push((offset, length));
                 continue;
@@ -240,7 +240,7 @@ impl Driver<'_> {
         holder: ServerId,
         placed: &Placement,
     ) -> Option<String> {
-        let why = self.relayed.get(&node).or_else(|| self.apart.get(&(reader, holder)));
+        let why = self.relayed.get(&node).or_else(|| self.unreachable.get(&(reader, holder)));
         if why.is_some() {
             return why.cloned();
         }
@@ -268,20 +268,20 @@ impl Driver<'_> {
             !matches!(graph.state(*node), Some(Waiting | Ready | Running))
         };
         let made = &self.outputs[output];
-        let brings = made.wanted && made.here.is_none();
+        let returned = made.wanted && made.here.is_none();
         let read = made.readers.iter().any(|reader| !over(&self.graph, reader));
         let bytes = made.access.end - made.access.start;
-        if read || !brings {
+        if read || !returned {
             let name = self.names.fresh();
             let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
-            array.keep = Some(HeldResult { name, lifetime_ms, sent: brings, survives: false });
-            placed.keeps.push((output, name));
+            array.keep = Some(HeldResult { name, lifetime_ms, sent: returned, survives: false });
+            placed.kept.push((output, name));
         }
-        if !brings {
+        if !returned {
             return Ok(());
         }
         placed.moved.received += bytes;
-        placed.brings.push(output);
+        placed.returned.push(output);
         let call = &self.calls[node.0 as usize];
         let one = &call.uses[index];
         let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };

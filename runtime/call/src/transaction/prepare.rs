@@ -186,7 +186,7 @@ fn arrays(
         _ => return Ok(Vec::new()),
     };
     if argument.mode != Mode::InOut {
-        return Err("does not go both ways: give it one array".to_owned());
+        return Err("is not both sent and returned: pass one array".to_owned());
     }
     let sent = Argument { mode: Mode::In, ..argument.clone() };
     let back = Argument { mode: Mode::Out, ..argument.clone() };
@@ -336,7 +336,7 @@ fn rehearsal(tx: &Transaction<'_>, own: &[ArgumentUse], argument: &Argument) -> 
             array.keep = RemoteArray::stays(name, Duration::ZERO).keep;
         }
     }
-    Arg::AtServers(Box::new(array))
+    Arg::Remote(Box::new(array))
 }
 
 /// An argument for which only the caller's memory is used.

@@ -8,51 +8,51 @@ use super::prepare::{ArgumentUse, CLIENT, output_of, overlap};
 /// Source of some bytes of an argument.
 pub enum ByteSource {
     /// The client's memory.
-    Here,
+    Client,
     /// The result with this index, which a server holds.
-    Held(usize, ServerId),
+    HeldResult(usize, ServerId),
     /// The lost result of this call.
-    Lost(Node),
+    LostResult(Node),
     /// The client's memory, where later calls overwrote the bytes.
     Overwritten,
 }
 
 /// Whether the inputs of a call exist.
 pub enum InputStatus {
-    Nothing,
+    Complete,
     /// The results of these calls are lost; the calls can run again.
-    Again(Vec<Node>),
+    Repeat(Vec<Node>),
     /// The result of this call is lost for good, for this reason.
-    Lost(Node, String),
+    LostResult(Node, String),
     /// The client's own bytes are overwritten, and so lost for good.
     Overwritten,
 }
 
 impl Driver<'_> {
     /// The source of some bytes of an array for a call.
-    pub fn way(&self, one: &ArgumentUse, bytes: &Access, from: Option<Node>) -> ByteSource {
+    pub fn source_of(&self, one: &ArgumentUse, bytes: &Access, from: Option<Node>) -> ByteSource {
         let Some(from) = from else {
             let range = (bytes.start, bytes.end);
             let gone = self.overwritten.iter().any(|it| overlap(*it, range));
             return if gone || self.is_being_written(range) {
                 ByteSource::Overwritten
             } else {
-                ByteSource::Here
+                ByteSource::Client
             };
         };
         let Some(index) = output_of(&self.outputs, from, bytes) else {
-            return ByteSource::Lost(from);
+            return ByteSource::LostResult(from);
         };
         let output = &self.outputs[index];
         match output.held.filter(|_| one.simple) {
-            Some((server, _)) => ByteSource::Held(index, server),
+            Some((server, _)) => ByteSource::HeldResult(index, server),
             None if one.is_client()
                 && output.is_here(bytes)
                 && !self.is_being_written((bytes.start, bytes.end)) =>
             {
-                ByteSource::Here
+                ByteSource::Client
             }
-            None => ByteSource::Lost(from),
+            None => ByteSource::LostResult(from),
         }
     }
 
@@ -62,7 +62,7 @@ impl Driver<'_> {
             let Access { buffer, start, end } = self.outputs[*output].access;
             buffer == CLIENT && overlap((start, end), range)
         };
-        self.running.values().any(|running| running.brings.iter().any(written))
+        self.running.values().any(|running| running.returned.iter().any(written))
     }
 
     /// Checks the inputs of a call.
@@ -70,18 +70,18 @@ impl Driver<'_> {
         let mut again: Vec<Node> = Vec::new();
         for one in &self.calls[node.0 as usize].uses {
             for (bytes, from) in &one.inputs {
-                match self.way(one, bytes, *from) {
-                    ByteSource::Here | ByteSource::Held(..) => {}
+                match self.source_of(one, bytes, *from) {
+                    ByteSource::Client | ByteSource::HeldResult(..) => {}
                     ByteSource::Overwritten => return InputStatus::Overwritten,
-                    ByteSource::Lost(maker) => match self.may_run_again(maker) {
+                    ByteSource::LostResult(maker) => match self.may_run_again(maker) {
                         Ok(()) if again.contains(&maker) => {}
                         Ok(()) => again.push(maker),
-                        Err(why) => return InputStatus::Lost(maker, why),
+                        Err(why) => return InputStatus::LostResult(maker, why),
                     },
                 }
             }
         }
-        if again.is_empty() { InputStatus::Nothing } else { InputStatus::Again(again) }
+        if again.is_empty() { InputStatus::Complete } else { InputStatus::Repeat(again) }
     }
 
     /// Whether a finished call may run again.
@@ -102,7 +102,7 @@ impl Driver<'_> {
         }
         let inputs = call.uses.iter().flat_map(|one| one.inputs.iter().map(move |it| (one, it)));
         for (one, (bytes, from)) in inputs {
-            if matches!(self.way(one, bytes, *from), ByteSource::Overwritten) {
+            if matches!(self.source_of(one, bytes, *from), ByteSource::Overwritten) {
                 return Err(format!("{lost}, and what it read was overwritten since"));
             }
         }

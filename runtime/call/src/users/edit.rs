@@ -58,7 +58,7 @@ fn locked(path: &Path, make: bool) -> Result<Flock<File>, UsersError> {
                 let text = format!(
                     "{path} is a symbolic link, which would be replaced; name the file itself"
                 );
-                return UsersError::Asked(text);
+                return UsersError::Request(text);
             }
             failed("written", path)(error)
         })?;
@@ -92,7 +92,7 @@ fn write(beside: &Path, old: &File, text: &str) -> io::Result<()> {
 
 /// Replaces the locked file by new content.
 fn replace(path: &Path, old: &File, content: &Content) -> Result<(), UsersError> {
-    content.parsed().map_err(UsersError::Asked)?;
+    content.parsed().map_err(UsersError::Request)?;
     let text = toml::to_string(content)
         .map_err(|error| failed("written", path)(io::Error::other(error.to_string())))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -112,7 +112,7 @@ fn replace(path: &Path, old: &File, content: &Content) -> Result<(), UsersError>
 /// # Errors
 /// [`UsersError`].
 pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
-    check_name(&new.user).map_err(UsersError::Asked)?;
+    check_name(&new.user).map_err(UsersError::Request)?;
     let mut lock = locked(path, true)?;
     let mut content = content(path, &mut lock)?;
     let mut random = [0; 32];
@@ -137,14 +137,14 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
     };
     if new.server && !entry.server {
         let text = format!("`{}` is a user who calls; give servers names of their own", new.user);
-        return Err(UsersError::Asked(text));
+        return Err(UsersError::Request(text));
     }
     if entry.server && !new.server {
         let text = format!(
             "`{}` is a server: say --server, or give users who call names of their own",
             new.user
         );
-        return Err(UsersError::Asked(text));
+        return Err(UsersError::Request(text));
     }
     if new.routines.is_some() {
         entry.routines.clone_from(&new.routines);
@@ -194,14 +194,17 @@ pub fn revoke(path: &Path, user: &str, token: Option<&str>) -> Result<usize, Use
     let mut lock = locked(path, false)?;
     let mut content = content(path, &mut lock)?;
     let Some(entry) = content.users.iter_mut().find(|entry| entry.name == user) else {
-        return Err(UsersError::Asked(format!("there is no user `{user}` in {}", path.display())));
+        return Err(UsersError::Request(format!(
+            "there is no user `{user}` in {}",
+            path.display()
+        )));
     };
     let before = entry.tokens.len();
     entry.tokens.retain(|other| token.is_some_and(|token| !is(other, token)));
     let gone = before - entry.tokens.len();
     if let (0, Some(token)) = (gone, token) {
         let token = token.escape_default();
-        return Err(UsersError::Asked(format!(
+        return Err(UsersError::Request(format!(
             "`{user}` has no token {token}; `kumi call token list` shows them"
         )));
     }

@@ -27,7 +27,7 @@ const MOST_NAME: usize = 64;
 #[derive(Debug, Error)]
 pub enum UsersError {
     /// It cannot be read or written.
-    #[error("the file of users {} cannot be {doing}: {source}; check its name and permissions", path.display())]
+    #[error("the user file {} cannot be {doing}: {source}; check its name and permissions", path.display())]
     File {
         /// The operation: `read`, `written`, …
         doing: &'static str,
@@ -37,10 +37,10 @@ pub enum UsersError {
         source: io::Error,
     },
     /// Others than its owner may write to it.
-    #[error("others may write to the file of users {}, and make themselves users: chmod 600 it", .0.display())]
+    #[error("others may write to the user file {}, and so add users: run chmod 600 on it", .0.display())]
     Writable(PathBuf),
     /// The file is not a user file.
-    #[error("{} is no file of users: {reason}", path.display())]
+    #[error("{} is not a user file: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum UsersError {
     },
     /// The requested change is impossible.
     #[error("{0}")]
-    Asked(String),
+    Request(String),
 }
 
 /// Content of the file.
@@ -134,7 +134,7 @@ impl Timestamp {
             Timestamp::Date(date) => date.to_string(),
         };
         moment(&text).ok_or_else(|| {
-            format!("`{text}` is no time: write 2026-12-31T23:59:59Z, or seconds since 1970")
+            format!("`{text}` is not a time: write 2026-12-31T23:59:59Z, or seconds since 1970")
         })
     }
 }

@@ -140,7 +140,7 @@ fn what_cannot_be_is_said_with_its_place() {
             format!(
                 "[[user]]\nname = 'a'\n[[user.token]]\nblake3 = '{digits}'\nexpires = 'soon'\n"
             ),
-            "`soon` is no time",
+            "`soon` is not a time",
         ),
         ("[[user]]\nname = 'a'\npriority = 300\n".to_owned(), "line 3"),
     ] {

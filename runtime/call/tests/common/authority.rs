@@ -1,12 +1,12 @@
 #![allow(dead_code)] // Each test uses a part of it.
-//! An authority of its own for a test, and certificates of servers.
+//! A certificate authority for a test.
 
 use std::path::PathBuf;
 
 use kumi_call::Tls;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// An authority, whose certificate is in a file.
+/// An authority, with its certificate in a file.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub folder: tempfile::TempDir,

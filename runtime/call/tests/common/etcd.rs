@@ -1,5 +1,5 @@
 #![allow(dead_code)] // Each test uses a part of it.
-//! An etcd of its own for a test, in a temporary folder.
+//! An etcd for a test, in a temporary folder.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// etcd, which ends with this.
+/// An etcd process, ended when this is dropped.
 pub struct Server {
     child: Option<Child>,
     client: SocketAddr,
@@ -20,7 +20,7 @@ pub struct Server {
     folder: tempfile::TempDir,
 }
 
-/// Whether the command is there; tests are left out where it is not.
+/// Whether the command exists; tests are skipped without it.
 pub fn is_there() -> bool {
     let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -29,7 +29,7 @@ pub fn is_there() -> bool {
     found
 }
 
-/// Whether the command for its operator is there.
+/// Whether the operator's command exists.
 pub fn has_control() -> bool {
     let found = Command::new("etcdctl").arg("version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -52,15 +52,15 @@ pub fn started(more: &[&str]) -> Server {
 }
 
 impl Server {
-    /// Where it is.
+    /// Its address.
     pub fn url(&self) -> String {
         format!("http://{}", self.client)
     }
 
-    /// Starts it, perhaps again; it answers when this returns.
+    /// Starts it, perhaps again. It answers when this returns.
     pub fn start(&mut self) {
         let (client, peer) = (self.url(), format!("http://{}", self.peer));
-        // It goes with this test, however that ends.
+        // It ends with this test, however that ends.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "etcd", "--log-level", "error", "--logger", "zap"])
             .arg("--data-dir")
@@ -80,7 +80,7 @@ impl Server {
         }
     }
 
-    /// Whether it does that. Without the command for it, whether it listens.
+    /// Whether it answers; without the operator's command, whether it listens.
     pub fn control(&self, args: &[&str]) -> bool {
         let done = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
@@ -139,10 +139,10 @@ impl Drop for Server {
     }
 }
 
-/// What goes through a relay: `None` while it is cut.
+/// Streams through a relay. `None` while it is cut.
 type Streams = Arc<Mutex<Option<Vec<TcpStream>>>>;
 
-/// A way to etcd that can be cut, for who uses it alone.
+/// A relay to etcd that can be cut, for one user.
 pub struct Relay {
     address: SocketAddr,
     streams: Streams,
@@ -164,7 +164,7 @@ impl Relay {
                     let mut from = from.try_clone().expect("a descriptor");
                     let mut to = to.try_clone().expect("a descriptor");
                     std::thread::spawn(move || {
-                        // However it ends, both sides are told.
+                        // Both sides are told of any end.
                         let _ended = io::copy(&mut from, &mut to);
                         let _gone = to.shutdown(Shutdown::Both);
                         let _gone = from.shutdown(Shutdown::Both);
@@ -176,20 +176,20 @@ impl Relay {
         Relay { address, streams }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Ends what goes through, and lets nothing through any more.
+    /// Closes all streams, and lets nothing through.
     pub fn cut(&self) {
         for stream in self.streams.lock().expect("no panic").take().into_iter().flatten() {
-            // It may have ended before.
+            // It may have ended already.
             let _gone = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Lets it through again.
+    /// Lets streams through again.
     pub fn mend(&self) {
         *self.streams.lock().expect("no panic") = Some(Vec::new());
     }

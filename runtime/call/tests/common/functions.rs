@@ -1,11 +1,11 @@
-//! Routines that call functions of the client, and such functions.
+//! Routines that call functions of the client, and functions for them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kumi_call::{Callback, Outcome};
 use kumi_idl::Scalar;
 
-/// What `callbacks.c` has that servers and metaservers are tested with.
+/// The routines of `callbacks.c` for tests of servers and metaservers.
 pub const TEXT: &str = r#"
 Define integrate(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum)
 Calls "C" integrate(n, f, sum);
@@ -16,7 +16,7 @@ Define visit(mode_in int n,
 Calls "C" visit(n, f, x, said);
 "#;
 
-/// The square of x; what is to be done before is told how many calls there were.
+/// The square of x. `before` gets the number of calls so far.
 pub fn square<'a>(before: impl FnMut(usize) + Send + 'a) -> Callback<'a> {
     let (mut before, mut count) = (before, 0);
     Callback::new(move |args| {
@@ -27,14 +27,14 @@ pub fn square<'a>(before: impl FnMut(usize) + Send + 'a) -> Callback<'a> {
     })
 }
 
-/// The same, counted.
+/// The same with a counter.
 pub fn counted(count: &AtomicUsize) -> Callback<'_> {
     square(|_| {
         count.fetch_add(1, Ordering::Relaxed);
     })
 }
 
-/// It is the integral of x² from 0 to 1, as the routine computes it.
+/// The integral of x² from 0 to 1, as the routine computes it.
 pub fn is_integral(outcome: &Outcome, n: i32) {
     let sum = outcome.scalar(2).and_then(Scalar::real).expect("a sum");
     let points = (0..n).map(|i| (f64::from(i) + 0.5) / f64::from(n));

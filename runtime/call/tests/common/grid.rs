@@ -10,14 +10,14 @@ use kumi_call::server::{Config, Listener, Membership, Registry};
 use kumi_call::{Client, Grid, Options};
 use tokio::sync::oneshot;
 
-/// A metaserver that ends with this.
+/// A metaserver, ended when this is dropped.
 pub struct Meta {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What tests begin with.
+/// Default configuration of tests.
 pub fn config(policy: &str) -> meta::Config {
     meta::Config {
         policy: policy.to_owned(),
@@ -36,7 +36,7 @@ pub fn meta(config: meta::Config) -> Meta {
     meta_at(config, ([127, 0, 0, 1], 0).into())
 }
 
-/// Starts a metaserver at an address, which may have been another's a moment ago.
+/// Starts a metaserver at an address that another may just have left.
 pub fn meta_at(config: meta::Config, address: SocketAddr) -> Meta {
     let begin = Instant::now();
     let listener = loop {
@@ -62,14 +62,14 @@ impl Meta {
         Grid::connect(&self.address.to_string(), &Options::default()).expect("a connection")
     }
 
-    /// What it knows.
+    /// Its state.
     pub fn state(&self) -> State {
         let client = Client::connect(&self.address.to_string(), &Options::default());
         let json = client.expect("a connection").status_json().expect("its state");
         serde_json::from_str(&json).expect("JSON")
     }
 
-    /// Waits until that is so.
+    /// Waits until its state satisfies the condition.
     pub fn until(&self, what: &str, is: impl Fn(&State) -> bool) -> State {
         let begin = Instant::now();
         loop {
@@ -82,7 +82,7 @@ impl Meta {
         }
     }
 
-    /// Waits until so many servers are there.
+    /// Waits until this many servers are registered.
     pub fn until_servers(&self, count: usize) {
         let up = |server: &&ServerState| server.state == "up";
         self.until("a server", |state| state.servers.iter().filter(up).count() == count);
@@ -117,8 +117,8 @@ impl Drop for Meta {
     }
 }
 
-/// A server whose `nap` and `gate` may be run twice.
-pub fn repeating(meta: &Meta, name: &str) -> crate::common::Served {
+/// A server whose `nap` and `gate` are idempotent.
+pub fn repeating(meta: &Meta, name: &str) -> crate::common::TestServer {
     let mut registry = Registry::default();
     for mut interface in crate::common::interfaces() {
         interface.idempotent = matches!(interface.name.as_str(), "nap" | "gate");
@@ -127,13 +127,29 @@ pub fn repeating(meta: &Meta, name: &str) -> crate::common::Served {
     crate::common::served_by(meta.member(name, 1), registry)
 }
 
-/// A port that is free now.
+/// A free port.
 pub fn port() -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("its address")
 }
 
-/// What is answered to a request.
+/// The state on the metaserver's page, once it satisfies the condition. The page is renewed only from time to time.
+#[track_caller]
+pub fn shown_state(address: SocketAddr, what: &str, so: impl Fn(&State) -> bool) -> State {
+    let begin = Instant::now();
+    loop {
+        let json = get(address, "/status.json");
+        let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+        let state: State = serde_json::from_str(body).expect("JSON");
+        if so(&state) {
+            return state;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} is not shown: {state:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The answer to an HTTP request.
 pub fn get(address: SocketAddr, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("a connection");

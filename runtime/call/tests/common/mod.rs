@@ -1,4 +1,4 @@
-//! A server in this process, with a library that is compiled for it.
+//! A server in this process, with a library compiled for it.
 #![forbid(unsafe_code)]
 #![allow(dead_code)] // Each test uses a part of it.
 
@@ -15,8 +15,8 @@ use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
 
-/// Reads what has come, as `read` does. A signal for this process (a child has ended) interrupts a read with a time limit:
-/// nothing has come then, and it is tried again.
+/// Reads as `read` does. A signal for this process (a child has ended) interrupts a read with a time limit: then it
+/// tries again.
 pub fn read_some(from: &mut impl std::io::Read, into: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match from.read(into) {
@@ -26,12 +26,12 @@ pub fn read_some(from: &mut impl std::io::Read, into: &mut [u8]) -> std::io::Res
     }
 }
 
-/// Compiles the routines, once.
+/// Compiles the routines once.
 pub fn library() -> PathBuf {
     library_of("routines.c")
 }
 
-/// Compiles a file of this folder, once.
+/// Compiles a file of this folder once.
 pub fn library_of(source: &str) -> PathBuf {
     static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let make = || {
@@ -163,7 +163,7 @@ pub fn interfaces() -> Vec<Interface> {
     all
 }
 
-/// Routines for arrays that stay at servers.
+/// Routines for held arrays.
 fn of_arrays() -> [Interface; 3] {
     use Element::{F64, I32};
     use Mode::{In, InOut, Out};
@@ -184,26 +184,26 @@ fn of_arrays() -> [Interface; 3] {
     [fill, flood, add]
 }
 
-/// What calls of `gate` run until it is opened.
+/// A gate: calls of `gate` run until it is opened.
 pub struct Gate(tempfile::TempDir);
 
 impl Gate {
-    /// A closed one.
+    /// A closed gate.
     pub fn new() -> Gate {
         Gate(tempfile::tempdir().expect("a folder"))
     }
 
-    /// What is there when it is open.
+    /// The file that exists when it is open.
     pub fn path(&self) -> String {
         self.0.path().join("open").to_str().expect("a path that is text").to_owned()
     }
 
-    /// What `gate` is called with.
+    /// The arguments for `gate`.
     pub fn args(&self) -> Vec<Arg<'static>> {
         vec![Arg::Text(self.path().into())]
     }
 
-    /// How many calls have begun.
+    /// Number of calls that have begun.
     pub fn begun(&self) -> usize {
         std::fs::read(self.0.path().join("open.begun")).map_or(0, |bytes| bytes.len())
     }
@@ -214,7 +214,7 @@ impl Gate {
     }
 }
 
-/// Waits for what must come, however slow the machine is.
+/// Waits for an event, however slow the machine is.
 pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is() {
@@ -223,13 +223,13 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// A server that ends with this.
-pub struct Served {
-    /// Of a Unix socket it says nothing.
+/// A server, ended when this is dropped.
+pub struct TestServer {
+    /// Meaningless for a Unix socket.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// What it needs, and goes after it.
+    /// A folder that it needs, removed after it.
     kept: Option<tempfile::TempDir>,
 }
 
@@ -240,12 +240,12 @@ pub fn config() -> Config {
 }
 
 /// Starts a server with all routines.
-pub fn served(config: Config) -> Served {
+pub fn served(config: Config) -> TestServer {
     served_by(config, registry())
 }
 
-/// Starts a server with all routines there.
-pub fn served_at(config: Config, listener: Listener) -> Served {
+/// Starts a server with all routines on this listener.
+pub fn served_at(config: Config, listener: Listener) -> TestServer {
     served_on(config, registry(), listener)
 }
 
@@ -258,8 +258,8 @@ fn registry() -> Registry {
     registry
 }
 
-/// Starts a server with the routines that a text describes, which a library has.
-pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
+/// Starts a server with the routines of a text, from this library.
+pub fn served_text(config: Config, text: &str, library: PathBuf) -> TestServer {
     let parsed = kumi_idl::parse(text.as_bytes());
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
@@ -271,11 +271,11 @@ pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
 }
 
 /// Starts a server with these routines.
-pub fn served_by(config: Config, registry: Registry) -> Served {
+pub fn served_by(config: Config, registry: Registry) -> TestServer {
     served_on(config, registry, Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port"))
 }
 
-fn served_on(config: Config, registry: Registry, listener: Listener) -> Served {
+fn served_on(config: Config, registry: Registry, listener: Listener) -> TestServer {
     let address = listener.address().expect("its address");
     let address = address.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
     let (stop, stopped) = oneshot::channel::<()>();
@@ -283,18 +283,18 @@ fn served_on(config: Config, registry: Registry, listener: Listener) -> Served {
         let stopped = async move {
             let _gone = stopped.await;
         };
-        // Its routines are not `Send`: it is made where it runs.
+        // Its routines are not `Send`, so they are made in its thread.
         serve(config, registry, listener, stopped).expect("it serves");
     });
-    Served { address, stop: Some(stop), thread: Some(thread), kept: None }
+    TestServer { address, stop: Some(stop), thread: Some(thread), kept: None }
 }
 
-impl Served {
+impl TestServer {
     pub fn client(&self) -> Client {
         Client::connect(&self.address.to_string(), &Options::default()).expect("a connection")
     }
 
-    /// Keeps a folder for as long as the server is there.
+    /// Keeps a folder until the server has ended.
     pub fn keep(&mut self, folder: tempfile::TempDir) {
         self.kept = Some(folder);
     }
@@ -308,7 +308,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.stop();

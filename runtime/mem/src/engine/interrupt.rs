@@ -68,8 +68,8 @@ impl Context {
         Ok(())
     }
 
-    /// Drives the channel until `attempt` gives something. When the program ends it, others may
-    /// have seen a part of what the call does, so that nothing can follow.
+    /// Drives the channel until `attempt` gives something. If the program ends it, others may have seen
+    /// a part of the call's effects, so no other call can follow.
     pub(crate) fn drive<R>(
         &self,
         wait: Wait,

@@ -44,7 +44,7 @@ pub struct Fifo<'w> {
     /// Index of the notification counter.
     counter: usize,
     /// Ranks that wait for room and append by frames.
-    far: Arc<AtomicU32>,
+    by_frames: Arc<AtomicU32>,
     empty_calls: Cell<u32>,
 }
 
@@ -101,10 +101,18 @@ impl Window<'_> {
     /// - [`Error::BadNotify`].
     pub fn fifo(&self, offset: usize, capacity: usize, notify: u32) -> Result<Fifo<'_>, Error> {
         check_notify(notify)?;
-        let (queue, far) = self.open(offset, capacity, notify, MARK_FIFO)?;
+        let (queue, by_frames) = self.open(offset, capacity, notify, MARK_FIFO)?;
         let counter = counter_index(self.memory.key, notify);
         let (head, empty_calls) = (Cell::new(0), Cell::new(0));
-        Ok(Fifo { window: self, offset: offset as u64, queue, head, counter, far, empty_calls })
+        Ok(Fifo {
+            window: self,
+            offset: offset as u64,
+            queue,
+            head,
+            counter,
+            by_frames,
+            empty_calls,
+        })
     }
 
     /// Makes the queue of a FIFO or port and lets others append; the count of ranks that wait for room and append by frames.
@@ -133,11 +141,12 @@ impl Window<'_> {
         let key = (self.memory.key, offset as u64);
         let signal = mark == MARK_SIGNAL;
         let fifos = &mut guard.handler().fifos;
-        let far = fifos.add(key, queue, capacity as u64, signal, notify);
-        let far = far.ok_or(Error::BadFifo { what: "its memory is in use by another one" })?;
+        let by_frames = fifos.add(key, queue, capacity as u64, signal, notify);
+        let by_frames =
+            by_frames.ok_or(Error::BadFifo { what: "its memory is in use by another one" })?;
         // Before the guard goes: nobody appends earlier.
         queue.open(mark, notify);
-        Ok((queue, far))
+        Ok((queue, by_frames))
     }
 
     /// Removes a queue; ranks that wait for room in it get an error.
@@ -208,10 +217,10 @@ impl Window<'_> {
         if record.len() > most {
             return Err(Error::RecordTooLong { length: record.len(), most });
         }
-        match self.near(to) {
-            Some((local, near)) => {
+        match self.mapped(to) {
+            Some((local, mapped)) => {
                 self.context.fence_before_notify(to)?;
-                self.append_mapped(near?, local, (to, offset), record, mark, wait)
+                self.append_mapped(mapped?, local, (to, offset), record, mark, wait)
             }
             None => self.append_by_frames(to, offset as u64, record, mark, wait),
         }
@@ -219,7 +228,7 @@ impl Window<'_> {
 
     fn append_mapped(
         &self,
-        near: &MappedPiece,
+        mapped: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
         record: &[u8],
@@ -230,7 +239,7 @@ impl Window<'_> {
         let room = &attachment.own().notifies.0[ROOM].count;
         loop {
             let seen = room.load(SeqCst);
-            let full = self.push_mapped(near, local, (to, offset), record, mark)?;
+            let full = self.push_mapped(mapped, local, (to, offset), record, mark)?;
             let Some(queue) = full else { return Ok(true) };
             if !wait || (mark == MARK_FIFO && local == attachment.local()) {
                 return Ok(false);
@@ -245,7 +254,7 @@ impl Window<'_> {
     /// may have gone while it was full.
     pub(crate) fn push_mapped(
         &self,
-        near: &MappedPiece,
+        mapped: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
         record: &[u8],
@@ -253,10 +262,10 @@ impl Window<'_> {
     ) -> Result<Option<Queue>, Error> {
         let (at, attachment) = (offset as u64, self.context.attachment());
         let (queue, notify) =
-            queue_in(near, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
+            queue_in(mapped, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
         match queue.push(attachment.rank(), record) {
             Ok(PushOutcome::Taken) => {
-                let counter = counter_index(near.key, notify);
+                let counter = counter_index(mapped.key, notify);
                 announce(attachment, local, &queue, (mark == MARK_FIFO).then_some(counter));
                 attachment.count(Counter::DirectPuts, 1);
                 Ok(None)
@@ -318,18 +327,18 @@ pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refu
 /// Finds the queue in a piece of this node, and the index of its notification counter. The queue's own
 /// numbers are trusted only as far as they stay inside of the piece.
 pub(crate) fn queue_in(
-    near: &MappedPiece,
+    mapped: &MappedPiece,
     offset: u64,
     mark: u64,
 ) -> Result<(Queue, u32), Refusal> {
-    let room = near.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
+    let room = mapped.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
     // SAFETY: inside of the piece by the check.
-    let base = unsafe { near.base.add(offset as usize) };
+    let base = unsafe { mapped.base.add(offset as usize) };
     // Pieces in the segment start at pages, but where this one does was read from shared memory. The
     // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<QueueHead>().is_aligned() {
-        return Err(if is_private(near.key) { Refusal::Fifo } else { Refusal::Damage });
+        return Err(if is_private(mapped.key) { Refusal::Fifo } else { Refusal::Damage });
     }
     // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
     let head: &QueueHead = unsafe { base.cast().as_ref() };
@@ -462,7 +471,7 @@ impl Fifo<'_> {
         let Some(next) = next else { return Ok(None) };
         let into = buffer(next.length)?;
         self.head.set(self.queue.take(head, next, into));
-        if made_room(context.attachment(), &self.queue, &self.far) {
+        if made_room(context.attachment(), &self.queue, &self.by_frames) {
             context.serve()?;
         }
         Ok(Some(FifoRecord { from: next.from, len: next.length }))

@@ -56,7 +56,7 @@ const _: () = assert!(
             && std::mem::offset_of!(QueueHead, waiting) == 192
 );
 
-/// The memory holds what nobody writes there.
+/// The memory holds an impossible record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueDamage;
 
@@ -106,7 +106,7 @@ impl Queue {
     /// - `base` is a multiple of [`ALIGNMENT`].
     /// - `capacity` is in [`CAPACITIES`] and a multiple of 8.
     pub(crate) unsafe fn at(base: NonNull<u8>, capacity: u64) -> Queue {
-        // SAFETY: inside of what the caller promises.
+        // SAFETY: inside of the range that the caller promises.
         let data = unsafe { base.add(OVERHEAD) };
         Queue { head: base.cast(), data, capacity }
     }
@@ -227,7 +227,7 @@ impl Queue {
     /// The port's thread sleeps, unless there is something to do, until [`Queue::wake_taker`].
     pub(crate) fn rest(&self, nothing_to_do: impl FnOnce() -> bool) {
         let sleeping = &self.positions().sleeping;
-        // Said before the last look, so that whoever appends after it sees it.
+        // Announced before the last look, so that a sender that appends after the look sees it.
         sleeping.store(1, SeqCst);
         if nothing_to_do() {
             sleep_while(sleeping, 1);
@@ -261,8 +261,8 @@ impl Queue {
         let (offset, first) = self.split(position, data.len());
         writes(self.data.as_ptr().wrapping_add(offset), first);
         writes(self.data.as_ptr(), data.len() - first);
-        // SAFETY: `offset + first` is at most the capacity, and so is what is left. `data` is the
-        // program's or a packet's; if it is this memory it overlaps like any racing access.
+        // SAFETY: `offset + first` is at most the capacity, and so is the rest. `data` is the program's
+        // or a packet's; if it is this memory it overlaps like any racing access.
         unsafe {
             self.data.add(offset).as_ptr().copy_from(data.as_ptr(), first);
             self.data.as_ptr().copy_from(data.as_ptr().add(first), data.len() - first);

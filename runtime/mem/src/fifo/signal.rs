@@ -20,7 +20,7 @@ use crate::window::Window;
 pub struct Signal<'s> {
     /// The rank that sent it.
     pub from: u32,
-    /// The record; it is gone when the handler returns.
+    /// The record, valid until the handler returns.
     pub data: &'s [u8],
 }
 
@@ -80,7 +80,7 @@ struct PortState {
     queue: Queue,
     waker: ChannelWaker,
     /// Ranks that wait for room and send by frames.
-    far: Arc<AtomicU32>,
+    by_frames: Arc<AtomicU32>,
     failures: Arc<HandlerFailures>,
     stop: AtomicBool,
 }
@@ -109,13 +109,13 @@ impl Window<'_> {
         capacity: usize,
         handler: impl FnMut(Signal<'_>) + Send + 'static,
     ) -> Result<(), Error> {
-        let (queue, far) = self.open(offset, capacity, 0, MARK_SIGNAL)?;
+        let (queue, by_frames) = self.open(offset, capacity, 0, MARK_SIGNAL)?;
         let key = (self.memory.key, offset as u64);
         let shared = Arc::new(PortState {
             key,
             queue,
             waker: self.context.channel.waker(),
-            far,
+            by_frames,
             failures: Arc::clone(&self.context.failures),
             stop: AtomicBool::new(false),
         });
@@ -201,7 +201,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
         };
         buffer.resize(next.length, 0);
         head = port.queue.take(head, next, &mut buffer);
-        if made_room(attachment, &port.queue, &port.far) {
+        if made_room(attachment, &port.queue, &port.by_frames) {
             port.waker.serve();
         }
         let signal = Signal { from: next.from, data: &buffer };

@@ -208,7 +208,7 @@ pub(crate) fn announce(
 
 /// After a record was taken: tells the ranks that have the queue mapped and wait for room. True if ranks
 /// that append by frames wait too: the channel then has to be served.
-pub(crate) fn made_room(attachment: &Attachment, queue: &Queue, far: &AtomicU32) -> bool {
+pub(crate) fn made_room(attachment: &Attachment, queue: &Queue, by_frames: &AtomicU32) -> bool {
     let words = attachment.local_count().div_ceil(64);
     for index in 0..words {
         let mut bits = queue.take_waiting(index);
@@ -221,7 +221,7 @@ pub(crate) fn made_room(attachment: &Attachment, queue: &Queue, far: &AtomicU32)
             }
         }
     }
-    far.load(SeqCst) != 0
+    by_frames.load(SeqCst) != 0
 }
 
 #[cfg(test)]
@@ -237,8 +237,8 @@ mod tests {
         let queue = unsafe { Queue::at(attachment.arena(0), CAPACITY) };
         queue.open(MARK_FIFO, 5);
         let mut fifos = FifoTable::default();
-        let far = fifos.add((3, 0), queue, CAPACITY, false, 5).expect("free");
-        (attachment, fifos, queue, far)
+        let by_frames = fifos.add((3, 0), queue, CAPACITY, false, 5).expect("free");
+        (attachment, fifos, queue, by_frames)
     }
 
     fn arrived(from: Rank, token: u64, wait: bool, data: &[u8]) -> IncomingRecord<'_> {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_answered_in_order_as_room_comes() {
-        let (attachment, mut fifos, queue, far) = fixture();
+        let (attachment, mut fifos, queue, by_frames) = fixture();
         let key = (3, 0);
         let mut head = 0;
         for from in 1..3 {
@@ -271,17 +271,17 @@ mod tests {
             // One request a rank.
             assert_eq!(fifos.append(&attachment, key, record), full);
         }
-        assert_eq!((far.load(SeqCst), fifos.grants()), (4, vec![]));
+        assert_eq!((by_frames.load(SeqCst), fifos.grants()), (4, vec![]));
         assert_eq!(pop(&queue, &mut head), [1; 24]);
         assert_eq!(fifos.grants(), [(3, 30, None)], "the first needs all of it");
         assert_eq!(pop(&queue, &mut head), [2; 24]);
         assert_eq!(fifos.grants(), [(4, 40, None), (5, 50, None), (6, 60, None)]);
-        assert_eq!((far.load(SeqCst), fifos.owes_answers()), (0, false));
+        assert_eq!((by_frames.load(SeqCst), fifos.owes_answers()), (0, false));
     }
 
     #[test]
     fn who_waits_for_what_goes_away_is_told() {
-        let (attachment, mut fifos, _, far) = fixture();
+        let (attachment, mut fifos, _, by_frames) = fixture();
         for _ in 0..2 {
             assert_eq!(
                 fifos.append(&attachment, (3, 0), arrived(1, 0, true, &[1; 24])),
@@ -293,7 +293,7 @@ mod tests {
             AppendOutcome::Waiting
         );
         fifos.remove_window(2);
-        assert_eq!((fifos.grants(), far.load(SeqCst)), (vec![], 1));
+        assert_eq!((fifos.grants(), by_frames.load(SeqCst)), (vec![], 1));
         fifos.remove_window(3);
         assert!(fifos.owes_answers());
         assert_eq!(fifos.grants(), [(2, 20, Some(Refusal::Fifo))]);

@@ -93,7 +93,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The first bytes of a message, so many of which came; `None` if it is too long to be here.
+    /// The first `came` bytes of a message; `None` if it is too long for memory.
     fn into_bytes(self, total: u64, came: u64) -> Option<Vec<u8>> {
         match self {
             ReceiveBuffer::Grown(vector) => Some(vector),

@@ -10,7 +10,7 @@ use kumi_proto::frame::{
     Frame, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend,
 };
 
-use super::records::RecordFate;
+use super::records::RecordRefusals;
 use super::{MOST_MEMBERS, MulticastCleanup, TreeChild, relay};
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
@@ -30,9 +30,9 @@ struct MulticastRecord<'d> {
 #[derive(Default)]
 struct MissingMembers {
     /// Of this node, in memory that this process has mapped, without room.
-    near: Vec<Rank>,
+    mapped: Vec<Rank>,
     /// Reached by frames, to be sent to without a tree.
-    far: Vec<Rank>,
+    by_frames: Vec<Rank>,
     /// Without room, and not waited for.
     full: Vec<Rank>,
     failed: Option<Error>,
@@ -138,23 +138,23 @@ impl Window<'_> {
         // The own one first: if it is full nothing is sent.
         members.sort_unstable_by_key(|rank| (*rank != me, *rank));
         members.dedup();
-        let (near, far): (Vec<Rank>, Vec<Rank>) =
-            members.into_iter().partition(|rank| self.near(*rank).is_some());
+        let (mapped, by_frames): (Vec<Rank>, Vec<Rank>) =
+            members.into_iter().partition(|rank| self.mapped(*rank).is_some());
         let mut missing = MissingMembers::default();
-        self.context.fence(&near)?;
-        for rank in near {
+        self.context.fence(&mapped)?;
+        for rank in mapped {
             let full = self.append_once(rank, record, &mut missing, false);
             if full && wait && rank == me && record.mark == MARK_FIFO {
                 return Err(Error::FifoFull { rank, offset: record.offset as u64 });
             }
         }
         if !wait {
-            missing.full.append(&mut missing.near);
+            missing.full.append(&mut missing.mapped);
         }
-        if !far.is_empty() {
-            self.append_through_trees(&far, record, wait, &mut missing)?;
+        if !by_frames.is_empty() {
+            self.append_through_trees(&by_frames, record, wait, &mut missing)?;
         }
-        if !missing.near.is_empty() || !missing.far.is_empty() {
+        if !missing.mapped.is_empty() || !missing.by_frames.is_empty() {
             self.append_directly(record, wait, &mut missing)?;
         }
         if let Some(error) = missing.failed {
@@ -164,8 +164,8 @@ impl Window<'_> {
         Ok(missing.full)
     }
 
-    /// Appends to a FIFO of this node if there is room; true if there is none. Then, if it is to
-    /// `ask`, its taker will tell of room.
+    /// Appends to a FIFO of this node if there is room; true if there is none. If `ask` is set, its
+    /// taker will then report room.
     fn append_once(
         &self,
         rank: Rank,
@@ -173,10 +173,11 @@ impl Window<'_> {
         missing: &mut MissingMembers,
         ask: bool,
     ) -> bool {
-        let Some((local, near)) = self.near(rank) else { return false };
-        let full = near.and_then(|near| {
+        let Some((local, mapped)) = self.mapped(rank) else { return false };
+        let full = mapped.and_then(|mapped| {
             loop {
-                let Some(queue) = self.push_mapped(near, local, (rank, offset), data, mark)? else {
+                let Some(queue) = self.push_mapped(mapped, local, (rank, offset), data, mark)?
+                else {
                     return Ok(false);
                 };
                 if !ask || !self.ask_for_room(&queue, (rank, offset), data)? {
@@ -186,7 +187,7 @@ impl Window<'_> {
         });
         match full {
             Ok(full) => {
-                missing.near.extend(full.then_some(rank));
+                missing.mapped.extend(full.then_some(rank));
                 full
             }
             Err(error) => {
@@ -199,32 +200,38 @@ impl Window<'_> {
     /// Sends through the trees; members without room are missing afterwards.
     fn append_through_trees(
         &self,
-        far: &[Rank],
+        by_frames: &[Rank],
         record: MulticastRecord<'_>,
         wait: bool,
         missing: &mut MissingMembers,
     ) -> Result<(), Error> {
         // It goes another way than what was put there before, which must not come later.
-        self.context.fence(far)?;
+        self.context.fence(by_frames)?;
         // Conditions of every way of sending.
         let Some(members) = largest_tree(self.context.longest, record.data.len()) else {
-            missing.far = far.to_vec();
+            missing.by_frames = by_frames.to_vec();
             return Ok(());
         };
         let child =
             |(rank, members): (Rank, Vec<Rank>)| TreeChild { rank, list: relay::list(&members) };
         let children: Vec<TreeChild> =
-            far.chunks(members).flat_map(relay::split).map(child).collect();
+            by_frames.chunks(members).flat_map(relay::split).map(child).collect();
         let over = MulticastCleanup(self.context);
         let token = {
             let mut guard = self.context.channel.lock()?;
             let engine = guard.handler();
             let (token, ranks) = (engine.token(), children.iter().map(|child| child.rank));
-            engine.multicasts.begin_record(token, None, ranks, RecordFate::default(), far.len());
+            engine.multicasts.begin_record(
+                token,
+                None,
+                ranks,
+                RecordRefusals::default(),
+                by_frames.len(),
+            );
             token
         };
         self.send_record(&children, token, record)?;
-        let fate = self.context.drive(Wait::Frames, |guard| {
+        let refusals = self.context.drive(Wait::Frames, |guard| {
             let engine = guard.handler();
             let waiting = engine.multicasts.waiting(token);
             // The awaited answer may be behind messages that nobody has received.
@@ -232,14 +239,14 @@ impl Window<'_> {
             Ok(if waiting.is_none() { Some(engine.multicasts.take_record(token)) } else { None })
         })?;
         drop(over);
-        if let Some((rank, reason)) = fate.refused {
+        if let Some((rank, reason)) = refusals.refused {
             missing.fail(append_refused(rank, record.offset as u64, record.data, reason));
         }
-        if let Some(stranger) = fate.full.iter().find(|rank| !far.contains(rank)) {
+        if let Some(stranger) = refusals.full.iter().find(|rank| !by_frames.contains(rank)) {
             let text = format!("rank {stranger} had no room for a record that it was not sent");
             return Err(Error::Fault(text));
         }
-        if wait { &mut missing.far } else { &mut missing.full }.extend(fate.full);
+        if wait { &mut missing.by_frames } else { &mut missing.full }.extend(refusals.full);
         Ok(())
     }
 
@@ -284,23 +291,23 @@ impl Window<'_> {
         let mut under_way = 0;
         loop {
             let seen = room.load(SeqCst);
-            for rank in std::mem::take(&mut missing.near) {
+            for rank in std::mem::take(&mut missing.mapped) {
                 self.append_once(rank, record, missing, true);
             }
-            let (near, unsent) = (!missing.near.is_empty(), !missing.far.is_empty());
+            let (mapped, unsent) = (!missing.mapped.is_empty(), !missing.by_frames.is_empty());
             let until = if unsent {
                 Wait::Room
-            } else if near {
+            } else if mapped {
                 Wait::Counter { index: ROOM, at_least: seen.saturating_add(1) }
             } else {
                 Wait::Frames
             };
             let done = self.context.drive(until, |guard| {
                 self.exchange_directly(guard, record, wait, missing, &mut under_way)?;
-                let done = !near && under_way == 0 && missing.far.is_empty();
-                let look = near && room.load(Acquire) > seen;
+                let done = !mapped && under_way == 0 && missing.by_frames.is_empty();
+                let look = mapped && room.load(Acquire) > seen;
                 // Another kind of wait is needed.
-                let turn = missing.far.is_empty() == unsent;
+                let turn = missing.by_frames.is_empty() == unsent;
                 Ok((done || look || turn).then_some(done))
             })?;
             if done {
@@ -326,13 +333,13 @@ impl Window<'_> {
             match answer {
                 Ok(false) => {}
                 // There is room now: once more.
-                Ok(true) => missing.far.push(rank),
+                Ok(true) => missing.by_frames.push(rank),
                 Err(Refusal::Full) => missing.full.push(rank),
                 Err(reason) => missing.fail(append_refused(rank, offset, data, reason)),
             }
         }
         let mut sent = false;
-        for to in std::mem::take(&mut missing.far) {
+        for to in std::mem::take(&mut missing.by_frames) {
             let (token, window) = (guard.handler().token(), self.keys[to as usize]);
             let frame = Frame::Append { token, window, offset, wait, signal, data };
             if guard.send(to, &[&frame.header(), data])? {
@@ -342,7 +349,7 @@ impl Window<'_> {
                 *under_way += 1;
                 sent = true;
             } else {
-                missing.far.push(to);
+                missing.by_frames.push(to);
             }
         }
         if sent {

@@ -28,7 +28,7 @@ const BATCHES: usize = 2;
 /// Frames queued before they are put on the wire together.
 const RUN: u32 = 40;
 
-/// A member that is sent to, and those that it is to see to as a frame lists them.
+/// A child in the tree, and its members as a frame lists them.
 struct TreeChild {
     rank: Rank,
     list: Vec<u8>,
@@ -86,19 +86,19 @@ impl Window<'_> {
         if let Some(notify) = notify {
             check_notify(notify)?;
         }
-        let (near, far) = self.members(to, offset, data.len())?;
-        for rank in near {
+        let (mapped, by_frames) = self.members(to, offset, data.len())?;
+        for rank in mapped {
             match notify {
                 Some(notify) => self.put_notify(rank, offset, data, notify)?,
                 None => self.put(rank, offset, data)?,
             }
         }
-        if far.is_empty() {
+        if by_frames.is_empty() {
             return Ok(());
         }
         // It goes another way than what was put there before, which must not come later.
-        self.context.fence(&far)?;
-        match self.multicast_by_frames(&far, MulticastContent { offset, data, notify })? {
+        self.context.fence(&by_frames)?;
+        match self.multicast_by_frames(&by_frames, MulticastContent { offset, data, notify })? {
             None => Ok(()),
             Some((rank, reason)) => Err(self.refused(rank, offset, data.len(), reason)),
         }
@@ -121,28 +121,28 @@ impl Window<'_> {
             check(Rights::ALL, self.sizes[*rank as usize], at, bytes, Access::Write)
                 .map_err(|_| self.out_of_bounds(*rank, offset, length))?;
         }
-        let (mut near, mut far) = (Vec::new(), Vec::new());
+        let (mut mapped, mut by_frames) = (Vec::new(), Vec::new());
         for rank in members {
-            let Some((_, piece)) = self.near(rank) else {
-                far.push(rank);
+            let Some((_, piece)) = self.mapped(rank) else {
+                by_frames.push(rank);
                 continue;
             };
             let piece = piece?;
             check(piece.rights, piece.size, at, bytes, Access::Write)
                 .map_err(|reason| self.refused(rank, offset, length, reason))?;
-            near.push(rank);
+            mapped.push(rank);
         }
-        Ok((near, far))
+        Ok((mapped, by_frames))
     }
 
     /// Sends to ranks that are reached by frames and waits for all. Returns the first refusal: rank and
     /// reason.
     fn multicast_by_frames(
         &self,
-        far: &[Rank],
+        by_frames: &[Rank],
         content: MulticastContent<'_>,
     ) -> Result<Option<(Rank, Refusal)>, Error> {
-        let children: Vec<TreeChild> = far
+        let children: Vec<TreeChild> = by_frames
             .chunks(MOST_MEMBERS)
             .flat_map(relay::split)
             .map(|(rank, members)| TreeChild { rank, list: relay::list(&members) })

@@ -18,7 +18,7 @@ use crate::window::table::counter_index;
 
 /// Members that did not take a record, and why.
 #[derive(Debug, Default)]
-pub(crate) struct RecordFate {
+pub(crate) struct RecordRefusals {
     /// The first rank that refused it, and why.
     pub(crate) refused: Option<(Rank, Refusal)>,
     /// Ranks that had no room.
@@ -50,7 +50,7 @@ impl DirectAppends {
         answered.filter_map(|direct| Some((direct.to, direct.answer?))).collect()
     }
 
-    /// An answer has come; false if it is none to these.
+    /// Takes an answer; false if none of these waits for it.
     fn answered(&mut self, from: Rank, token: u64, answer: Result<bool, Refusal>) -> bool {
         let mine = |direct: &&mut DirectAppend| {
             direct.to == from && direct.token == token && direct.answer.is_none()
@@ -79,17 +79,17 @@ impl Engine {
         }
         let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(window);
-        let (near, far) = relay::sort(attachment, &keys, members)?;
-        if !far.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
-            return Err("a record for many that is too long to be forwarded".into());
+        let (mapped, by_frames) = relay::sort(attachment, &keys, members)?;
+        if !by_frames.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
+            return Err("a record for many ranks that is too long to be forwarded".into());
         }
-        let cost = relay::cost(data, &far);
+        let cost = relay::cost(data, &by_frames);
         if self.answers.len() >= MOST_ANSWERS
-            || !far.is_empty() && !self.multicasts.has_room(attachment, cost)
+            || !by_frames.is_empty() && !self.multicasts.has_room(attachment, cost)
         {
             return Ok(Delivery::Full);
         }
-        let (mut fate, most) = (RecordFate::default(), near.len() + far.len());
+        let (mut refusals, most) = (RecordRefusals::default(), mapped.len() + by_frames.len());
         if keys.is_empty() {
             // The other ranks' keys went with the window: nobody behind this rank has the record.
             self.refused_here += 1;
@@ -98,25 +98,25 @@ impl Engine {
                 .push_back((from, QueuedAnswer::MulticastAppend { token, refused, full: vec![] }));
             return Ok(Delivery::Taken);
         }
-        for rank in near {
+        for rank in mapped {
             match self.append_mapped(attachment, rank, keys[rank as usize], cast, data) {
                 Ok(()) => {}
-                Err(Refusal::Full) => fate.full.push(rank),
+                Err(Refusal::Full) => refusals.full.push(rank),
                 Err(reason) => {
-                    fate.refused.get_or_insert((rank, reason));
+                    refusals.refused.get_or_insert((rank, reason));
                     self.refused_here += 1;
                 }
             }
         }
-        if far.is_empty() {
-            let RecordFate { refused, full } = fate;
+        if by_frames.is_empty() {
+            let RecordRefusals { refused, full } = refusals;
             self.answers.push_back((from, QueuedAnswer::MulticastAppend { token, refused, full }));
             return Ok(Delivery::Taken);
         }
-        let (children, above) = (relay::split(&far), token);
+        let (children, above) = (relay::split(&by_frames), token);
         let token = self.token();
         let ranks = children.iter().map(|child| child.0);
-        self.multicasts.begin_record(token, Some((from, above)), ranks, fate, most);
+        self.multicasts.begin_record(token, Some((from, above)), ranks, refusals, most);
         let children =
             children.into_iter().map(|(rank, rest)| (rank, relay::list(&rest))).collect();
         let (data, record) = (data.to_vec(), Some((source, signal)));
@@ -146,9 +146,9 @@ impl Engine {
                 AppendOutcome::Waiting => Err(Refusal::Full),
             };
         }
-        let near = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
+        let mapped = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
         let mark = if signal { MARK_SIGNAL } else { MARK_FIFO };
-        let (queue, notify) = queue_in(&near, offset, mark)?;
+        let (queue, notify) = queue_in(&mapped, offset, mark)?;
         match queue.push(source, data) {
             Ok(PushOutcome::Taken) => {
                 let counter = (!signal).then(|| counter_index(window, notify));
@@ -173,13 +173,13 @@ impl Engine {
         // Without anybody who waits for it the answer is dropped below.
         let most = self.multicasts.may_be_full(done.token).unwrap_or(full.len());
         if full.len() > most || full.iter().any(|rank| *rank >= attachment.ranks()) {
-            return Err("an answer for ranks that it was not asked to see to".into());
+            return Err("an answer for ranks that it did not get as members".into());
         }
         self.child_answered(from, done.token, done.refused, &full);
         Ok(())
     }
 
-    /// An answer to an append has come; false if it is none to an own record for many.
+    /// Takes the answer to an append; false if no own record for many waits for it.
     pub(crate) fn direct_answered(
         &mut self,
         from: Rank,

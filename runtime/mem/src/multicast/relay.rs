@@ -12,7 +12,7 @@ use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery};
 use kumi_proto::Rank;
 use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
 
-use super::records::{DirectAppends, RecordFate};
+use super::records::{DirectAppends, RecordRefusals};
 use crate::engine::{Engine, MOST_ANSWERS, QueuedAnswer};
 use crate::error::Refusal;
 use crate::window::key::is_private;
@@ -152,7 +152,7 @@ impl MulticastTable {
         token: u64,
         up: Option<(Rank, u64)>,
         children: impl Iterator<Item = Rank>,
-        RecordFate { refused, full }: RecordFate,
+        RecordRefusals { refused, full }: RecordRefusals,
         most_full: usize,
     ) {
         let (waiting, full) = (children.collect(), Some(full));
@@ -179,17 +179,17 @@ impl MulticastTable {
     /// An own record that was sent to one child, for the engine's tests.
     #[cfg(test)]
     pub(crate) fn expect_record(&mut self, token: u64, child: Rank, members: usize) {
-        self.begin_record(token, None, [child].into_iter(), RecordFate::default(), members);
+        self.begin_record(token, None, [child].into_iter(), RecordRefusals::default(), members);
     }
 
     /// Ends an own record's way through the trees.
-    pub(super) fn take_record(&mut self, token: u64) -> RecordFate {
+    pub(super) fn take_record(&mut self, token: u64) -> RecordRefusals {
         let relay = self.relays.remove(&token);
-        let fate = |relay: PendingRelay| RecordFate {
+        let refusals = |relay: PendingRelay| RecordRefusals {
             refused: relay.refused,
             full: relay.full.unwrap_or_default(),
         };
-        relay.map(fate).unwrap_or_default()
+        relay.map(refusals).unwrap_or_default()
     }
 
     /// Forgets the own ones.
@@ -265,18 +265,18 @@ impl Engine {
         }
         let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(cast.window);
-        let (near, far) = sort(attachment, &keys, members)?;
+        let (mapped, by_frames) = sort(attachment, &keys, members)?;
         if keys.is_empty() {
             return Ok(self.refuse_cast(attachment, from, cast.token));
         }
-        if !far.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
+        if !by_frames.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
             return Err("a multicast that is too long to be forwarded".into());
         }
-        if !far.is_empty() && !self.multicasts.has_room(attachment, cost(data, &far)) {
+        if !by_frames.is_empty() && !self.multicasts.has_room(attachment, cost(data, &by_frames)) {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
-        for rank in near {
+        for rank in mapped {
             if let Err(reason) =
                 self.write_mapped(attachment, rank, keys[rank as usize], cast, data)
             {
@@ -284,14 +284,14 @@ impl Engine {
                 self.refused_here += 1;
             }
         }
-        if far.is_empty() {
+        if by_frames.is_empty() {
             if cast.token != 0 {
                 self.answers
                     .push_back((from, QueuedAnswer::Multicast { token: cast.token, refused }));
             }
             return Ok(Delivery::Taken);
         }
-        self.forward(from, cast, refused, keys, &far, data);
+        self.forward(from, cast, refused, keys, &by_frames, data);
         Ok(Delivery::Taken)
     }
 
@@ -312,10 +312,10 @@ impl Engine {
         cast: &MulticastFrame<'_>,
         refused: Option<(Rank, Refusal)>,
         keys: Arc<[WindowKey]>,
-        far: &[Rank],
+        by_frames: &[Rank],
         data: &[u8],
     ) {
-        let children = split(far);
+        let children = split(by_frames);
         let token = if cast.token == 0 { 0 } else { self.token() };
         if token != 0 {
             let ranks = children.iter().map(|child| child.0);
@@ -326,7 +326,7 @@ impl Engine {
         }
         let MulticastFrame { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
-        let (cost, data, record) = (cost(data, far), data.to_vec(), None);
+        let (cost, data, record) = (cost(data, by_frames), data.to_vec(), None);
         let forward = PendingForward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
     }
@@ -346,15 +346,15 @@ impl Engine {
         if local == attachment.local() {
             return self.windows.put(attachment.own(), window, &shape, notify, data);
         }
-        let near = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
-        check(near.rights, near.size, offset, data.len() as u64, Access::Write)?;
+        let mapped = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
+        check(mapped.rights, mapped.size, offset, data.len() as u64, Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
         // SAFETY: inside of the peer's window by the check.
-        unsafe { shape.scatter(near.base.add(offset as usize), data) };
+        unsafe { shape.scatter(mapped.base.add(offset as usize), data) };
         if let Some(notify) = notify {
-            near.raise(attachment, local, notify);
+            mapped.raise(attachment, local, notify);
         }
         Ok(())
     }
@@ -388,31 +388,31 @@ impl Engine {
     }
 }
 
-/// Those whose memory this process has mapped, the own rank first, and the others. `keys` is what the
-/// ranks call the window.
+/// Splits members into those whose memory this process has mapped, the own rank first, and the others.
+/// `keys` are the ranks' keys of the window.
 pub(super) fn sort(
     attachment: &Attachment,
     keys: &[WindowKey],
     members: impl Iterator<Item = Rank>,
 ) -> Result<(Vec<Rank>, Vec<Rank>), String> {
-    let (mut near, mut far) = (vec![attachment.rank()], Vec::new());
+    let (mut mapped, mut by_frames) = (vec![attachment.rank()], Vec::new());
     for member in members {
         if member >= attachment.ranks() {
             return Err(format!("a multicast to rank {member}, which does not exist"));
         }
         let private = keys.get(member as usize).is_none_or(|key| is_private(*key));
         if member == attachment.rank() || (attachment.local_of(member).is_some() && !private) {
-            near.push(member);
+            mapped.push(member);
         } else {
-            far.push(member);
+            by_frames.push(member);
         }
     }
-    Ok((near, far))
+    Ok((mapped, by_frames))
 }
 
 /// Cost of keeping data for these members.
-pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
-    data.len() + 4 * far.len() + OVERHEAD
+pub(super) fn cost(data: &[u8], by_frames: &[Rank]) -> usize {
+    data.len() + 4 * by_frames.len() + OVERHEAD
 }
 
 #[cfg(test)]
@@ -477,7 +477,7 @@ mod tests {
         assert!(casts.owes());
     }
 
-    /// Only the answer of a child that is waited for counts, once; the first refusal is told.
+    /// Only the answer of an awaited child counts, and once; the first refusal is reported.
     #[test]
     fn answers_are_combined() {
         let attachment = Attachment::singleton(1 << 20).expect("attachment");

@@ -125,7 +125,7 @@ macro_rules! operations {
                     .map(|value| value as $number)
             }
 
-            /// Stores a value if the one there is as expected: it was if that is what is returned.
+            /// Stores a value if the old one is as expected. Returns the old value.
             ///
             /// # Errors
             /// As [`Window::get`], and [`Error::BadAlignment`].
@@ -219,15 +219,15 @@ impl Window<'_> {
         [operand, operand2]: [u64; 2],
     ) -> Result<u64, Error> {
         let (at, bytes) = (offset as u64, width.bytes());
-        if let Some((_, near)) = self.near(to) {
-            let near = near?;
-            check(near.rights, near.size, at, bytes, Access::Atomic)
+        if let Some((_, mapped)) = self.mapped(to) {
+            let mapped = mapped?;
+            check(mapped.rights, mapped.size, at, bytes, Access::Atomic)
                 .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
             self.context.attachment().count(Counter::DirectAtomics, 1);
             let atomic = AtomicOperation { operation, width, operand, operand2 };
             // SAFETY: inside of the peer's window and aligned, by the check (windows with the right
             // start at multiples of eight).
-            return Ok(unsafe { atomic.apply(near.base.add(offset)) });
+            return Ok(unsafe { atomic.apply(mapped.base.add(offset)) });
         }
         self.context.check_rank(to)?;
         let window = self.keys[to as usize];

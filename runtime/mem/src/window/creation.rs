@@ -123,11 +123,11 @@ impl Context {
         if let Ok(unshared) = unshared {
             std::mem::forget(unshared);
         }
-        let mut near: Vec<OnceCell<MappedPiece>> = Vec::new();
-        near.resize_with(self.attachment().local_count(), OnceCell::new);
-        near[self.attachment().local()] = MappedPiece::own(self.attachment(), memory).into();
+        let mut mapped: Vec<OnceCell<MappedPiece>> = Vec::new();
+        mapped.resize_with(self.attachment().local_count(), OnceCell::new);
+        mapped[self.attachment().local()] = MappedPiece::own(self.attachment(), memory).into();
         let (idle_calls, ports) = (Cell::new(0), RefCell::default());
-        Ok(Window { context: self, keys, memory, sizes, near, idle_calls, ports })
+        Ok(Window { context: self, keys, memory, sizes, mapped, idle_calls, ports })
     }
 
     fn refuses(&self, reason: WindowRefusal) -> Error {

@@ -47,14 +47,14 @@ impl Context {
 
     /// Waits until those of these ranks that are on this node have taken what lies in their rings.
     fn drained(&self, ranks: &[u32]) -> Result<(), Error> {
-        let near = || ranks.iter().filter(|rank| self.same_node(**rank));
-        if near().next().is_none() {
+        let mapped = || ranks.iter().filter(|rank| self.same_node(**rank));
+        if mapped().next().is_none() {
             return Ok(());
         }
         self.drive(Wait::Room, |guard| {
             // One after the other, as in `fence`: the awaited answer may be behind messages of that
             // rank.
-            let first = near().find(|rank| !guard.flushed(**rank)).copied();
+            let first = mapped().find(|rank| !guard.flushed(**rank)).copied();
             guard.handler().mailbox.awaited = first;
             Ok(first.is_none().then_some(()))
         })

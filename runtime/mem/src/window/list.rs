@@ -34,7 +34,7 @@ impl Window<'_> {
     /// let context = kumi_mem::Context::init_singleton()?;
     /// let window = context.window(64)?;
     /// let pieces = [Piece { offset: 40, length: 2 }, Piece { offset: 3, length: 1 }];
-    /// window.put_list(0, &pieces, b"abc", After::default())?;
+    /// window.put_list(0, &pieces, b"abc", OnPlacement::default())?;
     /// let mut back = [0; 3];
     /// window.get_list(0, &pieces, &mut back)?;
     /// assert_eq!(&back, b"abc");
@@ -77,7 +77,7 @@ impl Window<'_> {
             check_notify(notify)?;
         }
         self.context.check_rank(to)?;
-        let Some((local, near)) = self.near(to) else {
+        let Some((local, mapped)) = self.mapped(to) else {
             self.check_pieces(to, pieces)?;
             if bytes == 0 {
                 return self.put_with(to, 0, &[], after);
@@ -86,13 +86,13 @@ impl Window<'_> {
                 (PieceCursor { pieces, inside: 0 }, BufferCursor { buffers: data, inside: 0 });
             return self.put_list_by_frames(to, UnsentPut { list, source, bytes }, after);
         };
-        let near = near?;
+        let mapped = mapped?;
         if let Some(completion) = after.completion {
             completion.check(self.context)?;
         }
         for piece in pieces.iter().chain(&[NOTHING]) {
             let (at, length) = (piece.offset as u64, piece.length as u64);
-            check(near.rights, near.size, at, length, Access::Write)
+            check(mapped.rights, mapped.size, at, length, Access::Write)
                 .map_err(|reason| self.refused(to, piece.offset, piece.length, reason))?;
         }
         let mut source = BufferCursor { buffers: data, inside: 0 };
@@ -102,11 +102,11 @@ impl Window<'_> {
                 let run = source.next(piece.length - done);
                 // SAFETY: inside of a piece, and thereby of the peer's window, by the checks; there
                 // are as many bytes as the pieces have.
-                unsafe { copy_in(near.base.add(piece.offset + done), run) };
+                unsafe { copy_in(mapped.base.add(piece.offset + done), run) };
                 done += run.len();
             }
         }
-        self.finish_mapped(near, (to, local), after)
+        self.finish_mapped(mapped, (to, local), after)
     }
 
     /// All pieces lie in the piece of the window at this rank, as it told when the window was made.
@@ -143,7 +143,7 @@ impl Window<'_> {
         self.context.puts_to(to);
         let mut begun = false;
         self.context.drive(Wait::Room, |guard| {
-            // Not later: half of a put is none.
+            // Not later: half a put is useless.
             if !begun {
                 self.context.check_refused(guard, to)?;
             }
@@ -331,25 +331,25 @@ mod tests {
     #[test]
     fn short_pieces_are_not_divided_and_far_ones_not_together() {
         let piece = |offset, length| Piece { offset, length };
-        let far = 1usize << 33;
+        let by_frames = 1usize << 33;
         let pieces = [
-            piece(far, 3),
+            piece(by_frames, 3),
             piece(5, 0),
-            piece(far - (1 << 32) + 4, 10),
-            piece(far - (1 << 32) + 3, 10),
+            piece(by_frames - (1 << 32) + 4, 10),
+            piece(by_frames - (1 << 32) + 3, 10),
             piece(0, 100),
             piece(200, 64),
-            piece(far, 7),
+            piece(by_frames, 7),
         ];
         let mut list = PieceCursor { pieces: &pieces, inside: 0 };
-        let low = far as u64 - (1 << 32);
-        assert_eq!(taken(&mut list, |_, _| 1000), [(far as u64, 3), (low + 4, 10)]);
+        let low = by_frames as u64 - (1 << 32);
+        assert_eq!(taken(&mut list, |_, _| 1000), [(by_frames as u64, 3), (low + 4, 10)]);
         assert_eq!(taken(&mut list, |_, _| 1000), [(low + 3, 10)]);
         // Not worth a small part of the second.
         assert_eq!(taken(&mut list, |_, bytes| 90 - bytes), [(0, 90)]);
         assert_eq!(taken(&mut list, |_, bytes| 73 - bytes), [(90, 10)]);
         assert_eq!(taken(&mut list, |count, _| 64 * (1 - count)), [(200, 64)]);
-        assert_eq!(taken(&mut list, |_, _| 64), [(far as u64, 7)]);
+        assert_eq!(taken(&mut list, |_, _| 64), [(by_frames as u64, 7)]);
         assert_eq!(taken(&mut list, |_, _| 64), []);
     }
 

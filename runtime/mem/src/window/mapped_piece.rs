@@ -97,8 +97,8 @@ mod tests {
         let mut windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(2));
         let memory = windows.create(&attachment, 100, Rights::ALL).expect("window");
         let find = |key| MappedPiece::find(&attachment, 0, key);
-        let near = find(memory.key).expect("there");
-        assert_eq!((near.base, near.size, near.rights), (memory.base, 100, Rights::ALL));
+        let mapped = find(memory.key).expect("there");
+        assert_eq!((mapped.base, mapped.size, mapped.rights), (memory.base, 100, Rights::ALL));
         for wrong in [0, memory.key ^ 1 << 20, memory.key ^ 1 << 8, memory.key ^ 1] {
             assert!(find(wrong).is_none());
         }

@@ -64,7 +64,7 @@ pub struct Window<'c> {
     pub(crate) memory: WindowMemory,
     pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
-    pub(crate) near: Vec<OnceCell<MappedPiece>>,
+    pub(crate) mapped: Vec<OnceCell<MappedPiece>>,
     pub(crate) idle_calls: std::cell::Cell<u32>,
     /// The signal ports in the own piece.
     pub(crate) ports: std::cell::RefCell<Vec<SignalPort>>,
@@ -151,27 +151,27 @@ impl Window<'_> {
 
     /// The piece at a rank, if this process has it mapped.
     #[inline]
-    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&MappedPiece, Error>)> {
+    pub(crate) fn mapped(&self, rank: u32) -> Option<(usize, Result<&MappedPiece, Error>)> {
         let local = self.context.attachment().local_of(rank)?;
-        let Some(near) = self.near[local].get() else { return self.find_mapped(rank, local) };
+        let Some(mapped) = self.mapped[local].get() else { return self.find_mapped(rank, local) };
         // SAFETY: the entry lies in the segment, which the context keeps mapped.
-        if unsafe { near.entry.as_ref() }.key.load(Acquire) != near.key {
+        if unsafe { mapped.entry.as_ref() }.key.load(Acquire) != mapped.key {
             return Some((local, Err(Error::BadWindow { rank })));
         }
-        Some((local, Ok(near)))
+        Some((local, Ok(mapped)))
     }
 
     #[cold]
     fn find_mapped(&self, rank: u32, local: usize) -> Option<(usize, Result<&MappedPiece, Error>)> {
         let (attachment, key) = (self.context.attachment(), self.keys[rank as usize]);
-        let near = match MappedPiece::find(attachment, local, key) {
-            Some(near) => Ok(self.near[local].get_or_init(|| near)),
+        let mapped = match MappedPiece::find(attachment, local, key) {
+            Some(mapped) => Ok(self.mapped[local].get_or_init(|| mapped)),
             None if is_private(key) && MappedPiece::is_there(attachment, local, key) => {
                 return None;
             }
             None => Err(Error::BadWindow { rank }),
         };
-        Some((local, near))
+        Some((local, mapped))
     }
 
     // ---- operations on others' memory -------------------------------------------------------
@@ -185,9 +185,9 @@ impl Window<'_> {
     ///   more than 400 bytes. These may take several packets, so the caller checks them as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
-        match self.near(to) {
-            Some((_, near)) => {
-                self.put_mapped(near?, to, offset, data)?;
+        match self.mapped(to) {
+            Some((_, mapped)) => {
+                self.put_mapped(mapped?, to, offset, data)?;
                 self.context.attachment().count(Counter::DirectPuts, 1);
                 Ok(())
             }
@@ -209,16 +209,16 @@ impl Window<'_> {
         notify: u32,
     ) -> Result<(), Error> {
         check_notify(notify)?;
-        let Some((local, near)) = self.near(to) else {
+        let Some((local, mapped)) = self.mapped(to) else {
             return self.put_by_frames(to, offset, data, Some(notify));
         };
-        let near = near?;
+        let mapped = mapped?;
         // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
-        let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
+        let counter = unsafe { mapped.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
-        self.put_mapped(near, to, offset, data)?;
+        self.put_mapped(mapped, to, offset, data)?;
         self.finish_mapped(
-            near,
+            mapped,
             (to, local),
             OnPlacement { notify: Some(notify), completion: None },
         )
@@ -229,14 +229,14 @@ impl Window<'_> {
     #[inline]
     pub(crate) fn finish_mapped(
         &self,
-        near: &MappedPiece,
+        mapped: &MappedPiece,
         (to, local): (u32, usize),
         after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let attachment = self.context.attachment();
         if let Some(notify) = after.notify {
             self.context.fence_before_notify(to)?;
-            near.raise(attachment, local, notify);
+            mapped.raise(attachment, local, notify);
         }
         attachment.count(Counter::DirectPuts, 1);
         after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
@@ -260,17 +260,18 @@ impl Window<'_> {
     #[inline]
     fn put_mapped(
         &self,
-        near: &MappedPiece,
+        mapped: &MappedPiece,
         to: u32,
         offset: usize,
         data: &[u8],
     ) -> Result<(), Error> {
         let length = data.len() as u64;
-        if let Err(reason) = check(near.rights, near.size, offset as u64, length, Access::Write) {
+        if let Err(reason) = check(mapped.rights, mapped.size, offset as u64, length, Access::Write)
+        {
             return Err(self.refused(to, offset, data.len(), reason));
         }
         // SAFETY: inside of the peer's window by the check.
-        unsafe { copy_in(near.base.add(offset), data) };
+        unsafe { copy_in(mapped.base.add(offset), data) };
         Ok(())
     }
 
@@ -299,13 +300,13 @@ impl Window<'_> {
     /// [`Error::BadRank`], [`Error::OutOfBounds`], [`Error::NoRight`], [`Error::BadWindow`].
     pub fn get(&self, from: u32, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         let length = into.len();
-        if let Some((_, near)) = self.near(from) {
-            let near = near?;
-            check(near.rights, near.size, offset as u64, length as u64, Access::Read)
+        if let Some((_, mapped)) = self.mapped(from) {
+            let mapped = mapped?;
+            check(mapped.rights, mapped.size, offset as u64, length as u64, Access::Read)
                 .map_err(|reason| self.refused(from, offset, length, reason))?;
             // SAFETY: inside of the peer's window by the check; it may change meanwhile, as
             // documented.
-            unsafe { into.as_mut_ptr().copy_from(near.base.as_ptr().add(offset), length) };
+            unsafe { into.as_mut_ptr().copy_from(mapped.base.as_ptr().add(offset), length) };
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Overlap of buffers: buffers of one call that must not share memory.
 
-/// Whether any two of these ranges of memory, starts and lengths in bytes, have bytes in common: for those who
-/// make slices of what other languages pass. Sorts them.
+/// Whether any two of these ranges of memory (starts and lengths in bytes) have bytes in common. For
+/// bindings that make slices of other languages' buffers. Sorts them.
 #[must_use]
 pub fn any_overlap(ranges: &mut [(usize, usize)]) -> bool {
     ranges.sort_unstable();

@@ -180,8 +180,8 @@ impl LentBuffers {
         LentBuffers { rest: rest.into_iter(), now: (std::ptr::null_mut(), 0) }
     }
 
-    /// Takes the room for the next so many bytes out of what is lent, or what there is; it is filled by
-    /// itself.
+    /// Takes the room for the next bytes out of the lent buffers, as much as there is; the caller fills
+    /// it.
     pub(crate) fn split(&mut self, mut length: usize) -> LentBuffers {
         let mut parts = Vec::new();
         while length > 0 {
@@ -213,8 +213,8 @@ impl LentBuffers {
                 self.now = next;
                 continue;
             }
-            // SAFETY: inside of what is lent and of what the caller promises. It may be window
-            // memory, which changes or overlaps as documented for gets.
+            // SAFETY: inside of the lent buffers and of the range that the caller promises. It may be
+            // window memory, which changes or overlaps as documented for gets.
             unsafe {
                 into.copy_from(from, part);
                 self.now = (into.add(part), room - part);

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use crate::error::Error;
 use crate::window::table::copy_in;
 
-/// Where the blocks of a strided put or get lie in a window: for example a column of a matrix.
-/// The data on the caller's side is the blocks one behind the other.
+/// The blocks of a strided put or get in a window: for example a column of a matrix. On the caller's
+/// side the blocks follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strided {
     /// Where the first block begins, in bytes.
@@ -82,7 +82,7 @@ impl Shape {
         }
     }
 
-    /// Copies from window memory: the bytes from `at` on of the blocks one behind the other.
+    /// Copies from window memory: the bytes from `at` on of the blocks, one after the other.
     ///
     /// # Safety
     /// The span is inside of a window from `from` on, and `at + into.len()` not beyond the

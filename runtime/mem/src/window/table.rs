@@ -120,7 +120,7 @@ pub(crate) enum WindowRefusal {
     Room = 2,
     /// The caller's memory does not begin where atomic operations need it to.
     Alignment = 3,
-    /// The caller's memory is none.
+    /// The caller's memory is not valid.
     Memory = 4,
     /// The system gives no random numbers.
     Random = 5,
@@ -214,7 +214,7 @@ impl WindowTable {
             notify.count.store(0, Relaxed);
         }
         let entry = &context.windows[slot];
-        // Each after the key of what was there before has gone.
+        // Each after the key of the previous window there has gone.
         entry.offset.store(memory.offset as u64, Release);
         entry.length.store(memory.length as u64, Release);
         entry.rights.store(memory.rights.bits(), Release);
@@ -238,9 +238,9 @@ impl WindowTable {
     /// There are windows that a rank of this node, this one or another, has on memory of its own.
     pub(crate) fn any_private_on_node(&self, attachment: &Attachment) -> bool {
         let first = attachment.rank() as usize - attachment.local();
-        let near = first..first + attachment.local_count();
+        let mapped = first..first + attachment.local_count();
         let private = |slot: &WindowSlot| {
-            let keys = slot.keys.get(near.clone()).unwrap_or_default();
+            let keys = slot.keys.get(mapped.clone()).unwrap_or_default();
             is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
         };
         self.slots.iter().flatten().any(private)

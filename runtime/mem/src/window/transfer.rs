@@ -27,8 +27,8 @@ impl Window<'_> {
         self.put_strided(to, shape, data, after)
     }
 
-    /// Writes blocks of `data`, which lie there one behind the other, to the places in the piece
-    /// of a rank that `shape` tells. Returns when the data may change.
+    /// Writes blocks of `data`, which follow each other there, to the places of `shape` in the piece of
+    /// a rank. Returns when the data may change.
     ///
     /// # Errors
     /// As [`Window::put_with`]; [`Error::BadLength`] if `data` is not what the shape takes, or its
@@ -61,20 +61,20 @@ impl Window<'_> {
             check_notify(notify)?;
         }
         self.context.check_rank(to)?;
-        let Some((local, near)) = self.near(to) else {
+        let Some((local, mapped)) = self.mapped(to) else {
             // SAFETY: promised by the caller.
             return unsafe { self.put_blocks_by_frames(to, shape, data, after, stays) };
         };
-        let (near, blocks) = (near?, shape.shape());
+        let (mapped, blocks) = (mapped?, shape.shape());
         if let Some(completion) = after.completion {
             completion.check(self.context)?;
         }
         let span = if data.is_empty() { 0 } else { blocks.span() };
-        check(near.rights, near.size, blocks.offset, span, Access::Write)
+        check(mapped.rights, mapped.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
         // SAFETY: inside of the peer's window by the check.
-        unsafe { blocks.scatter(near.base.add(shape.offset), data) };
-        self.finish_mapped(near, (to, local), after)
+        unsafe { blocks.scatter(mapped.base.add(shape.offset), data) };
+        self.finish_mapped(mapped, (to, local), after)
     }
 
     /// # Safety
@@ -148,8 +148,7 @@ impl Window<'_> {
         self.context.send_frames(to, data, true, frame)
     }
 
-    /// Reads blocks from the places in the piece of a rank that `shape` tells; they come one
-    /// behind the other.
+    /// Reads blocks from the places of `shape` in the piece of a rank, one after the other.
     ///
     /// # Errors
     /// As [`Window::get`]; [`Error::BadLength`] if `into` is not what the shape gives, or its
@@ -160,13 +159,13 @@ impl Window<'_> {
             return self.get(from, shape.offset, into);
         }
         let blocks = shape.shape();
-        if let Some((_, near)) = self.near(from) {
-            let near = near?;
-            check(near.rights, near.size, blocks.offset, blocks.span(), Access::Read)
+        if let Some((_, mapped)) = self.mapped(from) {
+            let mapped = mapped?;
+            check(mapped.rights, mapped.size, blocks.offset, blocks.span(), Access::Read)
                 .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
             // SAFETY: inside of the peer's window by the check, and as many bytes as the blocks
             // have, by that of the shape.
-            unsafe { blocks.gather(near.base.add(shape.offset), 0, into) };
+            unsafe { blocks.gather(mapped.base.add(shape.offset), 0, into) };
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }

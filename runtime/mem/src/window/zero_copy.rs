@@ -13,8 +13,8 @@ use crate::window::strided::Strided;
 /// copied, up to a send ring full: with less data too little is gained.
 const WORTHWHILE: usize = 512 << 10;
 
-/// Data of the caller's that is lent for the length of a call; its end takes it back, also by an error or a panic. It is not
-/// forgotten: that is what makes lending sound.
+/// Data of the caller that is lent for the length of a call. Dropping this takes it back, also after an
+/// error or a panic. It is never forgotten, which makes lending sound.
 pub(crate) struct ScopedLoan<'c> {
     context: &'c Context,
     to: u32,
@@ -47,12 +47,12 @@ impl Window<'_> {
     ///
     /// ```
     /// # fn main() -> Result<(), kumi_mem::Error> {
-    /// use kumi_mem::After;
+    /// use kumi_mem::OnPlacement;
     /// let context = kumi_mem::Context::init_singleton()?;
     /// let window = context.window(1 << 20)?;
     /// window.write(0, &[7; 1000])?;
     /// let completion = context.completion()?;
-    /// let after = After { completion: Some(&completion), ..After::default() };
+    /// let after = OnPlacement { completion: Some(&completion), ..OnPlacement::default() };
     /// let next = (context.rank() + 1) % context.ranks();
     /// window.put_from(0..1000, next, 4096, after)?;
     /// completion.wait_all()?; // From here on the first thousand bytes may change.

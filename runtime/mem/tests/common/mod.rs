@@ -31,7 +31,7 @@ pub const CHANNEL_KEY: u64 = 0x1234_5678_9abc_def0;
 /// Bytes of an arena.
 const ARENA: u64 = 1 << 30;
 
-/// What a job is started with.
+/// Parameters of a job.
 pub struct Job<'j> {
     /// Ranks on each node.
     pub layout: &'j [u32],
@@ -66,10 +66,10 @@ impl Default for Job<'_> {
     }
 }
 
-/// Where in the first window's memory at rank 0 the gate is.
+/// Where in the memory of a rank's first window its gate is.
 pub const GATE: usize = 3072;
 
-/// True until the test calls [`Running::open_gate`]; for rank 0, with the base of the first window.
+/// True until the test calls [`RunningJob::open_gate_of`] for this rank; with the base of its first window.
 pub fn closed_gate(base: usize) -> bool {
     std::thread::sleep(Duration::from_millis(1));
     // SAFETY: the window has more than so many bytes and lives as long as the test uses it.
@@ -246,7 +246,7 @@ pub fn pin(cpu: usize) {
 }
 
 impl Running {
-    /// What the daemon would see of a rank.
+    /// A rank as the daemon would see it.
     pub fn sample(&self, rank: u32) -> ContextSample {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {
@@ -258,7 +258,7 @@ impl Running {
         panic!("no rank {rank}");
     }
 
-    /// What the daemon would see of a rank's peers on other nodes.
+    /// A rank's peers on other nodes as the daemon would see them.
     pub fn peers(&self, rank: u32) -> Vec<kumi_net::PeerCounters> {
         let mut first = 0;
         for (segment, count) in self.segments.iter().zip(&self.layout) {
@@ -277,12 +277,23 @@ impl Running {
         std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
     }
 
-    /// Lets rank 0 pass [`closed_gate`], which looks at a word of the segment: the first window of
-    /// the job and this offset in it.
+    /// Lets rank 0 pass [`closed_gate`].
     pub fn open_gate(&self) {
-        let (ranks, local) = (self.layout.iter().sum(), self.layout[0]);
-        let layout = Layout::new(ranks, 0, local, self.ring_bytes, ARENA).expect("layout");
-        self.scribble(0, layout.arena(0) + GATE, &1u64.to_ne_bytes());
+        self.open_gate_of(0);
+    }
+
+    /// Lets a rank pass [`closed_gate`], which looks at a word of the segment: the rank's first window
+    /// and this offset in it.
+    pub fn open_gate_of(&self, rank: u32) {
+        let (mut node, mut first) = (0, 0);
+        while rank >= first + self.layout[node] {
+            first += self.layout[node];
+            node += 1;
+        }
+        let (ranks, local) = (self.layout.iter().sum(), self.layout[node]);
+        let layout = Layout::new(ranks, first, local, self.ring_bytes, ARENA).expect("layout");
+        let gate = layout.arena((rank - first) as usize) + GATE;
+        self.scribble(node, gate, &1u64.to_ne_bytes());
     }
 
     /// One counter of all ranks together.
@@ -331,6 +342,14 @@ impl Running {
         self.wait();
         let (sent, delivered) = (self.total("sent"), self.total("delivered"));
         assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
+    }
+
+    /// The same over a wire on which packets were to be lost and doubled: they were.
+    pub fn finish_on_a_bad_wire(mut self) {
+        self.wait();
+        let (resends, duplicates) = (self.total("resends"), self.total("duplicates"));
+        assert!(resends > 0 && duplicates > 0, "{resends} sent again, {duplicates} came twice");
+        self.finish();
     }
 
     /// Waits for one rank, which must succeed.

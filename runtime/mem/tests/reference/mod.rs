@@ -1,5 +1,4 @@
-//! A reference for one-sided operations: a copy of what they must have written, and the errors
-//! that they must have.
+//! A reference for one-sided operations: expected memory and expected errors.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use kumi_mem::{Completion, Context, Error, OnPlacement, Piece, Source, Strided, Tag, Window};
@@ -154,8 +153,8 @@ impl<'c> Reference<'c> {
         assert!(got == expected, "{from}: {shape:?}");
     }
 
-    /// Pieces of the part: mostly few and short ones, at times more than all requests that are under way together take; they may
-    /// overlap, be empty, and be in any order.
+    /// Pieces of the part: mostly few and short ones, at times more than all requests in flight
+    /// together take. They may overlap, be empty, and be in any order.
     fn pieces(numbers: &mut Numbers) -> Vec<Piece> {
         let count = [0, 1, 2, 9, 300, 5000][numbers.below(6) as usize];
         let most = match numbers.below(3) {

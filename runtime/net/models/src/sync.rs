@@ -92,7 +92,7 @@ atomic!(AtomicU64, u64);
 
 /// The checker's record of eight bytes of plain memory.
 #[derive(Debug, Default)]
-struct Shadow {
+struct ShadowWord {
     plain: UnsafeCell<()>,
     /// The word, where it is used as an atomic.
     word: AtomicU64,
@@ -101,20 +101,20 @@ struct Shadow {
 /// State that the threads of one run share beside the values of a model: memory reached by pointers,
 /// and the kernel's list of sleepers.
 #[derive(Debug)]
-struct World {
+struct RunState {
     start: usize,
-    shadows: Vec<Shadow>,
+    shadows: Vec<ShadowWord>,
     sleepers: (Mutex<()>, Condvar),
 }
 
 // The checker runs all threads of a model in turn on one of the system's.
 thread_local! {
-    static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+    static RUN_STATE: RefCell<Option<Rc<RunState>>> = const { RefCell::new(None) };
     static FENCES: Cell<Fences> = const { Cell::new(Fences::Before) };
 }
 
-fn world() -> Rc<World> {
-    WORLD.with_borrow(Clone::clone).expect("a model begins with `begin`")
+fn run_state() -> Rc<RunState> {
+    RUN_STATE.with_borrow(Clone::clone).expect("a model begins with `begin`")
 }
 
 /// Says where the fences of the next models are.
@@ -124,9 +124,9 @@ pub(crate) fn fences(fences: Fences) {
 
 /// Begins a run whose threads share this memory; it ends when the value is dropped.
 pub(crate) fn begin(start: *const u8, bytes: usize) -> Run {
-    let shadows = (0..bytes.div_ceil(8)).map(|_| Shadow::default()).collect();
+    let shadows = (0..bytes.div_ceil(8)).map(|_| ShadowWord::default()).collect();
     let sleepers = (Mutex::new(()), Condvar::new());
-    WORLD.set(Some(Rc::new(World { start: start as usize, shadows, sleepers })));
+    RUN_STATE.set(Some(Rc::new(RunState { start: start as usize, shadows, sleepers })));
     Run
 }
 
@@ -136,12 +136,12 @@ pub(crate) struct Run;
 
 impl Drop for Run {
     fn drop(&mut self) {
-        WORLD.take();
+        RUN_STATE.take();
     }
 }
 
-impl World {
-    fn shadows(&self, start: *const u8, bytes: usize) -> &[Shadow] {
+impl RunState {
+    fn shadows(&self, start: *const u8, bytes: usize) -> &[ShadowWord] {
         let offset = (start as usize).checked_sub(self.start).expect("inside of the memory");
         &self.shadows[offset / 8..(offset + bytes).div_ceil(8)]
     }
@@ -150,14 +150,14 @@ impl World {
 #[track_caller]
 pub(crate) fn reads(start: *const u8, bytes: usize) {
     if bytes > 0 {
-        world().shadows(start, bytes).iter().for_each(|shadow| shadow.plain.with(|_| ()));
+        run_state().shadows(start, bytes).iter().for_each(|shadow| shadow.plain.with(|_| ()));
     }
 }
 
 #[track_caller]
 pub(crate) fn writes(start: *const u8, bytes: usize) {
     if bytes > 0 {
-        world().shadows(start, bytes).iter().for_each(|shadow| shadow.plain.with_mut(|_| ()));
+        run_state().shadows(start, bytes).iter().for_each(|shadow| shadow.plain.with_mut(|_| ()));
     }
 }
 
@@ -166,8 +166,8 @@ pub(crate) fn writes(start: *const u8, bytes: usize) {
 pub(crate) unsafe fn zero(start: NonNull<u8>, bytes: usize) {
     writes(start.as_ptr(), bytes);
     if bytes > 0 {
-        let world = world();
-        world
+        let run_state = run_state();
+        run_state
             .shadows(start.as_ptr(), bytes)
             .iter()
             .for_each(|shadow| shadow.word.store(0, Relaxed));
@@ -179,16 +179,16 @@ pub(crate) unsafe fn zero(start: NonNull<u8>, bytes: usize) {
 /// # Safety
 /// As for the one of `kumi-mem`, and the reference does not outlive the run.
 pub(crate) unsafe fn word<'m>(address: NonNull<u8>) -> &'m AtomicU64 {
-    let world = world();
-    let word = &raw const world.shadows(address.as_ptr(), 8)[0].word;
+    let run_state = run_state();
+    let word = &raw const run_state.shadows(address.as_ptr(), 8)[0].word;
     // SAFETY: the world is there until the run ends.
     unsafe { &*word }
 }
 
 /// The kernel looks at the word and puts the caller to sleep as one step towards those who wake.
 pub(crate) fn sleep_while(word: &AtomicU32, value: u32) {
-    let world = world();
-    let (list, sleepers) = &world.sleepers;
+    let run_state = run_state();
+    let (list, sleepers) = &run_state.sleepers;
     let list = list.lock().expect("no model panics here");
     if word.load(Relaxed) == value {
         drop(sleepers.wait(list).expect("no model panics here"));
@@ -196,8 +196,8 @@ pub(crate) fn sleep_while(word: &AtomicU32, value: u32) {
 }
 
 pub(crate) fn wake_sleeper(_: &AtomicU32) {
-    let world = world();
-    let (list, sleepers) = &world.sleepers;
+    let run_state = run_state();
+    let (list, sleepers) = &run_state.sleepers;
     drop(list.lock().expect("no model panics here"));
     sleepers.notify_all();
 }

@@ -99,7 +99,7 @@ pub(crate) const ENOUGH: usize = 16 * 1024;
 const FEW: u32 = 4;
 /// So many that wait for company are enough: as many as the kernel takes in one call.
 const MANY: u32 = 44;
-/// So many bytes that wait for company are enough: the call is then the lesser part of what it costs.
+/// So many bytes are enough for a system call: it then costs less than the bytes themselves.
 const LONG: u64 = 16 * 1024;
 
 /// Most spins between two looks at the socket.

@@ -19,7 +19,7 @@ extern "C" fn forked() {
 pub(crate) struct ForkCheck(u32);
 
 impl ForkCheck {
-    /// From now on children are told apart.
+    /// Starts telling children apart.
     ///
     /// # Errors
     /// There is no memory for that.

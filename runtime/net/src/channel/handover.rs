@@ -1,8 +1,11 @@
 //! Hand-over between the handler thread and those who need it: the main thread, and threads that ask for service.
 //!
-//! The handler thread sleeps until its timer or a descriptor wakes it, and all others only set flags and that timer.
-//! The rule that loses no request: whoever asks sets its flag *before* the timer; the handler clears the flags
-//! *before* it serves, and looks at them once more *after* it has set the timer to its own time.
+//! The handler thread sleeps until its timer or a descriptor wakes it; all others only set flags and
+//! that timer. No request is lost, because:
+//!
+//! - a requester sets its flag *before* the timer;
+//! - the handler clears the flags *before* it serves;
+//! - the handler looks at them once more *after* it has set the timer to its own time.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -35,7 +38,7 @@ pub(crate) trait Service {
     fn listen(&mut self, rings: bool) -> Result<Option<u64>, Self::Error>;
 }
 
-/// What the handler thread remembers between two rounds.
+/// State of the handler thread between two rounds.
 #[derive(Debug)]
 pub(crate) struct TickState {
     /// The main thread's epoch at the last tick.
@@ -109,7 +112,7 @@ impl Handover {
         }
     }
 
-    /// Has the handler serve the channel soon. What it is to see must have been written before.
+    /// Has the handler serve the channel soon. Write what it is to see before.
     pub(crate) fn request(&self, timer: &impl Timer) {
         self.requested.swap(1, SeqCst);
         timer.after(Some(NOW));

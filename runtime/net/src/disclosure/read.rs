@@ -23,7 +23,7 @@ pub struct NodeLoad {
     pub runnable: u32,
     /// Jobs with ranks there.
     pub jobs: u32,
-    /// Share of its processors' time that was used, by whatever: 0 to 1000.
+    /// Share of its processors' time in use, by all programs: 0 to 1000.
     pub busy_permille: u32,
     /// Memory in use, bytes.
     pub memory_used: u64,

@@ -6,7 +6,7 @@
 pub enum Counter {
     /// Frames this rank has given to the channel (sockets and rings; windows of the same node need no frames).
     Sent = 0,
-    /// Frames from others that were taken. Over all ranks of a job, sent - delivered is what is in flight.
+    /// Frames taken from others. Over all ranks of a job, sent - delivered is the number in flight.
     Delivered,
     /// Messages that arrived and that no receive has taken yet (a level, not a sum).
     Unread,
@@ -42,13 +42,13 @@ pub enum Counter {
     SendFailures,
     /// Data packets sent, resends included.
     DataOut,
-    /// Acks sent that did not ride on data.
+    /// Acks sent by themselves, not piggybacked on data.
     AcksOut,
     /// Probes sent.
     ProbesOut,
     /// Data packets received.
     DataIn,
-    /// Acks received that did not ride on data.
+    /// Acks received by themselves, not piggybacked on data.
     AcksIn,
     /// Probes received.
     ProbesIn,

@@ -26,7 +26,7 @@ pub const NOTIFIES: usize = 64;
 pub const DEFAULT_RING_BYTES: usize = 256 * 1024;
 /// Least address space for the windows of one rank, see [`arena_bytes`].
 const LEAST_ARENA_BYTES: u64 = 8 << 30;
-/// Most address space for the windows of all ranks of a node: a quarter of what a process has.
+/// Most address space for the windows of all ranks of a node: a quarter of a process's.
 const MOST_ARENAS_BYTES: u64 = 1 << 45;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;

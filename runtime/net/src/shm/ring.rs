@@ -54,7 +54,7 @@ pub(crate) fn max_record(size: usize) -> usize {
 
 /// Damage found by a consumer: contents that no producer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a shared-memory ring holds something that nobody writes there (position {position})")]
+#[error("a shared-memory ring holds an impossible record at position {position}")]
 pub struct RingDamage {
     /// Where, in bytes since the start.
     pub position: u64,

@@ -9,10 +9,11 @@ use kumi_proto::{Piece, Rank};
 use crate::segment::attachment::Attachment;
 
 /// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
-/// say so. Used by whoever holds the channel's lock; all calls return at once.
+/// report it. The holder of the channel's lock uses it. No call waits for a packet to arrive; `send` waits
+/// some milliseconds at most for room.
 pub(crate) trait Driver: Send + std::fmt::Debug {
-    /// Takes in what has arrived, at least one packet if there is one; false if there is none. The packets
-    /// taken before are gone then. Polled: it has to be quick when nothing is there.
+    /// Receives at least one packet if there is one; false if there is none. The packets received
+    /// before are gone then. It is polled, so it has to be quick when there is none.
     ///
     /// # Errors
     /// An error that will not go away by itself.

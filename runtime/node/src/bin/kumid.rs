@@ -1,4 +1,4 @@
-//! `kumid`: the daemon of a node, the head of a cluster, and two small helpers of the daemon.
+//! `kumid`: the daemon of a node, the head of a cluster, and two helpers of the daemon.
 //!
 //! People start it through `kumi cluster up`, or from a service unit.
 #![forbid(unsafe_code)]

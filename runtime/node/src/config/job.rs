@@ -1,4 +1,4 @@
-//! What jobs get that do not say: `[job]`.
+//! Defaults of jobs: the table `[job]` of the configuration.
 
 use kumi_control::message::MOST_PRIORITY;
 use kumi_net::HandlerSetting;
@@ -66,7 +66,7 @@ fn check_priority(number: u16) -> Result<(), String> {
     if (1..=MOST_PRIORITY).contains(&number) {
         return Ok(());
     }
-    Err(format!("{number} is no priority; they are 1, the ordinary one, to {MOST_PRIORITY}"))
+    Err(format!("{number} is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}"))
 }
 
 fn check_estimate(text: &str) -> Result<(), String> {
@@ -74,7 +74,7 @@ fn check_estimate(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{text:?} is not a time for which a job could run; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
+        "{text:?} is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     ))
 }
 
@@ -119,7 +119,7 @@ pub const HANDLER: &str = "KUMI_HANDLER";
 /// Checks a value of [`HANDLER`].
 ///
 /// # Errors
-/// What may stand there, as a sentence.
+/// A sentence that gives the permitted values.
 pub fn check_handler(text: &str) -> Result<(), String> {
     HandlerSetting::parse(text).map(drop).map_err(|error| error.to_string())
 }
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn wrong_settings_of_jobs_are_told_with_their_line() {
         for (text, says) in [
-            ("priority = 0", "0 is no priority"),
+            ("priority = 0", "0 is not a priority"),
             ("priority = 101", "1, the ordinary one, to 100"),
             ("priority = -1", "line 20"),
             ("priority = \"high\"", "line 20"),
-            ("estimate = \"10\"", "\"10\" is not a time for which a job could run"),
+            ("estimate = \"10\"", "\"10\" is not a run time"),
             ("estimate = \"0s\"", "at most 365d"),
             ("estimate = 600", "line 20"),
             ("handler = \"fast\"", "other, rr or fifo"),

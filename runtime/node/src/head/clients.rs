@@ -1,4 +1,4 @@
-//! Clients of the head: of its own machine, and those that nodes relay.
+//! Connections of clients to the head, from its own machine and relayed by nodes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,28 +14,28 @@ use super::{Event, Shared};
 use crate::client::refusal;
 use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
 
-/// Pieces of output that may wait for a slow client; its follower then waits.
+/// Most pieces of output that wait for a slow client; its follower then waits.
 const WINDOW: usize = 16;
 
-/// Answers that may wait for a slow client; then no more of its requests are read.
+/// Most replies that wait for a slow client; then the head reads no more of its requests.
 const MOST_ANSWERS: usize = 16;
 /// Jobs that a client may follow at the same time: each takes a task and an open file.
 const MOST_FOLLOWED: usize = 64;
 
-/// Where replies to a client go.
+/// Outbox of a client: its replies, and the output that it follows.
 #[derive(Clone, Debug)]
 pub(super) struct ClientOutbox {
-    /// Answers, which come before output that waits.
+    /// Replies, which go before output that waits.
     answers: mpsc::UnboundedSender<ClientReply>,
-    /// How many of them wait.
+    /// Replies that are not written yet.
     waiting: Rc<PendingReplies>,
-    /// What followers send.
+    /// Output from followers.
     output: mpsc::Sender<ClientReply>,
-    /// Who sends it.
+    /// Token that each follower holds a copy of.
     followers: Rc<()>,
 }
 
-/// Answers that wait to be written.
+/// Count of the replies that are not written yet.
 #[derive(Debug, Default)]
 struct PendingReplies {
     count: Cell<usize>,
@@ -61,16 +61,16 @@ impl ClientOutbox {
         Self { answers, waiting, output, followers }
     }
 
-    /// Says something to the client; whether it is still there.
+    /// Queues a reply. Returns whether the client is still there.
     pub(super) fn answer(&self, reply: ClientReply) -> bool {
         self.waiting.count.set(self.waiting.count.get() + 1);
         self.answers.send(reply).is_ok()
     }
 
-    /// What one more follower sends to, and what it keeps for as long as it does.
+    /// The sender for one more follower, and the token that it holds meanwhile.
     ///
     /// # Errors
-    /// There are too many.
+    /// The connection has too many followers.
     pub(super) fn follower(&self) -> Result<(mpsc::Sender<ClientReply>, Rc<()>), Refusal> {
         if Rc::strong_count(&self.followers) > MOST_FOLLOWED {
             let message =
@@ -100,7 +100,7 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
     }
 }
 
-/// Writes what a client is told, answers first, until nobody has anything more to say.
+/// Writes replies and output to a client, replies first, until all senders are gone.
 async fn write_replies(
     stream: &mut (impl AsyncWrite + Unpin),
     answers: &mut mpsc::UnboundedReceiver<ClientReply>,

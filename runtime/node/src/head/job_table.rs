@@ -1,4 +1,4 @@
-//! The head's durable job table: SQLite, one row per job.
+//! Durable job table of the head: SQLite, one row for each job.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -44,7 +44,7 @@ pub enum TableError {
     Damaged {
         /// The job.
         job: i64,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A record does not encode.

@@ -1,4 +1,4 @@
-//! What the head shows to Prometheus: jobs and nodes by state, the timetable, what it refused, its spool.
+//! Metrics of the head for Prometheus: jobs and nodes by state, the timetable, refusals, the spool.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use kumi_sched::NodeId;
 use super::Shared;
 use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 
-/// What the main loop counts for the page.
+/// Counters of the main loop.
 #[derive(Debug, Default)]
 pub(super) struct HeadCounters {
     /// Jobs that were asked for and not taken.
@@ -25,7 +25,7 @@ pub(super) struct HeadCounters {
     pub(super) clients: Cell<usize>,
 }
 
-/// Where the figures come from.
+/// Source of the head's metrics.
 pub(super) struct HeadMetrics {
     pub(super) shared: Shared,
     /// Borrowed by the main loop while it handles an event, which it does without waiting.

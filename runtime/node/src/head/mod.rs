@@ -1,4 +1,4 @@
-//! `kumid head`: where jobs are placed and recorded, and where clients ask.
+//! `kumid head`: the daemon that places and records jobs, and that clients talk to.
 
 mod clients;
 mod job_table;
@@ -48,7 +48,7 @@ const FORGET: Duration = Duration::from_secs(1);
 const MAX_QUEUED: usize = 8 << 20;
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
-/// What links and clients tell the main loop.
+/// Event from a link or a client for the main loop.
 #[derive(Debug)]
 enum Event {
     Head(HeadEvent),
@@ -58,7 +58,7 @@ enum Event {
     ClientDown(ClientId),
 }
 
-/// What links and clients share.
+/// State that links and clients share.
 #[derive(Clone)]
 struct Shared {
     config: Arc<ClusterConfig>,
@@ -66,7 +66,7 @@ struct Shared {
     events: mpsc::Sender<Event>,
     refusals: Refusals,
     traffic: Traffic,
-    /// Whether so much waits for some link that clients must not send more.
+    /// Whether some link has so many bytes queued that clients must not send more.
     congested: watch::Receiver<bool>,
     ids: Rc<Cell<u64>>,
 }
@@ -83,7 +83,7 @@ impl Shared {
 /// where figures are served.
 ///
 /// # Errors
-/// What kept it from starting, or ended it.
+/// The head could not start, or failed.
 pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -97,10 +97,10 @@ pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
 }
 
 struct HeadDaemon {
-    /// Not borrowed while anything is waited for: the page of figures is made then.
+    /// Never borrowed across an await: the task that serves metrics runs then.
     head: Rc<RefCell<Head>>,
     counts: Rc<HeadCounters>,
-    /// Whose submission is being handled.
+    /// The client whose submission is being handled.
     submitting: Option<ClientId>,
     table: JobTable,
     /// Records that could not be written yet, the latest of each job.

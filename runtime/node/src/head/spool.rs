@@ -1,4 +1,4 @@
-//! Output of jobs on disk, and the followers that read it.
+//! Spool: the output of jobs on disk, and the followers that read it.
 //!
 //! A spool is a row of frames: rank (`u32`), stream (`u8`: 0 output, 1 errors), length (`u32`), all
 //! little-endian, then the bytes. An offset counts bytes of the file and stands between frames.

@@ -1,28 +1,28 @@
-//! When a job counts as idle: pure.
+//! Detector of idle jobs: decides from the processor time that a job has used.
 
-/// What a job did between two looks.
+/// Activity of a job between two observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     None,
-    /// More than one that waits does, but not much: something came, or the machine has charged a thread with what was not its
+    /// More than a waiting job uses, but little: a message came, or the machine charged a thread with time that was not its own
     /// (time that a virtual machine did not get).
     Slight,
-    /// It works.
+    /// The job works.
     Busy,
 }
 
-/// Processor time, in nanoseconds, that a job may use between two looks.
+/// Processor time, in nanoseconds, that an idle job may use between two observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdleAllowance {
-    /// Of a thread that does nothing.
+    /// Of one thread.
     pub(super) each: u64,
-    /// Of all such threads together.
+    /// Of all threads together.
     pub(super) all: u64,
-    /// What is more than this, of all threads together, is much.
+    /// If all threads together use more than this, the job is busy.
     pub(super) little: u64,
 }
 
-/// What stopping and continuing a thread that waits costs it, twice over.
+/// Twice the time that stopping and continuing costs a waiting thread.
 const SWITCH: u64 = 50_000;
 
 impl IdleAllowance {
@@ -38,7 +38,7 @@ impl IdleAllowance {
         }
     }
 
-    /// What it is that one thread has used at most so much beyond `free`, and all together so much.
+    /// Classifies processor time: `one` is the most that one thread used, `all` the sum, of which `free` is excused.
     pub(super) fn detector(&self, one: u64, all: u64, free: u64) -> Activity {
         let beyond = |used: u64, most: u64| used > most.saturating_add(free);
         match beyond(one, self.each) || beyond(all, self.all) {
@@ -49,16 +49,16 @@ impl IdleAllowance {
     }
 }
 
-/// Turns that a job must have had, and used nothing of, to be idle. The first of them may have begun just before.
+/// Turns that a job must have had without using them, to be idle. The first of them may have begun just before.
 const LEAST_TURNS: u64 = 2;
 /// How often the idle time is doubled at most.
 const MOST_DOUBLINGS: u32 = 3;
-/// A look that finds little counts so much, one that finds nothing takes one away, and at this sum the job has something to do:
-/// two looks in a row, or with one between them.
+/// Slight activity adds so much to a sum, none takes one away, and at the second number the job is
+/// busy: after two observations in a row, or with one between them.
 const LITTLE: u32 = 2;
 const ENOUGH: u32 = 3;
 
-/// Decides from look to look.
+/// Detector for one job, updated at each observation.
 #[derive(Debug)]
 pub(super) struct IdleDetector {
     /// Idle time, nanoseconds.

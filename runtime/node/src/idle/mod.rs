@@ -1,4 +1,4 @@
-//! Which jobs have nothing to do on this node.
+//! Monitor of idle jobs: finds the jobs that have nothing to do on this node.
 //!
 //! Ranks in a wait of the library say so in their contexts; of all others the processor time of their threads tells. Looks
 //! are taken off the switching thread's path, ten times a second and with a hundredth of a processor at most. A stopped job
@@ -20,9 +20,9 @@ use crate::job::{LiveJob, NodeServices, ProcessTable};
 use detector::{Activity, IdleAllowance, IdleDetector};
 use thread_times::ThreadTimes;
 
-/// Between looks.
+/// Time between observations.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The part of a processor's time that looking may take is one in so many.
+/// Observations may take one part in so many of a processor's time.
 const SHARE: u32 = 100;
 /// How often the system's process table is read where jobs have no control groups.
 const TABLE: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub fn default_ms() -> u64 {
 /// Checks the time after which jobs count as idle; 0 is never.
 ///
 /// # Errors
-/// What may stand there, as a sentence.
+/// A sentence that gives the permitted values.
 pub fn check_ms(milliseconds: u64) -> Result<(), String> {
     if milliseconds == 0 || RANGE_MS.contains(&milliseconds) {
         return Ok(());
@@ -46,7 +46,7 @@ pub fn check_ms(milliseconds: u64) -> Result<(), String> {
     Err(format!("idle_after_ms is {milliseconds}, which is neither 0 nor between {low} and {high}"))
 }
 
-/// Looks at the jobs of the node now and then.
+/// Monitor of the node's jobs.
 #[derive(Debug)]
 pub(crate) struct IdleMonitor {
     /// Nanoseconds; 0: never.
@@ -59,7 +59,7 @@ pub(crate) struct IdleMonitor {
     table: Option<(Instant, ProcessTable)>,
 }
 
-/// What is remembered of a job from look to look.
+/// State of a job between observations.
 #[derive(Debug)]
 struct WatchedJob {
     detector: IdleDetector,
@@ -98,12 +98,12 @@ impl IdleMonitor {
         }
     }
 
-    /// When to look.
+    /// Time of the next observation.
     pub(crate) fn due(&self) -> Instant {
         self.next
     }
 
-    /// Looks at all jobs; what has changed: whether they have nothing to do.
+    /// Observes all jobs. Returns those that have become idle (`true`) or busy again.
     pub(crate) fn look(&mut self, services: &NodeServices) -> Vec<(JobId, bool)> {
         let begin = Instant::now();
         let live = services.live.borrow();
@@ -156,7 +156,7 @@ impl IdleMonitor {
     }
 }
 
-/// When a look is taken.
+/// Time and circumstances of an observation.
 struct Observation {
     now: u64,
     /// The job runs, as far as the timetable goes.
@@ -178,7 +178,7 @@ impl WatchedJob {
         }
     }
 
-    /// Whether the job has nothing to do, if that has changed.
+    /// Observes the job. Returns whether it is idle, if that has changed.
     fn look(
         &mut self,
         look: &Observation,
@@ -215,7 +215,7 @@ impl WatchedJob {
         waits.map(|(rank, _)| rank).filter(|&rank| rank > 0).collect()
     }
 
-    /// What its threads have done, those in `exempt` aside.
+    /// Activity of its threads, those in `exempt` aside.
     fn doing(
         &mut self,
         allowance: &IdleAllowance,

@@ -1,4 +1,4 @@
-//! The processor time of threads, from the system's tables.
+//! Processor times of a job's threads, from the system's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ pub(super) struct ThreadTimes {
     known: bool,
     /// The one that had used too much, with its process: looked at first, and if it goes on then alone.
     busy: Option<(i32, i32)>,
-    /// What all have used since then in intervals without a look, nanoseconds.
+    /// Nanoseconds that all threads used in intervals that were skipped.
     skipped: u64,
 }
 

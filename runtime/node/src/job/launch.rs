@@ -1,5 +1,5 @@
-//! What a job needs on a node before its ranks may go: control group, segment, sockets, doorbells,
-//! pipes, and the ranks themselves as shims.
+//! Launch of a job on a node: control group, segment, sockets, doorbells, pipes, and the ranks as
+//! shims.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Jobs on this node: one task per job carries it from `Prepare` to `Freed`.
+//! Jobs on this node: one task for each carries it from `Prepare` to `Freed`.
 
 pub mod program;
 pub mod shim;
@@ -31,7 +31,7 @@ use program::Programs;
 
 pub use orphans::{ProcessTable, kill_descendants};
 
-/// What a job's task tells the daemon's main loop.
+/// Event from a job's task for the daemon's main loop.
 #[derive(Debug)]
 pub enum JobEvent {
     /// Something for the agent.
@@ -40,10 +40,10 @@ pub enum JobEvent {
     Gone(JobId),
 }
 
-/// What a job's task is told.
+/// Command to a job's task.
 #[derive(Debug)]
 pub enum JobCommand {
-    /// This program is there now, or cannot be had.
+    /// This program is here now, or nobody can supply it.
     Program(ContentHash, Result<(), Refusal>),
     /// Let the ranks go.
     Start {
@@ -71,7 +71,7 @@ pub struct LiveJob {
     pub first: u32,
     /// Busy and all samples of each local rank since the last report.
     pub load: Vec<(u64, u64)>,
-    /// What its ranks may know of each other, if the node has pages.
+    /// Page of its ranks' states, if the node has pages.
     pub page: Option<JobPage>,
     /// A client has had it stopped by a signal, and not continued.
     pub stopped: bool,
@@ -107,7 +107,7 @@ impl LiveJob {
     }
 }
 
-/// What the tasks of all jobs share.
+/// Services of the node that the tasks of all jobs share.
 #[derive(Debug)]
 pub struct NodeServices {
     /// This node.
@@ -136,7 +136,7 @@ pub struct NodeServices {
     pub events: mpsc::Sender<JobEvent>,
     /// Whether pipes of ranks must not be read now.
     pub blocked: watch::Receiver<bool>,
-    /// What ranks may know of the node and of the cluster, if the system has what it takes.
+    /// Page of the node's and the cluster's state for ranks, if the system supports it.
     pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, LiveJob>>,

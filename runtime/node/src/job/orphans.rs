@@ -1,5 +1,5 @@
-//! Finding what a job left running where there is no control group: descendants of this process
-//! (which adopts orphans) whose environment names the job.
+//! Search for orphans of a job, where there is no control group: descendants of this process (which
+//! adopts orphans) whose environment names the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -70,7 +70,7 @@ impl ProcessTable {
         Self(children)
     }
 
-    /// What the ranks of `job` have started, those that this process adopted included; `known` are the ranks of all jobs.
+    /// Processes that the ranks of `job` have started, including those that this process adopted; `known` are the ranks of all jobs.
     pub fn of(&self, job: JobId, ranks: &[i32], known: &BTreeSet<i32>) -> BTreeSet<i32> {
         let adopted = self.0.get(&getpid().as_raw()).into_iter().flatten();
         let adopted = adopted.filter(|&&pid| !known.contains(&pid) && belongs_to(pid, Some(job)));

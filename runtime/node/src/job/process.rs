@@ -1,5 +1,4 @@
-//! Processes that become ranks: born in their control group where the kernel can do that, otherwise
-//! started like any other.
+//! Spawning of rank processes, in their control group from the start where the kernel can do that.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,7 +18,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
-/// What to start.
+/// Request to spawn a process.
 pub(super) struct SpawnRequest<'a> {
     pub(super) executable: &'a Path,
     pub(super) arguments: [String; 3],

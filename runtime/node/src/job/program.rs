@@ -1,5 +1,7 @@
-//! Where the programs of jobs are on this node: at their own path if the content is the right one,
-//! otherwise in the node's cache, which is filled down the control tree.
+//! Programs of jobs on this node: a program's own path if the content is the right one, otherwise
+//! the node's cache.
+//!
+//! The control tree fills the cache.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +22,7 @@ const CACHE_BYTES: u64 = 8 << 30;
 /// Most files whose hashes are remembered.
 const MAX_KNOWN: usize = 4096;
 
-/// What tells whether a file is still the one that was hashed.
+/// Version of a file, by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Version {
     device: u64,

@@ -1,4 +1,4 @@
-//! The task of one job on this node.
+//! Task of one job on this node.
 
 use std::net::SocketAddrV4;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::cgroup::ControlGroup;
 use crate::client::refusal;
 use crate::switch::Stopper;
 
-/// What the parts of a job tell its task.
+/// Event from a part of a job for its task.
 enum TaskEvent {
     Report(ShimReport),
     /// No shim has the status pipe any more: all are programs, or gone.
@@ -36,7 +36,7 @@ enum TaskEvent {
     Silent(usize, RankStatus),
 }
 
-/// Why a job did not come to run.
+/// Reason for which a job did not start.
 enum LaunchAborted {
     Refused(Refusal),
     Killed,
@@ -117,7 +117,7 @@ async fn find_program(
     }
 }
 
-/// What comes of looking for a program, which may take long, unless the job is killed meanwhile.
+/// Looks for a program, which may take long, unless the job is killed meanwhile.
 async fn unless_killed<T>(
     finding: impl Future<Output = T>,
     orders: &mut JobCommands,

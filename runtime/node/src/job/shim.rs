@@ -1,4 +1,4 @@
-//! `kumid rank`: the process that becomes a rank.
+//! `kumid rank`: the shim process that becomes a rank.
 //!
 //! Started when a job is prepared, it takes over the rank's processor, user and folder, says that
 //! it is ready, waits for the go, and then turns into the program. What fails on the way comes
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::refusal;
 use crate::exit::ExitCode;
 
-/// What the ranks of a job on one node have to know, in a file that all of them read.
+/// Specification of a job's ranks on one node, in a file that all of them read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShimSpec {
     /// The file to run.
@@ -35,7 +35,7 @@ pub struct ShimSpec {
     pub rank_env: Vec<Vec<(String, String)>>,
     /// Working directory.
     pub cwd: String,
-    /// Who to become; `None` to stay who the daemon is.
+    /// The user to become; `None` to remain the daemon's user.
     pub user: Option<User>,
     /// Processors of the node; local rank `i` runs on number `i` modulo their count.
     pub cpus: Vec<usize>,
@@ -53,7 +53,7 @@ pub struct ShimSpec {
     pub status: RawFd,
 }
 
-/// What a rank says before it turns into the program.
+/// Report of a shim before it executes the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimReport {
     /// Which local rank.

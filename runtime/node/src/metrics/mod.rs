@@ -1,4 +1,6 @@
-//! Figures for Prometheus, over HTTP: `GET /metrics`. Off unless an address is configured.
+//! HTTP server of metrics for Prometheus: `GET /metrics`.
+//!
+//! Off unless an address is configured.
 //!
 //! A scrape cannot hold the daemon up: its page is bounded, is made at most every [`FRESH`], and few
 //! connections are served at a time, each for one request and a bounded time.
@@ -23,7 +25,7 @@ use tokio::time::Instant;
 
 pub(crate) use page::{MetricKind, MetricsPage};
 
-/// How long a page is good enough for who asks next.
+/// How long a page serves further requests.
 const FRESH: Duration = Duration::from_millis(250);
 /// Connections served at a time; others wait.
 const MOST_CONNECTIONS: usize = 4;
@@ -34,9 +36,9 @@ const MOST_HEAD: usize = 8 << 10;
 /// The text format's content type.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Makes the page.
+/// Source of the metrics on a page.
 pub(crate) trait MetricsSource: 'static {
-    /// Writes all figures as they are now.
+    /// Writes all metrics as they are now.
     fn write(&self, page: &mut MetricsPage);
 }
 

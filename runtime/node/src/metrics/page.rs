@@ -1,8 +1,8 @@
-//! The text format of Prometheus, version 0.0.4.
+//! Writer of Prometheus' text format, version 0.0.4.
 
 use std::fmt::{Display, Write as _};
 
-/// What a family's values mean.
+/// Kind of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     /// Only rises; its name gets the suffix `_total`.

@@ -1,5 +1,6 @@
-//! Clients on the node's machine: each is relayed to the head on a connection of its own, with the
-//! credentials that the kernel has of it.
+//! Relay of clients on the node's machine to the head.
+//!
+//! Each client has a connection of its own, with the credentials that the kernel has of it.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the node discloses: its pages for ranks, and what it tells other nodes.
+//! Publisher of the node's state: pages for its ranks, and gossip to other nodes.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl DisclosurePublisher {
         self.next_look.min(self.next_exchange)
     }
 
-    /// Looks at the ranks and writes what this node's ranks may know of it, if it is time.
+    /// Observes the ranks and writes the pages of this node, if it is time.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
         if now < self.next_look {
@@ -117,12 +117,12 @@ impl DisclosurePublisher {
         due
     }
 
-    /// What to say on a link.
+    /// The facts to send on a link.
     pub(super) fn message(&mut self, to: LinkPeer) -> Vec<NodeFacts> {
         self.gossip.message(monotonic(), to)
     }
 
-    /// Takes what came on a link; returns how much of it broke the rules.
+    /// Takes facts that came on a link. Returns how many broke the rules.
     pub(super) fn receive(&mut self, from: LinkPeer, message: Vec<NodeFacts>) -> u64 {
         let refused = self.gossip.receive(monotonic(), from, message);
         let changed = self.gossip.take_changed();
@@ -136,7 +136,7 @@ impl DisclosurePublisher {
         refused
     }
 
-    /// Says something new to others: what was measured anew, or which jobs have come or gone.
+    /// Publishes new facts: new measurements, or jobs that have come or gone.
     fn tell(&mut self) {
         let live = self.services.live.borrow();
         let jobs: Vec<JobId> = live.keys().copied().collect();

@@ -1,11 +1,11 @@
-//! Load of the machine as its kernel tells: processors, memory, network.
+//! Load of the machine as its kernel reports it: processors, memory, network.
 
 use std::net::Ipv4Addr;
 
 use kumi_net::disclosure::NodeLoad;
 use tokio::time::Instant;
 
-/// What was measured last.
+/// The last measurement.
 #[derive(Debug)]
 pub(super) struct MachineLoad {
     cpus: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What a node shows to Prometheus: itself, its jobs, their ranks, and its switching.
+//! Metrics of a node for Prometheus: the node, its jobs, their ranks, and its switching.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::metrics::{MetricKind, MetricsPage, MetricsSource};
 const MOST_RANKS_OF_JOB: usize = 64;
 const MOST_RANKS: usize = 512;
 
-/// Where the figures come from.
+/// Source of the node's metrics.
 pub(super) struct NodeMetrics {
     cluster: String,
     services: Rc<NodeServices>,

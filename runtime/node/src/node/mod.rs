@@ -47,7 +47,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(5);
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// What the links tell the main loop.
+/// Event from a link for the main loop.
 #[derive(Debug)]
 enum TreeEvent {
     ParentUp(Outbox),
@@ -58,7 +58,7 @@ enum TreeEvent {
     Child(LinkId, Up),
 }
 
-/// What links and clients share.
+/// State that links and clients share.
 #[derive(Debug, Clone, Default)]
 struct Shared {
     clock: SharedClock,
@@ -78,7 +78,7 @@ struct JobEntry {
 /// what the configuration says of where to serve figures.
 ///
 /// # Errors
-/// What kept it from starting, or ended it.
+/// The daemon could not start, or failed.
 pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
@@ -99,7 +99,7 @@ pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failur
     result
 }
 
-/// Tells a neighbour what it does not know yet, unless much waits for it already.
+/// Sends a neighbour the facts that it lacks, unless much waits for it already.
 fn send_facts<T: ControlMessage>(
     publisher: &mut DisclosurePublisher,
     to: LinkPeer,
@@ -224,7 +224,7 @@ impl NodeDaemon {
         self.blocked.send_if_modified(|now| std::mem::replace(now, blocked) != blocked);
     }
 
-    /// Told to stop by a signal: at the second one without ceremony.
+    /// A signal asks the daemon to stop; the second one stops it at once.
     fn stop(&mut self) {
         if self.stopping.is_some() {
             tracing::warn!("told to stop again: stopping at once");

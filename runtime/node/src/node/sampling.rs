@@ -1,4 +1,5 @@
-//! Load of ranks, read off their channel contexts, and the answer to `Sample`.
+//! Sampler of the ranks' load, which it reads from their channel contexts; it also answers
+//! `Sample`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a node's daemon needs before its main loop begins.
+//! Start-up of a node's daemon, up to its main loop.
 
 use std::cell::RefCell;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The node's place in the control tree: the link to its parent, and those from its children.
+//! Links of the node in the control tree: to its parent, and from its children.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 const PATIENCE_AT_START: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What the links need.
+/// State that the links need.
 #[derive(Clone)]
 pub(super) struct Tree {
     pub(super) config: Arc<ClusterConfig>,

@@ -1,4 +1,4 @@
-//! Gang switching: a thread that stops and continues jobs by the timetable and its clock alone.
+//! Gang switcher: a thread that stops and continues jobs by the timetable and its clock alone.
 //!
 //! It has real-time priority where that is permitted, since a thawed job that computes would
 //! otherwise keep it from the processor, and shares with the rest of the daemon only a mailbox
@@ -204,7 +204,7 @@ pub(crate) fn realtime_this_thread() -> bool {
     .is_ok()
 }
 
-/// What a page says of this step.
+/// The turn that a page shows for this step.
 fn turn(step: &Step) -> Turn {
     match step.current {
         Some(job) => Turn::Job(job.0),

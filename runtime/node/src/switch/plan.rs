@@ -1,10 +1,12 @@
-//! What to stop and what to continue at a tick: pure, so that it can be tested without processes.
+//! Plan of a switch: the jobs to stop and to continue at a tick.
+//!
+//! The plan is pure, so that tests need no processes.
 
 use std::collections::BTreeMap;
 
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
-/// What is to be done now.
+/// Jobs to stop and to continue now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Stop these first.
@@ -65,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// What is to be done at `now`. Assumes that it is then done. `step` is reused, so that the
+    /// Computes the step at `now`, and assumes that it is then carried out. `step` is reused, so that the
     /// switching thread does not allocate.
     pub fn step(&mut self, now: ClusterTime, step: &mut Step) {
         step.freeze.clear();

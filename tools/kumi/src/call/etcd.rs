@@ -50,7 +50,7 @@ impl EtcdArgs {
             return Ok(None);
         }
         if self.etcd_lease.subsec_nanos() != 0 || !LEASES.contains(&self.etcd_lease.as_secs()) {
-            let text = "--etcd-lease is to be 2 to 600 whole seconds".to_owned();
+            let text = "--etcd-lease must be 2 to 600 whole seconds".to_owned();
             return Err(Error::Usage(text));
         }
         let advertise = match (&self.advertise, at) {
@@ -59,7 +59,7 @@ impl EtcdArgs {
             (None, Some(at)) if !at.ip().is_unspecified() => at.to_string(),
             (None, Some(at)) => {
                 let text = format!(
-                    "{at} is no address that others could be told: give --advertise HOST:PORT"
+                    "{at} is not an address that others can use: give --advertise HOST:PORT"
                 );
                 return Err(Error::Usage(text));
             }

@@ -130,7 +130,7 @@ pub fn users_exit_code(error: &UsersError) -> ExitCode {
     match error {
         UsersError::File { source, .. } => unreadable(source),
         UsersError::Writable(_) | UsersError::Content { .. } => ExitCode::BadConfig,
-        UsersError::Asked(_) => ExitCode::Usage,
+        UsersError::Request(_) => ExitCode::Usage,
     }
 }
 

@@ -18,7 +18,7 @@ pub struct ShippedArgs {
 
 fn names() -> impl TypedValueParser<Value = &'static ShippedInterfaces> {
     PossibleValuesParser::new(SHIPPED.iter().map(|shipped| shipped.name))
-        .try_map(|name| shipped(&name).ok_or("nothing of this name is shipped"))
+        .try_map(|name| shipped(&name).ok_or("no shipped description has this name"))
 }
 
 impl ShippedArgs {

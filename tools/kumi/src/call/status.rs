@@ -63,8 +63,11 @@ fn shown(state: &State) -> String {
             seconds(leader.mean),
         );
         if !leader.trouble.is_empty() {
-            let _fits =
-                writeln!(text, "{} calls wait to be kept: {}", leader.unkept, leader.trouble);
+            let _fits = writeln!(
+                text,
+                "{} calls wait until they are stored: {}",
+                leader.unkept, leader.trouble
+            );
         }
     }
     if !state.servers.is_empty() {

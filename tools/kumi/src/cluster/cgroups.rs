@@ -1,4 +1,4 @@
-//! The cluster's control groups: found and removed, with every process in them.
+//! Control groups of the cluster: finds and removes them, with every process in them.
 
 use crate::error::Error;
 use kumi_node::cgroup::{ControlGroup, mount_point};

@@ -1,4 +1,4 @@
-//! Turns what the command line says into a cluster's configuration, and writes it with its keys.
+//! Configuration of a new cluster, from the command line, and its keys.
 
 use super::netns;
 use crate::cli::{Cpus, NodePlacementArgs, Policy, SharingArgs};

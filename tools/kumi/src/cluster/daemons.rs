@@ -1,4 +1,4 @@
-//! Starts daemons detached from this command, and notices when one of them fails.
+//! Starter of daemons: detaches them from this command, and notices when one of them fails.
 
 use super::{directory, netns, processes};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! The cluster's directory: claimed for one command at a time, removed as a whole.
+//! Directory of the cluster: locked for one command at a time, removed as a whole.
 
 use crate::context::Context;
 use crate::error::Error;

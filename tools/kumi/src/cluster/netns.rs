@@ -1,5 +1,7 @@
-//! The network of a local cluster made by root: a namespace for each node, each joined by a veth
-//! pair to a bridge in a namespace of its own. The machine's own namespace is not touched.
+//! Network of a local cluster that root made: a namespace for each node, joined by a veth pair to a
+//! bridge in a namespace of its own.
+//!
+//! The machine's own namespace is not touched.
 
 use crate::error::Error;
 use kumi_node::config::ClusterConfig;

@@ -1,4 +1,4 @@
-//! The cluster's processes on this machine, found by what they were started with.
+//! Processes of the cluster on this machine, found by their command lines.
 
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;

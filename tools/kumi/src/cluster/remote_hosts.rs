@@ -1,4 +1,5 @@
-//! Clusters of real hosts: which daemons belong on this machine, and what to do on the others.
+//! Clusters of real hosts: the daemons that belong on this machine, and instructions for the other
+//! hosts.
 
 use super::daemons::Daemon;
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! The tree of queues of a scheduling policy, for people and as data.
+//! Queue tree of a scheduling policy, as text and as JSON.
 
 use crate::table;
 use kumi_sched::{DqtJob, DqtNode, DqtState};

@@ -1,4 +1,4 @@
-//! The demonstration's own cluster, driven as a user would: by running this very command.
+//! Cluster of the demonstration, driven as a user would: by running this very command.
 
 use super::DemoError;
 use kumi_node::exit::ExitCode;

@@ -1,4 +1,4 @@
-//! The completion times that perfect sharing would give: what the demonstration compares with.
+//! Ideal completion times under perfect sharing, which the demonstration compares with.
 
 /// When each job would end if all started at once and, at every moment, those still running had
 /// exactly equal shares of the processors and sharing cost nothing.

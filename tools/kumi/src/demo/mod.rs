@@ -27,20 +27,20 @@ const MOST_NODES: usize = 8;
 /// Options of `kumi demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Also write the results as JSON to this file
+    /// Also write the results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// NAS problem class
     #[arg(long, value_name = "CLASS", value_parser = ["S", "W", "A"], default_value = "W")]
     class: String,
-    /// The kernels to run, separated by commas
+    /// Kernels to run, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PROGRAMS.map(|p| p.0),
           default_value = "EP,CG,IS", hide_possible_values = true)]
     programs: Vec<String>,
-    /// About how long each runs alone, in seconds; it repeats itself as often as needed
+    /// About how long each kernel runs alone, in seconds; it repeats its work as needed
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     seconds: f64,
-    /// Nodes of the cluster, a power of two; by default one for each core, at least 2, at most 8
+    /// Nodes of the cluster, a power of two [default: one for each core, from 2 to 8]
     #[arg(long, value_name = "N")]
     nodes: Option<u32>,
 }
@@ -52,7 +52,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why the demonstration could not be given.
+/// Why the demonstration failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
@@ -88,7 +88,7 @@ pub enum DemoError {
     Answer {
         /// Its arguments.
         shown: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The results could not be written.

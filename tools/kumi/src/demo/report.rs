@@ -1,4 +1,4 @@
-//! What the demonstration found: as a table for people, as JSON for programs.
+//! Report of the demonstration: as a table for people, as JSON for programs.
 
 use super::ideal;
 use serde::Serialize;

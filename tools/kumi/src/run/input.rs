@@ -1,5 +1,6 @@
-//! Standard input, read by a thread because a terminal cannot be read otherwise without changing
-//! it for everybody who shares it.
+//! Reader of standard input, in a thread.
+//!
+//! A terminal cannot be read otherwise without changing it for all processes that share it.
 
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::io::{self, IsTerminal, Read};

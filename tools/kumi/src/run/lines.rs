@@ -1,4 +1,4 @@
-//! Puts the output of many ranks together so that lines stay whole.
+//! Assembler of ranks' output into whole lines.
 //!
 //! Pure: bytes and the writer go in, what is to be written comes out.
 

@@ -1,4 +1,4 @@
-//! Finds the program as a shell would and reads what identifies it.
+//! Lookup of the program as a shell does it, and its content hash.
 
 use crate::error::Error;
 use kumi_control::message::{ContentHash, Program};

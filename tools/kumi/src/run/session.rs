@@ -1,4 +1,4 @@
-//! Follows one job: output out, input and signals in, over as many connections as it takes.
+//! Session with one job: output, input and signals, over as many connections as it takes.
 
 use super::input;
 use super::lines::Lines;

@@ -1,5 +1,6 @@
-//! Writes the job's output in a thread of its own, so that a reader who does not read (a pager)
-//! does not keep signals from being forwarded.
+//! Writer of the job's output, in a thread.
+//!
+//! A reader that pauses, such as a pager, does not keep signals from being forwarded.
 
 use kumi_control::message::Stream;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What can be asked of the job simulator.
+//! Options of the job simulator.
 
 use crate::parse;
 use clap::{Args, ValueEnum};
@@ -12,22 +12,22 @@ use std::time::Duration;
 #[command(after_help = "Several policies, loads or seeds (separated by commas; seeds also as \
 FIRST..LAST) make a sweep: every combination, on all cores. One unit is one second.")]
 pub struct JobsArgs {
-    /// Scheduling policies, by name; a wrong name is answered with those there are
+    /// Scheduling policies, by name; the error for a wrong name lists them
     #[arg(long, value_name = "NAME", required = true, value_delimiter = ',')]
     pub policy: Vec<String>,
-    /// Processors of the machine; of a trace, those that its header names if not given
+    /// Processors of the machine [default for a trace: as its header says]
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub procs: Option<u32>,
     #[command(flatten)]
     pub source: SourceArgs,
     #[command(flatten)]
     pub synthetic: SyntheticArgs,
-    /// Where random numbers begin
+    /// Seed of the random numbers; a list or a range makes a sweep
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = seeds)]
     pub seed: Vec<Seeds>,
     #[command(flatten)]
     pub costs: CostArgs,
-    /// Ask the policy for placements after all events of an instant, or after each
+    /// When to ask the policy for placements if several events have the same time
     #[arg(long, value_enum, default_value_t = InstantArg::Batched)]
     pub instant: InstantArg,
     #[command(flatten)]
@@ -37,13 +37,13 @@ pub struct JobsArgs {
 /// Options of `kumi sim figures`.
 #[derive(Clone, Debug, Args)]
 pub struct FiguresArgs {
-    /// The folder to write to; made if it is not there
+    /// Directory to write to; made if there is none
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// Fewer seeds, shorter times, smaller machines: to see whether it works
+    /// Quick trial: fewer seeds, shorter times, smaller machines
     #[arg(long)]
     pub quick: bool,
-    /// What the figures are written as
+    /// Format of the figures
     #[arg(long, value_enum, default_value_t = FormatArg::Both)]
     pub format: FormatArg,
 }
@@ -61,7 +61,7 @@ pub struct SourceArgs {
     /// Load that rises in 20 steps to --peak
     #[arg(long)]
     pub gradient: bool,
-    /// The jobs that a cluster has run: what `kumi ps --all --json` printed
+    /// Jobs that a cluster has run: the output of `kumi ps --all --json`
     #[arg(long, value_name = "FILE")]
     pub history: Option<PathBuf>,
 }
@@ -78,13 +78,13 @@ pub struct SyntheticArgs {
     /// Simulate until the last job is over instead of a number of units
     #[arg(long, conflicts_with_all = ["swf", "history"])]
     pub drain: bool,
-    /// How likely the sizes are: powers of two up to --max-size
+    /// Distribution of the sizes, which are powers of two up to --max-size
     #[arg(long, value_enum, default_value_t = SizesArg::Uniform)]
     pub sizes: SizesArg,
     /// The largest size [default: the largest power of two below P]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_size: Option<u32>,
-    /// exp:MEAN or uniform:LOW:HIGH, in units [default: exp:1000, with --gradient uniform:500:19999]
+    /// Service times: exp:MEAN or uniform:LOW:HIGH, in units [default: exp:1000, with --gradient uniform:500:19999]
     #[arg(long, value_name = "LAW", value_parser = service)]
     pub service: Option<Service>,
     /// Load of the last step of --gradient
@@ -95,16 +95,16 @@ pub struct SyntheticArgs {
 /// The machine's costs.
 #[derive(Clone, Debug, Args)]
 pub struct CostArgs {
-    /// Length of a slice, where the policy shares time
+    /// Length of a time slice, for policies that share time
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]
     pub slice: Duration,
-    /// What it costs a job to get its processors back
+    /// Cost of switching back to a job
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
     pub switch_cost: Duration,
-    /// What it costs to start a job
+    /// Cost of starting a job
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
     pub launch_cost: Duration,
-    /// What it costs to move a job to other processors
+    /// Cost of moving a job to other processors
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
     pub migration_cost: Duration,
 }
@@ -112,19 +112,19 @@ pub struct CostArgs {
 /// What is written, and where.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
-    /// Stop at the first malformed line of a trace, or record of a history, instead of counting them
+    /// Stop at the first malformed line of a trace, or record of a history, instead of only counting it
     #[arg(long, conflicts_with_all = ["load", "gradient"])]
     pub strict: bool,
-    /// Write the figures to FILE: an object, of a sweep an array of them; - is standard output
+    /// Write the results to FILE as JSON: an object, or an array for a sweep; - is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a line for every job to FILE
     #[arg(long, value_name = "FILE")]
     pub jobs_csv: Option<PathBuf>,
-    /// Write the time line to FILE
+    /// Write the state of the machine over time to FILE
     #[arg(long, value_name = "FILE")]
     pub timeline_csv: Option<PathBuf>,
-    /// Interval of the time line, in seconds [default: a thousandth of the time, at least 1]
+    /// Interval of --timeline-csv, in seconds [default: a thousandth of the time, at least 1]
     #[arg(long, value_name = "SECONDS", requires = "timeline_csv",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub sample: Option<u64>,
@@ -142,11 +142,11 @@ pub enum InstantArg {
 /// As [`Formats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatArg {
-    /// Vectors, for pages
+    /// Vector graphics, for web pages
     Svg,
-    /// Pixels, 1600 by 1000
+    /// Bitmaps of 1600 by 1000 pixels
     Png,
-    /// Each figure as SVG and as PNG
+    /// Both SVG and PNG
     Both,
 }
 
@@ -163,11 +163,11 @@ impl From<FormatArg> for Formats {
 /// As [`Sizes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SizesArg {
-    /// Each as likely
+    /// All sizes are equally likely
     Uniform,
-    /// Twice the size, twice as likely
+    /// A size is twice as likely as its half
     Proportional,
-    /// Twice the size, half as likely
+    /// A size is half as likely as its half
     Inverse,
 }
 
@@ -190,7 +190,7 @@ pub struct Seeds {
     pub last: u64,
 }
 
-/// Most simulations of a sweep; more would be a slip of the hand.
+/// Most simulations of a sweep; more are probably a typing error.
 const MOST_SEEDS: u64 = 100_000;
 
 fn seeds(text: &str) -> Result<Seeds, String> {

@@ -1,4 +1,4 @@
-//! `kumi sim calls`.
+//! `kumi sim calls`: simulates calls of routines over a network.
 
 use super::calls_args::{CallsArgs, DisciplineArg, NetworkArgs, ServersArgs};
 use super::{check_place, progress, write};

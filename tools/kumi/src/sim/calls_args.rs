@@ -1,4 +1,4 @@
-//! What can be asked of the simulator of calls.
+//! Options of the simulator of calls.
 
 use crate::parse;
 use clap::{Args, ValueEnum};
@@ -6,7 +6,7 @@ use kumi_sim::calls::{Discipline, Law, Routine};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options that say what is simulated, which a model from a file says instead.
+/// Options that describe the model; a model from a file replaces them.
 const DESCRIBING: [&str; 16] = [
     "routine",
     "sites",
@@ -25,7 +25,7 @@ const DESCRIBING: [&str; 16] = [
     "limit",
     "overhead",
 ];
-/// Options that say how it is simulated and what comes out, which the paper's tables have of their own.
+/// Options of the simulation and its output, which the paper's tables set themselves.
 const SIMULATING: [&str; 9] =
     ["policy", "model", "write_model", "time", "warm_up", "replications", "seed", "json", "csv"];
 
@@ -36,35 +36,36 @@ const SIMULATING: [&str; 9] =
 write a model (--write-model shows its form) and give it with --model."
 )]
 pub struct CallsArgs {
-    /// How the metaserver chooses servers, by name; several, separated by commas, are compared
+    /// Policies by which the metaserver chooses servers, by name; several are compared
     #[arg(long, value_name = "NAME", value_delimiter = ',', required_unless_present_any = ["model", "figures"])]
     pub policy: Vec<String>,
-    /// What is called: linpack:N, ep:M (2^M pairs), const:OPERATIONS or exp:OPERATIONS; one of several
+    /// Routines to call: linpack:N, ep:M (2^M pairs), const:OPERATIONS or exp:OPERATIONS; of several,
+    /// each call takes one at random
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = routine, default_value = "linpack:1000")]
     pub routine: Vec<Routine>,
-    /// Sites of clients, each with a path of its own
+    /// Number of client sites, each with a network path of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub sites: u32,
     /// Clients at each site
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clients: u32,
-    /// A client without a call under way may call at each step of this length, counted from the end of its last call
+    /// Length of a step: an idle client may call at each step after the end of its last call
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "3s")]
     pub step: Duration,
-    /// How likely it is to
+    /// Probability that an idle client calls at a step
     #[arg(long, value_name = "P", default_value_t = 0.5)]
     pub probability: f64,
-    /// Instead, a client thinks after each call, for an exponential time with this mean
+    /// Instead of steps: mean of the exponential time that a client waits after each call
     #[arg(long, value_name = "TIME", value_parser = parse::duration, conflicts_with_all = ["rate", "step", "probability"])]
     pub think: Option<Duration>,
-    /// Instead, each client's calls are a Poisson stream of this rate a second
+    /// Instead of steps: calls per second of each client, as a Poisson stream
     #[arg(long, value_name = "RATE", conflicts_with_all = ["step", "probability"])]
     pub rate: Option<f64>,
     #[command(flatten)]
     pub network: NetworkArgs,
     #[command(flatten)]
     pub server: ServersArgs,
-    /// What each call costs at the metaserver, which does one at a time
+    /// Time that the metaserver needs for each call; it handles one at a time
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
     pub metaserver: Duration,
     /// Most calls that wait at the metaserver [default: any number]
@@ -76,19 +77,20 @@ pub struct CallsArgs {
     /// Write the model to FILE, as --model reads it; - is standard output
     #[arg(long, value_name = "FILE")]
     pub write_model: Option<PathBuf>,
-    /// How long is simulated [default: 100000s; calls of a list: until all are over]
+    /// Simulated time [default: 100000s; for a list of calls: until all are over]
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub time: Option<Duration>,
-    /// What of it is not measured [default: a tenth]
+    /// Time at the beginning that is not measured [default: a tenth]
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub warm_up: Option<Duration>,
-    /// Independent repetitions, from which intervals are made
+    /// Independent repetitions, for confidence intervals
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub replications: u32,
-    /// Where random numbers begin; each replication has the next seed
+    /// Seed of the first replication; each further one has the next seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures to FILE: an object, of several policies an array; - is standard output
+    /// Write the results to FILE as JSON: an object, or an array for several policies; - is standard
+    /// output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a line for each site and routine to FILE
@@ -105,19 +107,19 @@ pub struct CallsArgs {
 /// The paths between clients and servers.
 #[derive(Clone, Debug, Args)]
 pub struct NetworkArgs {
-    /// Bytes per second of each site's path, each way [default: calls take no time on their way]
+    /// Bandwidth of each site's path in bytes per second, each way [default: unlimited]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth: Option<f64>,
-    /// From one end to the other
+    /// Latency of the path, one way
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s", requires = "bandwidth")]
     pub latency: Duration,
-    /// The path is shared equally, or first come, first served with exponential times
+    /// How transfers share the path: equally, or first come, first served with exponential times
     #[arg(long, value_enum, default_value_t = DisciplineArg::Ps, requires = "bandwidth")]
     pub network: DisciplineArg,
-    /// Share of the bandwidth that others use
+    /// Share of the bandwidth that background traffic uses
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "bandwidth")]
     pub background: f64,
-    /// Mean size of what the others send
+    /// Mean size of a background transfer
     #[arg(long, value_name = "BYTES", default_value_t = 100_000.0, requires = "bandwidth")]
     pub background_bytes: f64,
 }
@@ -125,22 +127,22 @@ pub struct NetworkArgs {
 /// The servers.
 #[derive(Clone, Debug, Args)]
 pub struct ServersArgs {
-    /// How many
+    /// Number of servers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub servers: u32,
-    /// Processors of each; a call uses one
+    /// Processors of each server; a call uses one
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub processors: u32,
     /// Operations per second of a processor
     #[arg(long, value_name = "RATE", default_value_t = 200e6)]
     pub speed: f64,
-    /// Processors are shared equally, or calls wait for one in turn
+    /// How calls share the processors: equally, or first come, first served
     #[arg(long, value_enum, default_value_t = DisciplineArg::Ps)]
     pub discipline: DisciplineArg,
-    /// Most calls that the metaserver gives a server at a time [default: any number]
+    /// Most calls that a server gets at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Processor time that each call costs besides
+    /// Additional processor time of each call
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
     pub overhead: Duration,
 }
@@ -148,7 +150,7 @@ pub struct ServersArgs {
 /// As [`Discipline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DisciplineArg {
-    /// Equal parts
+    /// Equal shares
     Ps,
     /// First come, first served
     Fcfs,

@@ -1,4 +1,4 @@
-//! `kumi sim figures`.
+//! `kumi sim figures`: makes the figures and tables of the paper anew.
 
 use super::args::FiguresArgs;
 use super::progress;

@@ -1,4 +1,4 @@
-//! `kumi sim jobs`.
+//! `kumi sim jobs`: simulates scheduling policies on lists of jobs.
 
 use super::args::{InstantArg, JobsArgs};
 use super::rows::Rows;

@@ -21,11 +21,11 @@ use std::path::Path;
 /// `kumi sim …`
 #[derive(Debug, clap::Subcommand)]
 pub enum SimCommand {
-    /// Run scheduling policies over a list of jobs
+    /// Simulate scheduling policies on a list of jobs
     Jobs(Box<JobsArgs>),
-    /// Draw the figures and tables of the paper on queue trees anew, and compare
+    /// Make the figures and tables of the paper on queue trees anew, and compare
     Figures(FiguresArgs),
-    /// Send calls of routines from clients to servers over networks, in virtual time
+    /// Simulate calls of routines from clients to servers over networks
     Calls(Box<CallsArgs>),
 }
 

@@ -1,4 +1,4 @@
-//! A progress bar for whoever watches, and an end for whoever has seen enough.
+//! Progress bar of a simulation, and its interruption by Ctrl-C.
 
 use crate::error::Error;
 use crate::{interrupts, output};

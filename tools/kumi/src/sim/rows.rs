@@ -1,5 +1,6 @@
-//! A table that grows while a sweep runs: each case's lines are written when it is over, in the order
-//! of the cases. Only those wait in memory that are over before one that comes earlier.
+//! Table that grows while a sweep runs, in the order of the cases.
+//!
+//! A case that ends before an earlier one waits in memory.
 
 use kumi_sim::SimError;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Simulations as people read them.
+//! Text tables of simulation results.
 
 use crate::output;
 use crate::table::{Table, printable};

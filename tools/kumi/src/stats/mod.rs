@@ -1,4 +1,4 @@
-//! `kumi stats`: figures of the switching and of the ranks' channels.
+//! `kumi stats`: statistics of the switching and of the ranks' channels.
 
 mod peers;
 mod skew;

@@ -1,4 +1,4 @@
-//! What passed between the ranks of a job and their peers on other nodes.
+//! Statistics of the traffic between the ranks of a job and their peers on other nodes.
 
 use crate::table::{self, Table};
 use kumi_control::message::{NodeSample, PeerSample, RankSample};

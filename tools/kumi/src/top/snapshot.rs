@@ -1,4 +1,4 @@
-//! What `kumi top` shows, taken at one moment.
+//! Snapshot of the cluster for `kumi top`.
 
 use crate::cluster::status::{self, StatusView};
 use crate::cluster::tree::{self, TreeLine};

@@ -1,4 +1,4 @@
-//! The picture of `kumi top`.
+//! Screen of `kumi top`.
 
 use super::snapshot::{Snapshot, node_name, slot_text};
 use crate::cluster::tree::{HEADINGS, TreeLine};

@@ -1,4 +1,4 @@
-//! One replication: events in the order of time.
+//! Event loop of one replication of a model of calls.
 //!
 //! A call is submitted, passes the metaserver, and waits there until the broker starts it. Then it goes out, is
 //! computed and comes back; its slot at the server is free again when the results are at the client, as the

@@ -1,4 +1,4 @@
-//! What is simulated, as it is written in JSON.
+//! Model of sites, links, servers and clients, as JSON describes it.
 
 use serde::{Deserialize, Serialize};
 

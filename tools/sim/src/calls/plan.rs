@@ -1,4 +1,4 @@
-//! A model with its names resolved, known to make sense.
+//! Checked model with its names resolved.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What came of the replications of a model.
+//! Report of the replications of a model.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Replications on all cores.
+//! Runner of replications on all cores.
 
 use rayon::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A queue with its servers: a path of the network, or a computer's processors.
+//! Queueing station: a path of the network, or a computer's processors.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,4 +1,4 @@
-//! What is counted in a replication.
+//! Statistics that one replication collects.
 
 use std::collections::BTreeMap;
 

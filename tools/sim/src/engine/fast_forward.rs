@@ -1,4 +1,4 @@
-//! Many slots at once, where the policy says what runs in them: up to the next thing that happens.
+//! Fast-forward over many slots, up to the next event, where the policy says what runs in them.
 //!
 //! What comes out is the same as slot by slot, to the last nanosecond.
 

@@ -1,4 +1,4 @@
-//! How many jobs each processor holds, with the most and the fewest of all at hand.
+//! Number of jobs on each processor, with the extremes at hand.
 
 use kumi_sched::NodeId;
 

@@ -1,4 +1,4 @@
-//! Runs one policy over one list of jobs in virtual time.
+//! Engine that runs one policy over one list of jobs in virtual time.
 //!
 //! *The order of events.* Time is in nanoseconds. [`Instant::Batched`] tells the policy all ends of
 //! an instant, then all arrivals, and then asks for placements. [`Instant::Single`] asks after each

@@ -1,4 +1,4 @@
-//! Policies that share time: slot by slot.
+//! Engine for policies that share time: it goes slot by slot.
 
 use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Round};
 

@@ -1,4 +1,4 @@
-//! Policies that share space only: from event to event.
+//! Engine for policies that share space only: it goes from event to event.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

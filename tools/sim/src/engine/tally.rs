@@ -1,4 +1,4 @@
-//! What a simulation writes down while it runs.
+//! Statistics that a simulation collects while it runs.
 
 use serde::Serialize;
 

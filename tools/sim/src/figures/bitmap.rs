@@ -1,6 +1,7 @@
-//! A backend of plotters that paints into memory, for PNG. Shapes are rasterised by plotters' own
-//! defaults; letters come from a font that is drawn already, so that figures look the same on
-//! machines without fonts.
+//! PNG backend of plotters, which paints into memory.
+//!
+//! Shapes are rasterised by plotters' own defaults. Letters come from a font that is drawn already,
+//! so that figures look the same on machines without fonts.
 
 use std::convert::Infallible;
 use std::io;

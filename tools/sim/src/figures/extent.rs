@@ -1,4 +1,4 @@
-//! How much is simulated.
+//! Extent of the simulations behind the figures.
 
 /// How much is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Figure 7.23 and tables 7.2 to 7.4: what SCore-D was compared with.
+//! Figure 7.23 and tables 7.2 to 7.4: comparison with measurements of SCore-D.
 
 use super::gradient::over_time;
 use super::plot::Folder;

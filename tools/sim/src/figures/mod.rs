@@ -1,5 +1,4 @@
-//! The figures and tables of paper 0, chapter 7, made anew: simulated, drawn and set beside the
-//! paper's numbers.
+//! Figures and tables of paper 0, chapter 7: simulated, drawn and set beside the paper's numbers.
 //!
 //! Every part says first which simulations it needs; all of them run as one sweep; then each part
 //! draws and judges what came of its own.

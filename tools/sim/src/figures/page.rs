@@ -1,4 +1,4 @@
-//! The index of all figures and tables: one page for browsers, and the same as Markdown.
+//! Index page of all figures and tables, as HTML and as Markdown.
 
 use std::fmt::Write as _;
 

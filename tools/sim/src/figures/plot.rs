@@ -1,5 +1,4 @@
-//! Drawing with plotters: as SVG, where text stays text, and as PNG with letters of our own
-//! ([`super::bitmap`]), so that no fonts are needed here.
+//! Plots of figures: as SVG, where text stays text, and as PNG ([`super::bitmap`]) without fonts.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a part of the chapter becomes: text, tables, figures, and the paper's statements judged.
+//! Section of the figures' report: text, tables, figures, and verdicts on the paper's statements.
 
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! One cell of a table: clients at sites that call a routine for some time, measured and simulated.
 
-use super::net::{Net, Space};
+use super::net::{Namespace, SiteNetwork};
 use crate::error::BenchError;
 use kumi_call::{CallError, Client, Options};
 use kumi_sim::Monitor;
@@ -41,7 +41,7 @@ impl Work {
     }
 
     /// Arguments of the calls, made once because making them takes time.
-    pub(super) fn prepare(self) -> Prepared {
+    pub(super) fn prepare(self) -> PreparedWork {
         let matrix = match self {
             Self::Linpack(n) => {
                 let (mut draws, n) = (RandomStream::new(n, 7), n as usize);
@@ -52,17 +52,17 @@ impl Work {
             }
             Self::Ep(_) => Vec::new(),
         };
-        Prepared { work: self, matrix }
+        PreparedWork { work: self, matrix }
     }
 }
 
 /// Work with its arguments.
-pub(super) struct Prepared {
+pub(super) struct PreparedWork {
     pub(super) work: Work,
     matrix: Vec<f64>,
 }
 
-impl Prepared {
+impl PreparedWork {
     pub(super) fn call(&self, client: &Client, time: Option<Duration>) -> Result<(), CallError> {
         match self.work {
             Work::Linpack(n) => {
@@ -108,7 +108,7 @@ pub(super) struct Parameters {
 
 /// The result of a cell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct CellResult {
     pub(super) calls: f64,
     /// Mean seconds of a call.
     pub(super) response_s: f64,
@@ -118,11 +118,11 @@ pub(super) struct Found {
 
 /// Runs the clients.
 pub(super) fn measured(
-    net: &Net,
+    net: &SiteNetwork,
     address: &str,
-    prepared: &Prepared,
+    prepared: &PreparedWork,
     cell: Cell,
-) -> Result<Found, BenchError> {
+) -> Result<CellResult, BenchError> {
     let barrier = Barrier::new(cell.sites * cell.clients);
     let all = std::thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -151,14 +151,14 @@ pub(super) fn measured(
     })?;
     let times: Vec<f64> = all.into_iter().flatten().collect();
     let calls = times.len() as f64;
-    Ok(Found {
+    Ok(CellResult {
         calls,
         response_s: times.iter().sum::<f64>() / calls.max(1.0),
         calls_per_s: calls / (cell.time_s - cell.warm_up_s),
     })
 }
 
-pub(super) fn connect(site: &Space, address: &str) -> Result<Client, BenchError> {
+pub(super) fn connect(site: &Namespace, address: &str) -> Result<Client, BenchError> {
     site.enter()?;
     Ok(Client::connect(address, &Options { share_memory: false, ..Options::default() })?)
 }
@@ -166,7 +166,7 @@ pub(super) fn connect(site: &Space, address: &str) -> Result<Client, BenchError>
 /// Seconds of each call that ended in time, after the warm-up. The simulated client calls in the same way.
 fn calls_of(
     client: &Client,
-    prepared: &Prepared,
+    prepared: &PreparedWork,
     cell: Cell,
     number: u64,
 ) -> Result<Vec<f64>, BenchError> {
@@ -204,7 +204,7 @@ pub(super) fn simulated(
     work: Work,
     cell: Cell,
     parameters: Parameters,
-) -> Result<Found, BenchError> {
+) -> Result<CellResult, BenchError> {
     let (bytes_out, bytes_back) = work.bytes();
     let names: Vec<String> = (1..=cell.sites).map(|number| format!("site{number}")).collect();
     let link = Link {
@@ -252,7 +252,7 @@ pub(super) fn simulated(
     let report = calls::run(&model, &options, &Monitor::default())?;
     let calls = report.rows.iter().map(|row| row.calls).sum::<u64>() as f64;
     let sum: f64 = report.rows.iter().map(|row| row.calls as f64 * row.response_s.mean.mean).sum();
-    Ok(Found {
+    Ok(CellResult {
         calls: calls / f64::from(REPLICATIONS),
         response_s: sum / calls.max(1.0),
         calls_per_s: report.rows.iter().map(|row| row.calls_per_s.mean).sum(),

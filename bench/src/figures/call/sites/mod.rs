@@ -12,9 +12,9 @@ use super::{DESCRIPTIONS, ROUTINES, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
-use cell::{Cell, Found, Parameters, Prepared, Work};
+use cell::{Cell, CellResult, Parameters, PreparedWork, Work};
 use kumi_call::Client;
-use net::Net;
+use net::SiteNetwork;
 use std::path::Path;
 use std::time::Instant;
 
@@ -34,14 +34,14 @@ const PAIRS: i64 = 1 << 22;
 const PROBE: usize = 5_000_000;
 
 /// A line of a table.
-struct Line {
+struct TableRow {
     work: Work,
     cell: Cell,
-    measured: Found,
-    simulated: Found,
+    measured: CellResult,
+    simulated: CellResult,
 }
 
-impl Line {
+impl TableRow {
     fn ratio(&self) -> f64 {
         self.measured.response_s / self.simulated.response_s
     }
@@ -53,24 +53,24 @@ pub(in crate::figures) fn measure(setting: &Setting, _: usize) -> Result<Vec<Rec
         return Ok(vec![Record::unmeasured("calls over limited paths", &why)]);
     }
     let folder = cluster::folder()?;
-    let field = Field::new(folder.path())?;
+    let field = Testbed::new(folder.path())?;
     let lines = field.tables(setting.quick)?;
     save(&setting.out, "call-sites.svg", &plot::svg(&lines))?;
     Ok(records(&lines))
 }
 
 /// The network, its server, and measurements of both.
-struct Field {
-    net: Net,
+struct Testbed {
+    net: SiteNetwork,
     server: Process,
     bandwidth: f64,
     latency_s: f64,
     processors: u32,
 }
 
-impl Field {
+impl Testbed {
     fn new(folder: &Path) -> Result<Self, BenchError> {
-        let net = Net::new(4, RATE)?;
+        let net = SiteNetwork::new(4, RATE)?;
         let mut command = net.server.command(&cluster::program("kumi")?);
         command.args(["call", "serve", "--insecure-listen", "--listen"]);
         command.arg(format!("{}:0", net::SERVER)).args(["--slots", &SLOTS.to_string()]);
@@ -126,11 +126,11 @@ impl Field {
     }
 
     /// Seconds of a call in the server's own namespace without other clients.
-    fn service_s(&self, prepared: &Prepared) -> Result<f64, BenchError> {
+    fn service_s(&self, prepared: &PreparedWork) -> Result<f64, BenchError> {
         self.at(None, |client| median_s(7, || prepared.call(client, None)))
     }
 
-    fn tables(&self, quick: bool) -> Result<Vec<Line>, BenchError> {
+    fn tables(&self, quick: bool) -> Result<Vec<TableRow>, BenchError> {
         let (orders, clients): (&[u64], &[usize]) = match quick {
             true => (&[200, 400], &[1, 4, 16]),
             false => (&[200, 400, 600], &[1, 2, 4, 8, 16]),
@@ -153,7 +153,7 @@ impl Field {
 
     fn table(
         &self,
-        lines: &mut Vec<Line>,
+        lines: &mut Vec<TableRow>,
         title: &str,
         work: Work,
         cells: &[Cell],
@@ -179,7 +179,7 @@ impl Field {
         for &cell in cells {
             let measured = cell::measured(&self.net, &self.server.address, &prepared, cell)?;
             let simulated = cell::simulated(work, cell, parameters)?;
-            lines.push(Line { work, cell, measured, simulated });
+            lines.push(TableRow { work, cell, measured, simulated });
             if let Some(line) = lines.last() {
                 println!("{}", row(line));
             }
@@ -195,11 +195,11 @@ fn name(work: Work) -> String {
     }
 }
 
-fn row(line: &Line) -> String {
-    let Line { work, cell, measured, simulated } = line;
+fn row(line: &TableRow) -> String {
+    let TableRow { work, cell, measured, simulated } = line;
     let bytes = (work.bytes().0 + work.bytes().1) as f64;
-    let mflops = |found: &Found| work.operations() / found.response_s / 1e6;
-    let carried = |found: &Found| found.calls_per_s * bytes / 1e6;
+    let mflops = |found: &CellResult| work.operations() / found.response_s / 1e6;
+    let carried = |found: &CellResult| found.calls_per_s * bytes / 1e6;
     format!(
         "{:>5} {:>2} {:>6} {:>10.4} {:>10.4} {:>7.3} {:>10.2} {:>10.2} {:>10.3} {:>10.3}",
         cell.sites,
@@ -231,8 +231,8 @@ fn median_s<T>(
 }
 
 /// Records a line's response with the simulated one, and what the paper says of their shape.
-fn records(lines: &[Line]) -> Vec<Record> {
-    let one = |line: &Line| {
+fn records(lines: &[TableRow]) -> Vec<Record> {
+    let one = |line: &TableRow| {
         let Cell { sites, clients, .. } = line.cell;
         let kind = if matches!(line.work, Work::Ep(_)) { "EP" } else { "Linpack" };
         let figure = format!("{kind}, {}, {clients} clients at {sites} sites", name(line.work));
@@ -241,7 +241,7 @@ fn records(lines: &[Line]) -> Vec<Record> {
         Record::new(&figure, "s", &[line.measured.response_s], &peer, Goal::None)
     };
     let mut records: Vec<Record> = lines.iter().map(one).collect();
-    let linpack = |line: &&Line| matches!(line.work, Work::Linpack(_));
+    let linpack = |line: &&TableRow| matches!(line.work, Work::Linpack(_));
     let mut off: Vec<f64> = lines.iter().map(|line| (line.ratio() - 1.0).abs()).collect();
     off.retain(|off| off.is_finite());
     let alone =
@@ -250,7 +250,7 @@ fn records(lines: &[Line]) -> Vec<Record> {
     records.push(alone(what, &[record::median(&off)], Goal::OursAtMost(0.15)));
     let last = lines.iter().filter(linpack).map(|line| line.work).next_back();
     let carried = |sites: usize, clients: usize| {
-        let wanted = |line: &&Line| {
+        let wanted = |line: &&TableRow| {
             Some(line.work) == last && (line.cell.sites, line.cell.clients) == (sites, clients)
         };
         lines.iter().find(wanted).map_or(f64::NAN, |line| line.measured.calls_per_s)

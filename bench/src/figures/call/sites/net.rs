@@ -15,11 +15,11 @@ pub(super) const SERVER: &str = "10.77.0.1";
 const QUEUE: &str = "500ms";
 
 /// A namespace, removed when this is dropped.
-pub(super) struct Space {
+pub(super) struct Namespace {
     holder: Child,
 }
 
-impl Space {
+impl Namespace {
     fn new() -> Result<Self, BenchError> {
         let mut command = Command::new("unshare");
         command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -66,7 +66,7 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for Namespace {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ended = self.holder.kill();
@@ -75,20 +75,20 @@ impl Drop for Space {
 }
 
 /// The namespaces of the server and of the sites.
-pub(super) struct Net {
-    pub(super) server: Space,
-    pub(super) sites: Vec<Space>,
+pub(super) struct SiteNetwork {
+    pub(super) server: Namespace,
+    pub(super) sites: Vec<Namespace>,
 }
 
-impl Net {
+impl SiteNetwork {
     /// A network whose paths have this rate in bytes per second in each direction.
     pub(super) fn new(sites: usize, rate: f64) -> Result<Self, BenchError> {
-        let server = Space::new()?;
+        let server = Namespace::new()?;
         server.run("ip link set lo up")?;
         server.run(&format!("ip address add {SERVER}/32 dev lo"))?;
         let mut net = Self { server, sites: Vec::new() };
         for number in 1..=sites {
-            net.sites.push(Space::new()?);
+            net.sites.push(Namespace::new()?);
             net.join(number, rate)?;
         }
         Ok(net)
@@ -116,6 +116,6 @@ pub(super) fn impossible() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("only root makes network namespaces".to_owned());
     }
-    let tried = Net::new(1, 1e6).err()?;
+    let tried = SiteNetwork::new(1, 1e6).err()?;
     Some(tried.to_string().trim().to_owned())
 }

@@ -1,12 +1,12 @@
 //! Plot of measured and simulated times.
 
 use super::super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
-use super::{Line, Work, name};
+use super::{TableRow, Work, name};
 
 /// Seconds of a call by number of clients at a site, both on logarithmic scales. Circles are measured, lines
 /// simulated.
-pub(super) fn svg(lines: &[Line]) -> String {
-    let shown: Vec<&Line> = lines.iter().filter(|line| line.cell.sites == 1).collect();
+pub(super) fn svg(lines: &[TableRow]) -> String {
+    let shown: Vec<&TableRow> = lines.iter().filter(|line| line.cell.sites == 1).collect();
     let times = shown.iter().flat_map(|line| [line.measured.response_s, line.simulated.response_s]);
     let times: Vec<f64> = times.filter(|time| *time > 0.0 && time.is_finite()).collect();
     let low = times.iter().copied().fold(f64::INFINITY, f64::min).log10().floor();
@@ -33,8 +33,8 @@ pub(super) fn svg(lines: &[Line]) -> String {
     });
     for (number, work) in works.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let own: Vec<&&Line> = shown.iter().filter(|line| line.work == *work).collect();
-        let place = |line: &&&Line| (x(line.cell.clients), y(line.simulated.response_s));
+        let own: Vec<&&TableRow> = shown.iter().filter(|line| line.work == *work).collect();
+        let place = |line: &&&TableRow| (x(line.cell.clients), y(line.simulated.response_s));
         parts.push(path(colour, &own.iter().map(place).collect::<Vec<_>>()));
         for line in own {
             let (x, y) = (x(line.cell.clients), y(line.measured.response_s));

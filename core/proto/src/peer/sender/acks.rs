@@ -26,7 +26,7 @@ impl AckOutcome {
 }
 
 impl Sender {
-    /// Whether an ack and its selective acks speak of sent packets only, or are old.
+    /// Whether an ack and its selective acks name only packets that were sent, or are old.
     pub(crate) fn accepts(&self, ack: u32, map: &[u8], config: &Config) -> bool {
         let sent = self.next.wrapping_sub(self.oldest);
         let ahead = ack.wrapping_sub(self.oldest);

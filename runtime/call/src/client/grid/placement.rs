@@ -21,9 +21,9 @@ pub enum PlacementEvent {
     /// A stream has an answer.
     Answered(u32),
     /// The connection is lost. Requests on it get no answer.
-    Away,
+    Disconnected,
     /// A new connection.
-    Back(Client),
+    Reconnected(Client),
     /// No metaserver is reachable at present.
     Unreachable(String),
 }
@@ -38,7 +38,7 @@ pub enum PlacementAnswer {
     /// The call does not run for now: too many calls wait.
     Busy,
     /// Another metaserver has to be asked.
-    Elsewhere,
+    OtherMetaserver,
     /// The call does not run.
     Failed(CallError),
 }
@@ -60,7 +60,7 @@ impl PlacementHandle {
         Some(match self.ticket.wait(Some(Instant::now()), &|| false).ok()? {
             Ok(Answer::Placed(placed)) => PlacementAnswer::Placed(placed),
             Ok(_) => PlacementAnswer::Closed,
-            Err(failure) if failure.code == Code::NotLeading => PlacementAnswer::Elsewhere,
+            Err(failure) if failure.code == Code::NotLeading => PlacementAnswer::OtherMetaserver,
             Err(failure) if failure.code == Code::Busy => PlacementAnswer::Busy,
             Err(failure) => PlacementAnswer::Failed(CallError::of(failure, routine)),
         })
@@ -74,7 +74,7 @@ impl PlacementHandle {
 
 impl Grid {
     /// A separate connection to the metaserver, and the grid that can renew it.
-    pub(crate) fn apart(&self) -> Result<(Grid, Client), CallError> {
+    pub(crate) fn separate_connection(&self) -> Result<(Grid, Client), CallError> {
         let own = Grid::connect(&self.inner.addresses.join(","), &self.inner.options)?;
         let grid = own.with_priority(self.priority);
         let client = grid.inner.metaserver(None)?;
@@ -97,7 +97,7 @@ impl Grid {
                     Some(client) => client,
                     None => return,
                 };
-                if !tell(PlacementEvent::Back(meta.clone())) {
+                if !tell(PlacementEvent::Reconnected(meta.clone())) {
                     return;
                 }
             }
@@ -162,7 +162,7 @@ fn forward_events(meta: &Client, tell: &impl Fn(PlacementEvent) -> bool) -> bool
         match meta.link.next_ready(Instant::now() + WATCH) {
             Ok(Some(stream)) if !tell(PlacementEvent::Answered(stream)) => return false,
             Ok(_) => {}
-            Err(_) => return tell(PlacementEvent::Away),
+            Err(_) => return tell(PlacementEvent::Disconnected),
         }
     }
 }

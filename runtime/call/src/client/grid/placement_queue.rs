@@ -81,7 +81,7 @@ impl Inner {
         mut routed_call: RoutedCall<'static>,
     ) -> Result<GridCall, CallError> {
         let completion = Arc::new(Completion::new(std::mem::take(&mut routed_call.functions)));
-        let control = Control::apart(Arc::clone(&completion));
+        let control = Control::with_completion(Arc::clone(&completion));
         let shared = Arc::new(Shared { control, completion, number: routed_call.placing.key.1 });
         let bytes = (routed_call.placing.bytes_out, routed_call.placing.bytes_back);
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
@@ -122,7 +122,7 @@ impl Inner {
                 None => Err(CallError::Lost(String::new())),
             };
             if let (Some(meta), Ok(None)) = (&meta, &ready) {
-                meta.link.beat();
+                meta.link.check_alive();
             }
             if let (Some(meta), Err(_)) = (&meta, &ready) {
                 self.lost(meta);
@@ -331,11 +331,11 @@ impl GridCall {
                 until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
             match self.shared.completion.next(left.min(SLICE)) {
                 Next::Over(result) => return result.map(Some),
-                Next::Told => {
-                    let text = "the end of this call was told already".to_owned();
+                Next::AlreadyReported => {
+                    let text = "the end of this call was reported already".to_owned();
                     return Err(CallError::Server(text));
                 }
-                Next::Called(asked) => self.shared.completion.serve(asked),
+                Next::Callback(asked) => self.shared.completion.serve(asked),
                 Next::Nothing if left.is_zero() => return Ok(None),
                 Next::Nothing => {}
             }

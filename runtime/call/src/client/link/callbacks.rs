@@ -149,7 +149,7 @@ impl State {
             }
             Err(why) => {
                 self.rpc.refuse_callback(stream);
-                pending.answer = Some(Ok(Answer::Called(Err(why))));
+                pending.answer = Some(Ok(Answer::Callback(Err(why))));
             }
         }
     }
@@ -160,7 +160,7 @@ impl State {
             && let Some(called) = pending.coming.take()
         {
             pending.called_targets.clear();
-            pending.answer = Some(Ok(Answer::Called(Ok(called))));
+            pending.answer = Some(Ok(Answer::Callback(Ok(called))));
         }
     }
 }
@@ -170,8 +170,8 @@ impl<L: std::ops::Deref<Target = Link>> AnswerHandle<L> {
     pub fn called(&self) -> Option<Result<Box<CallbackInvocation>, String>> {
         let mut state = self.link.lock();
         let answer = &mut state.pending.get_mut(&self.stream)?.answer;
-        match answer.take_if(|answer| matches!(answer, Ok(Answer::Called(_))))? {
-            Ok(Answer::Called(called)) => Some(called),
+        match answer.take_if(|answer| matches!(answer, Ok(Answer::Callback(_))))? {
+            Ok(Answer::Callback(called)) => Some(called),
             _ => None,
         }
     }

@@ -23,7 +23,7 @@ impl State {
                     pending.head = Some((head, Instant::now()));
                     return;
                 };
-                (stream, Ok(Answer::Unwritten(why)))
+                (stream, Ok(Answer::FileNotWritten(why)))
             }
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
@@ -31,18 +31,18 @@ impl State {
                 let pending = self.pending.get_mut(&stream);
                 let (file, granted) =
                     pending.map_or((None, None), |it| (it.files.failed(), it.granted.take()));
-                (stream, Ok(file.map_or(Answer::Done(head, at, granted), Answer::Unwritten)))
+                (stream, Ok(file.map_or(Answer::Done(head, at, granted), Answer::FileNotWritten)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
-            ClientEvent::Called(stream) => return self.called(stream),
+            ClientEvent::CallbackReady(stream) => return self.called(stream),
             ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::Created(stream) => (stream, Ok(Answer::Created)),
             ClientEvent::Voucher(stream, voucher) => (stream, Ok(Answer::Voucher(voucher))),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            ClientEvent::Pong => return self.heartbeat.beats(),
+            ClientEvent::Pong => return self.heartbeat.note_answer(),
             // Handled before.
             ClientEvent::Granted(..) => return,
         };

@@ -19,7 +19,7 @@ pub struct Heartbeat {
 
 impl Heartbeat {
     /// Notes an answer.
-    pub fn beats(&mut self) {
+    pub fn note_answer(&mut self) {
         self.answered = true;
     }
 }
@@ -27,7 +27,7 @@ impl Heartbeat {
 impl Link {
     /// Asks for a sign of life when it is due, and closes a connection that gives none. A waiting thread
     /// calls this regularly, after it has processed what arrived.
-    pub fn beat(&self) {
+    pub fn check_alive(&self) {
         let mut state = self.lock();
         let since = state.heartbeat.asked.map(|asked| asked.elapsed());
         match since {

@@ -8,7 +8,7 @@ impl Link {
     fn is_lost(&self) -> bool {
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.wire);
+            state.poll_input(&self.wire);
         }
         state.broken.is_some()
     }

@@ -90,7 +90,8 @@ impl Link {
     pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.process_input(&self.wire)) };
+            let next_read =
+                if state.driving { None } else { Some(state.process_input(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -110,8 +111,8 @@ impl Link {
                 self.hand_over(&state);
                 return Ok(None);
             }
-            state = match hunger {
-                Some(hunger) => self.drive(state, &hunger, Some(deadline), &|| false)?,
+            state = match next_read {
+                Some(next_read) => self.drive(state, &next_read, Some(deadline), &|| false)?,
                 None => self.follow(state, Some(deadline)),
             };
         }
@@ -138,7 +139,7 @@ impl Link {
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
             }
         }
-        state.wake_events.ring();
+        state.wake_events.wake();
         drop(state);
         self.turn.notify_all();
         // If this cannot be sent, the connection is gone, and the call with it.
@@ -161,5 +162,5 @@ fn is_lost(sent: Result<(), CallError>) -> Result<(), CallError> {
 
 /// Whether more answers follow on the stream of this one.
 pub fn goes_on<E>(answer: &Result<Answer, E>) -> bool {
-    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_) | Answer::Created))
+    matches!(answer, Ok(Answer::Placed(_) | Answer::Callback(_) | Answer::Created))
 }

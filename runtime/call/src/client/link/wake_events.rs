@@ -9,11 +9,11 @@ use crate::client::WakeEvent;
 /// The way in which the next input of a connection arrives.
 pub enum Reader<'a> {
     /// Over this socket; no thread reads.
-    Nobody(BorrowedFd<'a>),
+    NoThread(BorrowedFd<'a>),
     /// Another thread reads.
-    Another,
+    OtherThread,
     /// It is in the buffer already.
-    NotNeeded,
+    Buffered,
 }
 
 impl Link {
@@ -37,9 +37,9 @@ impl Link {
     pub fn reader(&self) -> Reader<'_> {
         let driving = self.lock().driving;
         match () {
-            () if driving => Reader::Another,
-            () if self.wire.has_input() => Reader::NotNeeded,
-            () => Reader::Nobody(self.wire.as_fd()),
+            () if driving => Reader::OtherThread,
+            () if self.wire.has_input() => Reader::Buffered,
+            () => Reader::NoThread(self.wire.as_fd()),
         }
     }
 
@@ -48,6 +48,6 @@ impl Link {
         if state.waiting > 0 {
             self.turn.notify_all();
         }
-        state.wake_events.ring();
+        state.wake_events.wake();
     }
 }

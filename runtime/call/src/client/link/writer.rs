@@ -131,7 +131,7 @@ impl Link {
         while state.driving && state.broken.is_none() && Instant::now() < until {
             state = self.follow(state, Some(until));
         }
-        while !state.driving && state.broken.is_none() && state.look_around(&self.wire) {}
+        while !state.driving && state.broken.is_none() && state.poll_input(&self.wire) {}
     }
 }
 

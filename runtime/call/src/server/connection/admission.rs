@@ -45,12 +45,12 @@ impl Connection {
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
-        held::may_survive(&offered.interface, &head.held.keep, object.is_some())?;
+        held::check_survival(&offered.interface, &head.held.keep, object.is_some())?;
         let sources = GatherPlan::new(&shared, &layout, &head.held.from, self.holder())?;
-        let wishes = shared_memory::wishes(&layout, &head.shared)?;
+        let requested_arrays = shared_memory::requested_arrays(&layout, &head.shared)?;
         let id = shared.pool.borrow_mut().number();
         let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
-        let (block, foreign, granted) = self.memory_for(&layout, head, wishes)?;
+        let (block, foreign, granted) = self.memory_for(&layout, head, requested_arrays)?;
         let (holder, owner) = (self.holder(), self.caller.owner());
         let retained =
             match RetainedResults::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
@@ -76,7 +76,7 @@ impl Connection {
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             retained,
-            told: self.told.clone(),
+            finished: self.finished.clone(),
             callback_requests: self.callback_requests.clone(),
             ticket,
             object,
@@ -85,7 +85,7 @@ impl Connection {
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.gather(&job, sources);
-        self.calls.insert(stream, CallStage::Coming(Box::new(job), given));
+        self.calls.insert(stream, CallStage::Receiving(Box::new(job), given));
         match head.shared.is_empty() {
             true => self.rpc.accept(stream, &sizes),
             false => self.grant(stream, &sizes, lent, granted),

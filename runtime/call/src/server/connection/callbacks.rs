@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kumi_rpc::{ArrayPosition, CallbackReturn};
 
-use super::held::belongs;
+use super::held::place_in_arena;
 use super::{CallStage, Connection, IncomingArguments};
 use crate::callback::{Function, Places, check_back};
 use crate::native::Arena;
@@ -33,15 +33,15 @@ pub fn room<'a>(
     length: usize,
 ) -> Option<(&'a Arena, usize, usize)> {
     match calls.get(&place.stream)? {
-        CallStage::Coming(job, _) if job.takes_file(place.argument) => None,
-        CallStage::Coming(job, _) => {
-            let (offset, length) = belongs(incoming, job, place, length);
+        CallStage::Receiving(job, _) if job.takes_file(place.argument) => None,
+        CallStage::Receiving(job, _) => {
+            let (offset, length) = place_in_arena(incoming, job, place, length);
             Some((&job.block.arena, offset, length))
         }
-        CallStage::Runs(_) => {
+        CallStage::Running(_) => {
             callbacks.get(&place.stream).map(|called| called.range(place, length))
         }
-        CallStage::Going(..) | CallStage::Fetched(..) => None,
+        CallStage::Sending(..) | CallStage::SendingHeld(..) => None,
     }
 }
 
@@ -57,7 +57,7 @@ impl Connection {
     /// A routine calls a function.
     pub(super) fn asked(&mut self, asked: CallbackRequest) {
         let CallbackRequest { id, stream, function, head, places, exchange } = asked;
-        if !matches!(self.calls.get(&stream), Some(CallStage::Runs(runs)) if *runs == id) {
+        if !matches!(self.calls.get(&stream), Some(CallStage::Running(runs)) if *runs == id) {
             // The call has ended meanwhile.
             return;
         }
@@ -110,8 +110,8 @@ impl Connection {
 
     /// The call of a stream is over, or its callback is fully written.
     pub(super) fn forget_callback(&mut self, stream: u32) {
-        let runs = matches!(self.calls.get(&stream), Some(CallStage::Runs(_)));
-        if !runs && !self.rpc.outbox().refers(stream) {
+        let runs = matches!(self.calls.get(&stream), Some(CallStage::Running(_)));
+        if !runs && !self.rpc.send_queue().refers(stream) {
             self.callbacks.remove(&stream);
         }
     }

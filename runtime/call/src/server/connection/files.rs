@@ -42,14 +42,16 @@ impl Connection {
 
     /// Writes arriving bytes to their file. False: they do not belong to a file.
     pub(super) fn put_to_file(&mut self, place: ArrayPosition, from: usize, count: usize) -> bool {
-        let Some(CallStage::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
+        let Some(CallStage::Receiving(job, _)) = self.calls.get(&place.stream) else {
+            return false;
+        };
         let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
             return false;
         };
         let bytes = &self.input[from..from + count];
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
             // The server skips the rest of the call's input; its folder goes with the call.
-            if let Some(CallStage::Coming(job, _)) = self.calls.remove(&place.stream) {
+            if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&place.stream) {
                 self.forget(*job);
             }
             self.rpc.fail(place.stream, &failure);
@@ -78,7 +80,7 @@ impl Connection {
     /// Writes bytes of a file if they are next. `None`: something else is next.
     pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
         let outgoing = &self.outgoing;
-        let next = self.rpc.outbox().pieces().next();
+        let next = self.rpc.send_queue().pieces().next();
         let Some(SendPiece::Data(place, length)) = next else { return None };
         let file = file_of(outgoing, place)?;
         self.read.resize(length.min(READ), 0);

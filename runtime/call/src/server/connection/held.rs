@@ -17,7 +17,7 @@ use crate::held::{Gaps, Holder};
 use crate::values;
 
 /// Checks that a call which may outlive its client does not need the client.
-pub(super) fn may_survive(
+pub(super) fn check_survival(
     interface: &Interface,
     keep: &[(u16, HeldResult)],
     on_object: bool,
@@ -43,7 +43,7 @@ pub(super) fn may_survive(
 }
 
 /// The place of array bytes from the client in the call's arena, and how many belong there in one piece.
-pub(super) fn belongs(
+pub(super) fn place_in_arena(
     incoming: &HashMap<u32, IncomingArguments>,
     job: &ReadyCall,
     place: ArrayPosition,
@@ -92,7 +92,7 @@ impl Connection {
 
     /// The held arrays of a call have arrived, or never will.
     pub(super) fn arrived(&mut self, (stream, id, result): GatherResult) {
-        let Some(CallStage::Coming(job, _)) = self.calls.get(&stream) else { return };
+        let Some(CallStage::Receiving(job, _)) = self.calls.get(&stream) else { return };
         let Some(incoming) = self.incoming.get_mut(&stream).filter(|_| job.id == id) else {
             return;
         };
@@ -102,7 +102,7 @@ impl Connection {
             Ok(()) => {}
             Err(failure) => {
                 self.rpc.fail(stream, &failure);
-                if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
+                if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
                     self.forget(*job);
                 }
             }
@@ -112,7 +112,7 @@ impl Connection {
     /// All arguments of a call are in place, so it may run.
     pub(super) fn submit(&mut self, stream: u32) {
         let incoming = self.incoming.remove(&stream);
-        let Some(CallStage::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
+        let Some(CallStage::Receiving(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
         let bytes = |size: ArraySize| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         let files: u64 = coming(&given).map(|size| size.bytes).sum();
@@ -133,7 +133,7 @@ impl Connection {
         if job.retained.as_ref().is_some_and(|retained| retained.survives()) {
             self.surviving.insert(stream);
         }
-        self.calls.insert(stream, CallStage::Runs(job.id));
+        self.calls.insert(stream, CallStage::Running(job.id));
         submit(&self.shared, job);
     }
 
@@ -180,7 +180,7 @@ impl Connection {
         })?;
         let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
         self.rpc.finish(stream, &result, &[ArraySize { argument: 0, bytes: head.length }]);
-        self.calls.insert(stream, CallStage::Fetched(kept.block, begin, head.length));
+        self.calls.insert(stream, CallStage::SendingHeld(kept.block, begin, head.length));
         Ok(())
     }
 }

@@ -73,13 +73,13 @@ impl Connection {
                 return Ok(None);
             }
             let text = match offered.interface.is_constructor() {
-                true => format!("`{name}` is a class: an object of it is to be made"),
+                true => format!("`{name}` is a class: make an object of it"),
                 false => format!("`{name}` is a method of `{class}`: it is called on an object"),
             };
             return Err(bad(-1, text));
         }
         let made = self.objects.get(&head.object).ok_or_else(|| {
-            let text = format!("the object on which `{name}` is called is no more");
+            let text = format!("the object on which `{name}` is called no longer exists");
             Failure::new(Code::ObjectLost, 0, text)
         })?;
         let method = made.methods.iter().position(|method| Arc::ptr_eq(method, offered));
@@ -126,7 +126,7 @@ impl Connection {
     pub(super) fn end_object(&mut self, stream: u32) {
         if let Some(made) = self.objects.remove(&stream) {
             self.shared.pool.borrow_mut().end_object(made.id);
-            let text = format!("the object of `{}` was let go", made.class);
+            let text = format!("the object of `{}` was released", made.class);
             self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
         }
     }

@@ -70,16 +70,16 @@ impl SharedMemory {
 }
 
 /// The arrays of a call that its client wants to share, with their places.
-pub fn wishes(
+pub fn requested_arrays(
     layout: &Layout,
     shares: &[(u16, SharedDirections)],
 ) -> Result<Vec<GrantedArray>, Failure> {
-    let wish = |(argument, share): &(u16, SharedDirections)| {
+    let requested = |(argument, share): &(u16, SharedDirections)| {
         let wrong = |why: &str| {
             let text = format!("argument {argument} cannot go through memory: {why}");
             values::bad(i64::from(*argument), text)
         };
-        let array = layout.array(*argument).ok_or_else(|| wrong("it is no array"))?;
+        let array = layout.array(*argument).ok_or_else(|| wrong("it is not an array"))?;
         if share.sent && array.sent == 0 || share.returned && array.returned == 0 {
             return Err(wrong("nothing of it goes this way"));
         }
@@ -89,7 +89,7 @@ pub fn wishes(
         let (offset, length) = (offset as u64, length as u64);
         Ok(GrantedArray { argument: *argument, share: *share, offset, length })
     };
-    shares.iter().map(wish).collect()
+    shares.iter().map(requested).collect()
 }
 
 /// Whether the client puts this array into memory.
@@ -114,16 +114,16 @@ impl Connection {
         &self,
         layout: &Layout,
         head: &CallHead,
-        wishes: Vec<GrantedArray>,
+        requested_arrays: Vec<GrantedArray>,
     ) -> Result<(Rc<Block>, bool, Vec<GrantedArray>), Failure> {
         let (owner, bytes) = (self.caller.owner(), layout.bytes);
         let mut pool = self.shared.pool.borrow_mut();
         // Held arrays must stay unchanged for their other readers, and the user's processes may meanwhile run
         // as another user.
         let is_own = head.held.is_empty() && self.sharing.run_as.as_ref() == Some(&owner.run_as);
-        if is_own && !wishes.is_empty() {
+        if is_own && !requested_arrays.is_empty() {
             match pool.shared_memory(owner, self.number, bytes) {
-                Ok(Some(block)) => return Ok((block, false, wishes)),
+                Ok(Some(block)) => return Ok((block, false, requested_arrays)),
                 // Other memory may be idle.
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, bytes, "no memory for a client to map"),

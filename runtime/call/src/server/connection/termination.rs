@@ -19,18 +19,20 @@ impl Connection {
     /// The client cancels a call.
     pub(super) fn cancel(&mut self, stream: u32) {
         match self.calls.get(&stream) {
-            Some(CallStage::Coming(..)) => {
+            Some(CallStage::Receiving(..)) => {
                 self.drop_coming(stream, Code::Cancelled, "was cancelled")
             }
-            Some(CallStage::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(CallStage::Going(..) | CallStage::Fetched(..)) => {}
+            Some(CallStage::Running(id)) => {
+                self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled)
+            }
+            Some(CallStage::Sending(..) | CallStage::SendingHeld(..)) => {}
             None => self.end_object(stream),
         }
     }
 
     /// Ends a call whose arguments are arriving.
     pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        if let Some(CallStage::Coming(job, _)) = self.calls.remove(&stream) {
+        if let Some(CallStage::Receiving(job, _)) = self.calls.remove(&stream) {
             let text = format!("the call of `{}` {what}", job.offered.interface.name);
             self.rpc.fail(stream, &Failure::new(code, 0, text));
             self.forget(*job);
@@ -40,8 +42,8 @@ impl Connection {
     /// Ends calls whose arguments have not arrived in time.
     pub(super) fn end_late(&mut self) {
         let deadline = |call: &CallStage| match call {
-            CallStage::Coming(job, _) => job.deadline,
-            CallStage::Runs(_) | CallStage::Going(..) | CallStage::Fetched(..) => None,
+            CallStage::Receiving(job, _) => job.deadline,
+            CallStage::Running(_) | CallStage::Sending(..) | CallStage::SendingHeld(..) => None,
         };
         let now = Instant::now();
         let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
@@ -59,23 +61,23 @@ impl Connection {
 
     /// Releases the memory of results that are written.
     pub(super) fn written(&mut self) {
-        while let Some(stream) = self.rpc.outbox().written() {
+        while let Some(stream) = self.rpc.send_queue().written() {
             self.rpc.ended(stream);
             // The arguments of a callback are written.
             if !matches!(
                 self.calls.get(&stream),
-                Some(CallStage::Going(..) | CallStage::Fetched(..))
+                Some(CallStage::Sending(..) | CallStage::SendingHeld(..))
             ) {
                 self.forget_callback(stream);
                 continue;
             }
             self.outgoing.remove(&stream);
             match self.calls.remove(&stream) {
-                Some(CallStage::Going(_, block, bytes)) => {
+                Some(CallStage::Sending(_, block, bytes)) => {
                     self.shared.count(|traffic| &traffic.to_clients, bytes);
                     self.shared.give(block);
                 }
-                Some(CallStage::Fetched(block, _, bytes)) => {
+                Some(CallStage::SendingHeld(block, _, bytes)) => {
                     self.shared.count(|traffic| &traffic.fetched, bytes);
                     self.shared.give(block);
                 }
@@ -107,10 +109,10 @@ impl Connection {
         let calls: Vec<(u32, CallStage)> = self.calls.drain().collect();
         for (stream, call) in calls {
             match call {
-                CallStage::Coming(job, _) => self.forget(*job),
-                CallStage::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
-                CallStage::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                CallStage::Going(_, block, _) | CallStage::Fetched(block, ..) => {
+                CallStage::Receiving(job, _) => self.forget(*job),
+                CallStage::Running(_) if self.surviving.contains(&stream) => survivors += 1,
+                CallStage::Running(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
+                CallStage::Sending(_, block, _) | CallStage::SendingHeld(block, ..) => {
                     self.shared.give(block)
                 }
             }

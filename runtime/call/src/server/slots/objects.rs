@@ -164,7 +164,7 @@ pub(super) fn lost(shared: &Rc<Shared>, worker: &Worker, why: Option<&Failure>, 
     let said = match (why, worker.ending.get()) {
         (Some(failure), _) => failure.text.clone(),
         (None, Some(Code::TimedOut)) => "a call of it took longer than it may".to_owned(),
-        (None, Some(_)) => "it or a call of it was ended".to_owned(),
+        (None, Some(_)) => "it or one of its calls was ended".to_owned(),
         (None, None) if detail < 0 => format!("its process ended with exit code {}", -1 - detail),
         (None, None) => format!("its process was killed by signal {detail}"),
     };

@@ -15,7 +15,7 @@ use crate::slot_protocol::Reply;
 
 /// The failure for an object that its metaserver does not want any more.
 fn failure_of_place() -> Failure {
-    Failure::new(Code::NoTicket, 0, "the metaserver has taken back the place of an object")
+    Failure::new(Code::NoTicket, 0, "the metaserver has withdrawn the place of an object")
 }
 
 /// A process is set up: gives it the call that waits for it.
@@ -105,13 +105,13 @@ fn final_failure(worker: &Worker, reply: Reply) -> Option<Failure> {
 }
 
 /// Sends a callback request to the client's connection.
-fn ask(shared: &Shared, worker: &Worker, wish: UncheckedCallback, descriptor: Option<OwnedFd>) {
+fn ask(shared: &Shared, worker: &Worker, request: UncheckedCallback, descriptor: Option<OwnedFd>) {
     let job = worker.job.borrow();
     let (Some((job, _)), None) = (job.as_ref(), worker.ending.get()) else { return };
     let mut pool = shared.pool.borrow_mut();
     let most = shared.config.call_bytes;
     let taken =
-        worker.callback_requests.borrow_mut().take(wish, descriptor, &mut pool.arenas, most);
+        worker.callback_requests.borrow_mut().take(request, descriptor, &mut pool.arenas, most);
     pool.let_go();
     match taken {
         Ok((function, head, places, exchange)) => {
@@ -158,7 +158,7 @@ fn give_back(worker: &Worker) -> Option<Failure> {
     let mut job = worker.job.borrow_mut();
     let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
     worker.outdated.set(!again);
-    let text = "one process of the slot after the other wants another to run the call";
+    let text = "each process of the slot asks for another to run the call";
     again.then(|| Failure::new(Code::NotRunnable, 0, text))
 }
 

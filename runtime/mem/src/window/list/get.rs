@@ -64,16 +64,16 @@ impl Window<'_> {
         // SAFETY: `into` is borrowed until this returns. Requests that have not ended then are
         // withdrawn, and the buffers with them.
         let mut lent = unsafe { LentBuffers::new(into) };
-        if let Some((_, near)) = self.near(from) {
-            let near = near?;
+        if let Some((_, mapped)) = self.mapped(from) {
+            let mapped = mapped?;
             for piece in pieces.iter().chain(&[NOTHING]) {
                 let (at, length) = (piece.offset as u64, piece.length as u64);
-                check(near.rights, near.size, at, length, Access::Read)
+                check(mapped.rights, mapped.size, at, length, Access::Read)
                     .map_err(|reason| self.refused(from, piece.offset, piece.length, reason))?;
             }
             for piece in pieces {
                 // SAFETY: inside of the peer's window by the checks.
-                unsafe { lent.write(near.base.as_ptr().add(piece.offset), piece.length) };
+                unsafe { lent.write(mapped.base.as_ptr().add(piece.offset), piece.length) };
             }
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::ring::{Memory, take};
-use super::{Bell, explore};
+use super::{ModelDoorbell, explore};
 use crate::layout::{Sleep, Wake};
 use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicU64, begin};
@@ -15,17 +15,17 @@ struct Rank {
     sleep: Sleep,
     wake: Wake,
     counter: AtomicU64,
-    bell: Bell,
+    doorbell: ModelDoorbell,
 }
 
 impl Rank {
     fn new() -> Rank {
         let (sleep, wake) = (Sleep::default(), Wake::default());
-        Rank { sleep, wake, counter: AtomicU64::default(), bell: Bell::new() }
+        Rank { sleep, wake, counter: AtomicU64::default(), doorbell: ModelDoorbell::new() }
     }
 
     fn wake(&self) {
-        self.sleep.wake(|| self.bell.ring());
+        self.sleep.wake(|| self.doorbell.ring());
     }
 
     /// As `Guard::sleep`.
@@ -34,7 +34,7 @@ impl Rank {
         self.sleep.sleep_unless(
             &mut rank,
             |rank| satisfied() || rank.wake.any(1),
-            |rank| rank.bell.wait(),
+            |rank| rank.doorbell.wait(),
         );
     }
 
@@ -125,7 +125,7 @@ pub fn room_wakes_the_producer() {
                 let found = peers[1].drain(&mut consumer, seen);
                 seen += found;
                 if found > 0 {
-                    peers[0].sleep.wake_for_room(|| peers[0].bell.ring());
+                    peers[0].sleep.wake_for_room(|| peers[0].doorbell.ring());
                 } else {
                     peers[1].sleep.announce_sleep(false);
                     peers[1].sleep(|| false);

@@ -35,11 +35,11 @@ fn explore(preemptions: usize, model: impl Fn() + Sync + Send + Copy + 'static) 
 
 /// A doorbell: the kernel counts the rings until somebody looks.
 #[derive(Debug)]
-struct Bell(Mutex<u64>, Condvar);
+struct ModelDoorbell(Mutex<u64>, Condvar);
 
-impl Bell {
-    fn new() -> Bell {
-        Bell(Mutex::new(0), Condvar::new())
+impl ModelDoorbell {
+    fn new() -> ModelDoorbell {
+        ModelDoorbell(Mutex::new(0), Condvar::new())
     }
 
     fn ring(&self) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::{Bell, explore};
+use super::{ModelDoorbell, explore};
 use crate::queue::{OVERHEAD, PushOutcome, Queue, QueueHead};
 use crate::sync::{AtomicU64, Run, begin};
 
@@ -85,7 +85,7 @@ pub fn a_full_queue_wakes_its_senders() {
         let memory = Memory::new(24);
         let queue = memory.queue;
         assert_eq!(queue.push(0, &[1; 8]), Ok(PushOutcome::Taken));
-        let room = Arc::new((AtomicU64::default(), Bell::new()));
+        let room = Arc::new((AtomicU64::default(), ModelDoorbell::new()));
         let told = Arc::clone(&room);
         let sender = thread::spawn(move || {
             // As `Window::append` does on the node.

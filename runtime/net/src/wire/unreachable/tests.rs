@@ -16,12 +16,12 @@ use crate::{Channel, ChannelSettings, Delivery, SpinMode, Wait};
 
 /// Sends nothing; says that the kernel refuses with this code, or takes all if it is 0.
 #[derive(Debug)]
-struct Refusing {
+struct RefusingDriver {
     code: Arc<AtomicI32>,
     readable: RawFd,
 }
 
-impl Driver for Refusing {
+impl Driver for RefusingDriver {
     fn receive(&mut self) -> io::Result<bool> {
         Ok(false)
     }
@@ -60,9 +60,9 @@ impl Driver for Refusing {
 }
 
 /// Takes nothing, wants nothing.
-struct Nobody;
+struct NoHandler;
 
-impl Handler for Nobody {
+impl Handler for NoHandler {
     fn frame(&mut self, _: &Attachment, _: Rank, _: &[u8]) -> Delivery {
         Delivery::Taken
     }
@@ -86,7 +86,7 @@ impl Handler for Nobody {
 
 /// The channel of rank 0 of two, each on a node of its own, with a wire whose answer can be changed. A peer counts as
 /// unreachable after `patience` microseconds.
-fn channel(patience: u64) -> (Channel<Nobody>, Arc<AtomicI32>) {
+fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
     let (local_ranks, ring_bytes) = (0..1, 4096);
     let spec = SegmentSpec {
         channel_key: 9,
@@ -111,11 +111,11 @@ fn channel(patience: u64) -> (Channel<Nobody>, Arc<AtomicI32>) {
     };
     let (attachment, socket) = Attachment::attach(&launch).expect("attach");
     let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
-    let channel = Channel::start(attachment, Some(socket), settings, Nobody).expect("start");
+    let channel = Channel::start(attachment, Some(socket), settings, NoHandler).expect("start");
     let code = Arc::new(AtomicI32::new(0));
     let guard = channel.lock().expect("lock");
     let remote = guard.core.remote.as_mut().expect("a peer elsewhere");
-    let refusing = Refusing { code: Arc::clone(&code), readable: remote.wire.readable() };
+    let refusing = RefusingDriver { code: Arc::clone(&code), readable: remote.wire.readable() };
     // Its descriptor stays open.
     std::mem::forget(std::mem::replace(&mut remote.wire, Box::new(refusing)));
     remote.unreachable.patience = patience;
@@ -123,7 +123,7 @@ fn channel(patience: u64) -> (Channel<Nobody>, Arc<AtomicI32>) {
     (channel, code)
 }
 
-fn send(channel: &Channel<Nobody>) {
+fn send(channel: &Channel<NoHandler>) {
     let mut guard = channel.lock().expect("lock");
     assert!(guard.send(1, &[b"frame"]).expect("sent"));
     guard.transmit().expect("a refusal is a loss");
@@ -134,7 +134,7 @@ fn is_barred(error: &ChannelError, code: i32) -> bool {
 }
 
 /// Waits for what never comes, until that fails.
-fn wait_in_vain(channel: &Channel<Nobody>) -> ChannelError {
+fn wait_in_vain(channel: &Channel<NoHandler>) -> ChannelError {
     channel.wait(Wait::Frames, |_| Ok::<Option<()>, ChannelError>(None)).expect_err("in vain")
 }
 
@@ -153,7 +153,7 @@ fn a_wait_ends_when_a_peer_is_barred_for_long() {
         assert!(is_barred(&wait_in_vain(&channel), code));
         // The way is open again: the resends leave.
         refuses.store(0, SeqCst);
-        let open = |guard: &mut crate::Guard<'_, Nobody>| {
+        let open = |guard: &mut crate::Guard<'_, NoHandler>| {
             Ok::<_, ChannelError>(guard.core.check_unreachable().is_ok().then_some(()))
         };
         while channel.wait(Wait::Frames, open).is_err() {}

@@ -96,7 +96,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
 fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBuf)>, Error> {
     let one = |option: &String| {
         let wrong = |why: &str| Error::Usage(format!("-o {option}: {why}"));
-        let (name, file) = option.split_once('=').ok_or_else(|| wrong("it is no NAME=FILE"))?;
+        let (name, file) = option.split_once('=').ok_or_else(|| wrong("it is not NAME=FILE"))?;
         let found = interface.params.iter().position(|param| param.name == name);
         let index = found.ok_or_else(|| wrong("the routine has no such parameter"))?;
         let param = &interface.params[index];
@@ -149,9 +149,9 @@ fn results(
 fn zeros(bytes: u64) -> Result<Vec<u8>, Error> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut memory = Vec::new();
-    memory
-        .try_reserve_exact(length)
-        .map_err(|_| Error::Usage(format!("there is no memory for a result of {bytes} bytes")))?;
+    memory.try_reserve_exact(length).map_err(|_| {
+        Error::Usage(format!("there is not enough memory for a result of {bytes} bytes"))
+    })?;
     memory.resize(length, 0);
     Ok(memory)
 }

@@ -39,7 +39,7 @@ pub fn read(mut file: Vec<u8>) -> Result<Numbers, String> {
     let there = file.len() - begin;
     if bytes != Some(there as u64) {
         return Err(format!(
-            "an array of {element} with the shape {dims:?} has not the {there} bytes that follow"
+            "an array of {element} with the shape {dims:?} does not have the {there} bytes that follow"
         ));
     }
     file.drain(..begin);
@@ -48,7 +48,7 @@ pub fn read(mut file: Vec<u8>) -> Result<Numbers, String> {
 
 /// The header, and the offset of the numbers.
 fn header(file: &[u8]) -> Result<(&str, usize), String> {
-    let short = || "it ends in its header".to_owned();
+    let short = || "it ends inside its header".to_owned();
     let rest = file.strip_prefix(MAGIC).ok_or("it was not written by numpy.save")?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(short)?;
     let (length, begin) = match version[0] {
@@ -60,13 +60,13 @@ fn header(file: &[u8]) -> Result<(&str, usize), String> {
             let length = rest.first_chunk::<4>().ok_or_else(short)?;
             (usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX), 12)
         }
-        other => return Err(format!("it has version {other} of the form; 1 to 3 are known")),
+        other => return Err(format!("its format version {other} is unknown; 1 to 3 are known")),
     };
     if length > MOST_HEADER {
         return Err(format!("its header has {length} bytes; {MOST_HEADER} is the most"));
     }
     let header = file.get(begin..begin + length).ok_or_else(short)?;
-    let header = std::str::from_utf8(header).map_err(|_| "its header is no text".to_owned())?;
+    let header = std::str::from_utf8(header).map_err(|_| "its header is not text".to_owned())?;
     Ok((header, begin + length))
 }
 
@@ -91,7 +91,7 @@ fn meaning(header: &str) -> Result<(Element, Order, Vec<u64>), String> {
     let order = match (order.starts_with("True"), order.starts_with("False")) {
         (true, _) => Order::Column,
         (_, true) => Order::Row,
-        _ => return Err("its header does not say in which order it lies".to_owned()),
+        _ => return Err("its header does not give the order of its elements".to_owned()),
     };
     let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     let (shape, _) = shape.ok_or("its header has no shape")?;

@@ -1,4 +1,4 @@
-//! When clients call, and what.
+//! Simulated clients: when each calls, and which routine.
 
 use super::Plan;
 use crate::calls::model::Source;

@@ -175,8 +175,8 @@ class HostileFunctionsTest {
     @Test
     void functionsThatAreCalledWrongly() throws Exception {
         byte[] again = callback(1, integer(0, 1), text(3, "s"));
-        broken("more bytes of argument 1", (peer, stream) -> peer.frame(4, stream, 1, new byte[9]));
-        broken("more bytes of argument 0", (peer, stream) -> peer.frame(4, stream, 0, new byte[8]));
+        broken("more bytes than argument 1", (peer, stream) -> peer.frame(4, stream, 1, new byte[9]));
+        broken("more bytes than argument 0", (peer, stream) -> peer.frame(4, stream, 0, new byte[8]));
         broken("answers nothing", (peer, stream) -> peer.frame(12, stream, 0, again));
         CallScript all = (peer, stream) -> {
             peer.frame(4, stream, 2, new byte[8]);
@@ -194,7 +194,7 @@ class HostileFunctionsTest {
             all.call(peer, stream);
             peer.frame(4, stream, 1, new byte[8]);
         });
-        broken("not for this side", (peer, stream) -> peer.frame(13, stream, 0, new byte[3]));
+        broken("not allowed here", (peer, stream) -> peer.frame(13, stream, 0, new byte[3]));
         broken("wrong flags, argument or stream", (peer, stream) -> {
             all.call(peer, stream);
             peer.frame(12, 0, 0, again);
@@ -233,12 +233,12 @@ class HostileFunctionsTest {
             });
         }
         for (int param : new int[] {0, 1, 2, 4, 5}) {
-            lies(CallException.ConnectionLost.class, "more bytes of argument " + param,
+            lies(CallException.ConnectionLost.class, "more bytes than argument " + param,
                     (peer, stream) -> peer.frame(10, stream, 0, result(Value.file(param, 1))));
         }
         lies(CallException.ConnectionLost.class, "ascending", (peer, stream) ->
                 peer.frame(10, stream, 0, result(Value.file(3, 1), Value.file(3, 1))));
-        lies(CallException.ConnectionLost.class, "more bytes of argument 3", (peer, stream) -> {
+        lies(CallException.ConnectionLost.class, "more bytes than argument 3", (peer, stream) -> {
             peer.frame(10, stream, 0, result(Value.file(3, 5)));
             peer.frame(4, stream, 3, new byte[4]);
             peer.frame(4, stream, 3, new byte[2]);

@@ -99,7 +99,7 @@ class HostileObjectsTest {
         calling("answers nothing", (peer, object, call) -> peer.frame(CREATED, object, 0, new byte[0]));
         calling("answers nothing", (peer, object, call) -> peer.frame(CREATED, call, 0, new byte[0]));
         calling("answers nothing", (peer, object, call) -> peer.result(object));
-        calling("more bytes of argument 1", (peer, object, call) -> peer.frame(4, object, 1, new byte[8]));
+        calling("more bytes than argument 1", (peer, object, call) -> peer.frame(4, object, 1, new byte[8]));
         calling("answers nothing", (peer, object, call) -> peer.frame(12, object, 0, new byte[4]));
         calling("closed", (peer, object, call) -> peer.end());
     }

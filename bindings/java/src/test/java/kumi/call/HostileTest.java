@@ -92,7 +92,7 @@ class HostileTest {
             peer.result(stream);
             peer.frame(4, stream, 2, new byte[17]);
             peer.drain();
-        }, "more bytes of argument 2");
+        }, "more bytes than argument 2");
         after(peer -> {
             int stream = peer.next().stream();
             peer.result(stream);

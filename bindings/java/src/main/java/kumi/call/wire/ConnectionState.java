@@ -194,7 +194,7 @@ public final class ConnectionState {
         try {
             answer(kind, stream, asked, body);
         } catch (ProtocolException wrong) {
-            throw new ProtocolException("a frame of kind " + kind + " that is malformed: " + wrong.getMessage());
+            throw new ProtocolException("a malformed frame of kind " + kind + ": " + wrong.getMessage());
         }
         return true;
     }
@@ -203,7 +203,7 @@ public final class ConnectionState {
         boolean extension = kind >= Protocol.EXTENSIONS;
         boolean meta = kind == Protocol.PLACED || kind == Protocol.CLOSED;
         if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && !extension && !meta) {
-            throw new ProtocolException("a frame of kind " + kind + ", which is not known or not for this side");
+            throw new ProtocolException("a frame of kind " + kind + ", which is unknown or not allowed here");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
         int most = long_ ? Protocol.MOST_CHUNK : kind == Protocol.CREATED ? 0 : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
@@ -246,8 +246,8 @@ public final class ConnectionState {
     }
 
     private static ProtocolException excess(int stream, int argument) {
-        return new ProtocolException("stream " + Integer.toUnsignedString(stream) + " brings more bytes of argument "
-                + argument + " than it has");
+        return new ProtocolException("stream " + Integer.toUnsignedString(stream) + " brings more bytes than argument "
+                + argument + " has");
     }
 
     private boolean data(ByteBuffer input) {
@@ -315,7 +315,7 @@ public final class ConnectionState {
             case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
             case Protocol.ERROR -> true;
             default -> throw new ProtocolException(
-                    "a frame of kind " + kind + ", which is not known or not for this side");
+                    "a frame of kind " + kind + ", which is unknown or not allowed here");
         };
         if (!fits) {
             throw unasked(kind, stream);

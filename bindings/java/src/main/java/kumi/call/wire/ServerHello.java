@@ -61,7 +61,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
     static int needed(ByteBuffer input) throws ProtocolException {
         for (int index = 0; index < MAGIC.length && index < input.remaining(); index++) {
             if (input.get(input.position() + index) != MAGIC[index]) {
-                throw new ProtocolException("the other side does not speak the protocol of library calls");
+                throw new ProtocolException("the other side does not speak Kumi's call protocol");
             }
         }
         if (input.remaining() < Protocol.HELLO) {

@@ -1,0 +1,129 @@
+//! Arguments that servers hold, and results that stay at servers.
+
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{FetchRequest, HeldArrayName, HeldArrayPart, HeldResult, VoucherSupport};
+
+use super::super::answer_handle::AnswerHandle;
+use super::super::link::{Answer, Link};
+use super::super::{Array, ArrayMut, CallError, Client, Number};
+use crate::lent::{LentBytesMut, bytes_of_mut};
+
+/// An array of which servers hold parts, or whose result stays at the server.
+#[derive(Debug, Default)]
+pub struct RemoteArray<'a> {
+    /// The caller's array. Bytes that no part covers are sent from it. Without it, the parts must cover the
+    /// whole array.
+    pub from: Option<Array<'a>>,
+    /// Parts that servers hold, in ascending order. Offsets count bytes of the array as it travels.
+    pub parts: Vec<HeldArrayPart>,
+    /// The caller's array for the result. Without it, the result only stays at the server.
+    pub to: Option<ArrayMut<'a>>,
+    /// How the result is kept at the server.
+    pub keep: Option<HeldResult>,
+}
+
+impl<'a> RemoteArray<'a> {
+    /// An argument that a server holds. An empty `server` means the server that is called.
+    #[must_use]
+    pub fn held(name: HeldArrayName, bytes: u64, server: &str) -> RemoteArray<'a> {
+        let part = HeldArrayPart {
+            offset: 0,
+            length: bytes,
+            name,
+            from: 0,
+            server: server.to_owned(),
+            voucher: String::new(),
+        };
+        RemoteArray { parts: vec![part], ..RemoteArray::default() }
+    }
+
+    /// A result that stays at the server for this long and does not come back.
+    #[must_use]
+    pub fn stays(name: HeldArrayName, lifetime: Duration) -> RemoteArray<'a> {
+        let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        let keep = HeldResult { name, lifetime_ms, sent: false, survives: false };
+        RemoteArray { keep: Some(keep), ..RemoteArray::default() }
+    }
+}
+
+impl Client {
+    /// Fetches numbers of an array that the server holds, starting at byte `offset`.
+    ///
+    /// # Errors
+    /// [`CallError`]: the server does not hold the array, or it is shorter.
+    pub fn fetch<T: Number>(
+        &self,
+        name: HeldArrayName,
+        offset: u64,
+        to: &mut [T],
+    ) -> Result<(), CallError> {
+        self.fetch_bytes(name, offset, LentBytesMut::slice(bytes_of_mut(to)), None)
+    }
+
+    /// Fetches bytes of an array that the server holds.
+    ///
+    /// # Errors
+    /// [`CallError`]: the server does not hold the array, it is shorter, or it does not arrive in time.
+    pub fn fetch_bytes(
+        &self,
+        name: HeldArrayName,
+        offset: u64,
+        to: LentBytesMut,
+        time: Option<Duration>,
+    ) -> Result<(), CallError> {
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let head = FetchRequest { name, offset, length: to.length() as u64 };
+        let mut ticket: AnswerHandle<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
+        match ticket.wait(deadline, &|| false)? {
+            Ok(Answer::Done(..)) => Ok(()),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// Asks for a voucher for an array that the server holds. A part of an argument can carry it
+    /// ([`HeldPart::voucher`]). Another server may then fetch the array although this one checks identities.
+    /// The voucher expires after the given time and permits nothing else.
+    ///
+    /// # Errors
+    /// [`CallError`]: the server does not hold the array, or does not know vouchers.
+    pub fn vouch(
+        &self,
+        name: HeldArrayName,
+        lifetime: Duration,
+        time: Option<Duration>,
+    ) -> Result<String, CallError> {
+        if self.vouchers() == VoucherSupport::Unknown {
+            let text = format!("`{}` is of a version that gives no vouchers", self.server());
+            return Err(CallError::Server(text));
+        }
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        let mut ticket = Link::vouch(&*self.link, name, lifetime_ms, deadline)?;
+        match ticket.wait(deadline, &|| false)? {
+            Ok(Answer::Voucher(voucher)) => Ok(voucher),
+            Ok(_) => Err(CallError::Server("the server sent an unexpected answer".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// Whether the server gives or needs vouchers.
+    pub(crate) fn vouchers(&self) -> VoucherSupport {
+        self.server.vouchers
+    }
+
+    /// Ends the connection for everybody who shares it. Their calls fail, and the server ends the calls that
+    /// may not survive the connection.
+    pub fn disconnect(&self) {
+        self.link.end("it was ended here");
+    }
+
+    /// Tells the server to drop these arrays. The server does not answer.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
+        if names.is_empty() { Ok(()) } else { self.link.let_go(names) }
+    }
+}

@@ -1,0 +1,19 @@
+//! Locations of arguments that servers hold already, as clients report them.
+
+use kumi_broker::HeldInput;
+use kumi_rpc::InputLocation;
+
+use super::super::dispatcher::Dispatcher;
+use super::super::persistence::identity;
+
+impl Dispatcher {
+    /// The locations for the broker, without servers that are not registered. A wrong report only changes
+    /// which server this call goes to.
+    pub fn held(&self, locations: &[InputLocation]) -> Vec<HeldInput> {
+        let known = |one: &InputLocation| {
+            let server = self.identities.get(&identity(&one.server, &one.address))?;
+            Some(HeldInput { server: *server, bytes: one.bytes })
+        };
+        locations.iter().filter_map(known).collect()
+    }
+}

@@ -1,0 +1,7 @@
+//! Calls of a metaserver beyond their placement: ends, lost clients, outcomes, and requests before servers are back.
+
+pub(super) mod attempt_end;
+pub(super) mod held_arguments;
+pub(super) mod orphans;
+pub(super) mod outcome;
+pub(super) mod startup_queue;

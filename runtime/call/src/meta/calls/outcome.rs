@@ -1,0 +1,82 @@
+//! Outcome of a call in words, and as the failure that its client gets.
+
+use kumi_broker::{Failure as Why, Outcome, RejectReason};
+use kumi_rpc::{Code, Failure};
+
+use super::super::dispatcher::{Counters, OpenCall};
+
+/// The outcome of a call.
+pub struct CallEnd {
+    /// One word for lists.
+    pub word: &'static str,
+    /// The failure for the client. `None`: it knows already.
+    pub failure: Option<Failure>,
+}
+
+/// Counts an outcome.
+pub fn count(counters: &mut Counters, end: &Outcome) {
+    match end {
+        Outcome::Completed => counters.done += 1,
+        Outcome::Failed(..) | Outcome::Lost(_) => counters.failed += 1,
+        Outcome::Cancelled | Outcome::Expired => counters.cancelled += 1,
+        Outcome::Rejected(_) => counters.rejected += 1,
+    }
+}
+
+/// Describes an outcome.
+pub fn told(open: &OpenCall, end: &Outcome) -> CallEnd {
+    let name = &open.routine;
+    let running = open.running.as_ref();
+    let server = running.map_or("", |running| running.name.as_str());
+    let attempts = i64::from(open.tried());
+    let fail = |word, code, text: String| CallEnd {
+        word,
+        failure: Some(Failure::new(code, attempts, text)),
+    };
+    match end {
+        Outcome::Completed => CallEnd { word: "done", failure: None },
+        // The client has seen the reason.
+        Outcome::Failed(_, Why::Routine) => CallEnd { word: "failed", failure: None },
+        Outcome::Failed(_, Why::NotBegun | Why::Unclaimed) => fail(
+            "failed",
+            Code::NoServer,
+            format!("no server took the call of `{name}` in {attempts} attempts"),
+        ),
+        Outcome::Failed(_, Why::Broken) => {
+            fail("broken", Code::ServerLost, may_have_run(open, "broke off", server))
+        }
+        Outcome::Lost(_) => {
+            fail("server lost", Code::ServerLost, may_have_run(open, "is gone", server))
+        }
+        Outcome::Cancelled => {
+            fail("cancelled", Code::Cancelled, format!("the call of `{name}` was cancelled"))
+        }
+        Outcome::Expired => fail(
+            "too late",
+            Code::TimedOut,
+            format!("`{name}` took longer than it may and was stopped"),
+        ),
+        Outcome::Rejected(why) => rejected(name, why),
+    }
+}
+
+fn may_have_run(open: &OpenCall, what: &str, server: &str) -> String {
+    let name = &open.routine;
+    if open.request.idempotent {
+        return format!("{server} {what} while `{name}` ran, as others before; call again later");
+    }
+    format!(
+        "{server} {what} while `{name}` ran, which may have run in part; it is not marked \
+         idempotent, so it was not run again"
+    )
+}
+
+fn rejected(name: &str, why: &RejectReason) -> CallEnd {
+    let code = match why {
+        RejectReason::UnknownRoutine(_) => Code::NoSuchRoutine,
+        RejectReason::NoServer => Code::NoServer,
+        RejectReason::QueueFull | RejectReason::UserQueueFull => Code::Busy,
+        RejectReason::Deadline => Code::TimedOut,
+    };
+    CallEnd { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
+}

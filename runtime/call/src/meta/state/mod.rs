@@ -1,0 +1,6 @@
+//! Stored state of a metaserver: in a file, or in etcd with several metaservers.
+
+pub(super) mod etcd;
+pub(super) mod persistence;
+pub(super) mod store;
+pub(super) mod term;
