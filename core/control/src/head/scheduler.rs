@@ -272,7 +272,7 @@ impl Scheduler {
         let bad = |message: String| refusal(RefusalKind::BadRequest, message);
         if name.len() > LONGEST_NAME {
             return Err(bad(format!(
-                "the name of a scheduling policy is shorter than {} bytes",
+                "a scheduling policy's name has at most {LONGEST_NAME} bytes, not {}",
                 name.len()
             )));
         }

@@ -127,7 +127,7 @@ fn refused_changes_leave_everything_as_it_was() {
     let before = status(&mut test);
     let cases = [
         (&OWNER, "esy", RefusalKind::BadRequest, "did you mean easy?"),
-        (&OWNER, &*format!("dqt{}2", "0".repeat(100)), RefusalKind::BadRequest, "104 letters"),
+        (&OWNER, &*format!("dqt{}2", "0".repeat(100)), RefusalKind::BadRequest, "not 104"),
         (&OWNER, "dqt+migrate", RefusalKind::BadRequest, "needs checkpoints"),
         (&OWNER, "easy", RefusalKind::BadRequest, "job 2 has no estimate"),
         (&ALICE, "dqt", RefusalKind::NotPermitted, "only the cluster's owner"),
