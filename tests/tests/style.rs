@@ -31,7 +31,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
-    ("kumi-docs", &["kumi", "kumi-node", "kumi-sim"]),
+    ("kumi-docs", &["kumi", "kumi-mem", "kumi-node", "kumi-sim"]),
     ("kumi-examples", &["kumi-mem"]),
     (
         "kumi-bench",

@@ -127,3 +127,54 @@ fn default(field: &Field, value: Option<&Value>) -> String {
         None => "none".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repository;
+    use std::collections::BTreeSet;
+
+    /// The keys that serde names when it meets one that is none.
+    fn expected(error: &str) -> BTreeSet<String> {
+        let (_, list) = error.split_once("unknown field `nonsense`, expected").expect(error);
+        let list = list.lines().next().unwrap_or_default();
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    fn documented(source: &Source, name: &str) -> BTreeSet<String> {
+        source.fields(name).expect(name).into_iter().map(|field| field.key).collect()
+    }
+
+    #[test]
+    fn the_pages_keys_of_clusters_are_those_that_serde_knows() {
+        let source = Source::read(repository(), "runtime/node/src/config").unwrap();
+        let whole = Source::read_file(repository(), "runtime/node/src/config.rs").unwrap();
+        let source = source.and(whole);
+        for (name, text) in [
+            ("ClusterConfig", format!("nonsense = 1\n{CLUSTER}")),
+            ("NodeConfig", format!("{CLUSTER}nonsense = 1\n")),
+            ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
+        ] {
+            let error = toml::from_str::<ClusterConfig>(&text).unwrap_err().to_string();
+            assert_eq!(documented(&source, name), expected(&error), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_pages_keys_of_models_are_those_that_serde_knows() {
+        let source = Source::read_file(repository(), "tools/sim/src/calls/model.rs").unwrap();
+        for (name, place) in [
+            ("Model", ""),
+            ("Site", "/sites/0"),
+            ("Link", "/sites/0/links/0"),
+            ("Server", "/servers/0"),
+            ("Routine", "/routines/0"),
+            ("Clients", "/clients/0"),
+        ] {
+            let mut model = model();
+            model.pointer_mut(place).expect(place)["nonsense"] = json!(1);
+            let error = serde_json::from_value::<Model>(model).unwrap_err().to_string();
+            assert_eq!(documented(&source, name), expected(&error), "{name}");
+        }
+    }
+}

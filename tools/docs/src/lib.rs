@@ -71,7 +71,11 @@ pub fn reference(root: &Path) -> Result<Vec<(&'static str, String)>, DocsError> 
 }
 
 /// Documents whose blocks of Rust are compiled, as tests of documentation.
-pub const COMPILED: &[&str] = &[];
+pub const COMPILED: &[&str] = &["docs/reference/rust.md"];
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/rust.md")]
+struct RustReference;
 
 /// The definition of the command line, complete.
 pub fn command() -> clap::Command {

@@ -1,6 +1,6 @@
 //! Every document of the repository: links, contents, blocks of code, names, and the generated reference.
 
-use kumi_docs::check::{self, Problem, blocks, compile, links, names};
+use kumi_docs::check::{self, Problem, blocks, compile, environment, links, names};
 use kumi_docs::{COMPILED, command, read, reference, repository};
 
 #[track_caller]
@@ -33,7 +33,10 @@ fn blocks_of_code_are_right() {
 #[test]
 fn programs_compile() {
     let folder = tempfile::tempdir().expect("a folder");
-    none(&compile::wrong(&pages(), repository(), folder.path()));
+    // `make test` has built the modules of Fortran before.
+    let exe = std::env::current_exe().expect("a test knows where it is");
+    let built = exe.ancestors().nth(2).filter(|built| compile::has_modules(built));
+    none(&compile::wrong(&pages(), repository(), built.unwrap_or(folder.path())));
 }
 
 #[test]
@@ -61,4 +64,23 @@ fn generated_pages_are_those_of_this_code() {
             "{page} is out of date, run `make reference`; first difference: {differing:?}"
         );
     }
+}
+
+#[test]
+fn environment_variables_are_documented() {
+    let page = read(repository(), "docs/reference/configuration.md").expect("the page");
+    let mut named = environment::named(
+        repository(),
+        &["core", "runtime", "bindings", "tools/kumi", "tools/sim"],
+    )
+    .expect("the sources");
+    // Builds read it, programs do not.
+    named.remove("KUMI_COMMIT");
+    let documented = environment::documented(&page);
+    let missing: Vec<_> = named.difference(&documented).collect();
+    let stale: Vec<_> = documented.difference(&named).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "missing: {missing:?}, not in the code: {stale:?}"
+    );
 }

@@ -18,7 +18,7 @@ fn check(text: &str) -> (bool, String) {
 }
 
 fn sentence(words: usize) -> String {
-    format!("{}end.", "word ".repeat(words - 1))
+    format!("The {}end.", "word ".repeat(words - 2))
 }
 
 #[test]

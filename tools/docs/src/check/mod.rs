@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod commands;
 pub mod compile;
+pub mod environment;
 pub mod links;
 pub mod names;
 
