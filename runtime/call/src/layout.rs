@@ -147,7 +147,7 @@ impl Layout {
                     }
                 }
                 (ArgumentForm::Array(..), _) if param.mode.is_sent() => {
-                    self.spread(index, arena, true)
+                    self.spread(index, arena, true);
                 }
                 (ArgumentForm::Array(..), _) if foreign && param.mode.is_returned() => {
                     for run in argument.section.runs() {

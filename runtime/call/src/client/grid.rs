@@ -257,7 +257,7 @@ impl Inner {
                     return Ok(client);
                 }
                 Ok(_) => {
-                    last = CallError::Address(format!("{address} (a server, not a metaserver)"))
+                    last = CallError::Address(format!("{address} (a server, not a metaserver)"));
                 }
                 Err(error) => last = error,
             }

@@ -248,7 +248,7 @@ impl Connection {
             }
             (MetaserverEvent::Offer(hash, json), None) => self.offer(hash, json),
             (MetaserverEvent::Report(report), Some(id)) => {
-                self.dispatcher.borrow_mut().report(id, report)
+                self.dispatcher.borrow_mut().report(id, report);
             }
             (MetaserverEvent::Told(ticket, fate), Some(id)) => {
                 self.dispatcher.borrow_mut().told(id, ticket, fate);

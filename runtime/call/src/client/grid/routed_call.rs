@@ -352,17 +352,9 @@ impl RoutedCall<'_> {
         let client = match self.inner.server(placed) {
             Ok(client) => client,
             Err(error) => {
-                let ended = if error.has_not_run() {
-                    AttemptOutcome::NotBegun
-                } else {
-                    AttemptOutcome::Broken
-                };
-                // The connection did not exist yet, so nothing was sent.
-                let ended = if matches!(error, CallError::Lost(_)) {
-                    AttemptOutcome::NotBegun
-                } else {
-                    ended
-                };
+                // If the connection is lost, it did not exist yet and nothing was sent.
+                let unsent = error.has_not_run() || matches!(error, CallError::Lost(_));
+                let ended = if unsent { AttemptOutcome::NotBegun } else { AttemptOutcome::Broken };
                 return Attempt::Failed(error, ended);
             }
         };

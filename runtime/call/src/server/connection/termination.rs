@@ -20,10 +20,10 @@ impl Connection {
     pub(super) fn cancel(&mut self, stream: u32) {
         match self.calls.get(&stream) {
             Some(CallStage::Receiving(..)) => {
-                self.drop_coming(stream, Code::Cancelled, "was cancelled")
+                self.drop_coming(stream, Code::Cancelled, "was cancelled");
             }
             Some(CallStage::Running(id)) => {
-                self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled)
+                self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled);
             }
             Some(CallStage::Sending(..) | CallStage::SendingHeld(..)) => {}
             None => self.end_object(stream),
@@ -113,7 +113,7 @@ impl Connection {
                 CallStage::Running(_) if self.surviving.contains(&stream) => survivors += 1,
                 CallStage::Running(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
                 CallStage::Sending(_, block, _) | CallStage::SendingHeld(block, ..) => {
-                    self.shared.give(block)
+                    self.shared.give(block);
                 }
             }
         }

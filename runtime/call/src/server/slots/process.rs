@@ -91,13 +91,9 @@ impl Process {
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
+        let pid = Pid::from_raw(pid);
         let slot_channel = SlotChannel::new(ours)?;
-        let process = Process {
-            child: Some(child),
-            pid: Pid::from_raw(pid),
-            slot_channel,
-            known: Vec::new(),
-        };
+        let process = Process { child: Some(child), pid, slot_channel, known: Vec::new() };
         let slot_channel = &process.slot_channel;
         let page = arenas.number();
         slot_channel.send(
