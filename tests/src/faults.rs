@@ -16,7 +16,7 @@ pub fn possible(test: &str) -> bool {
     } else {
         return true;
     };
-    machine::skipped(test, reason);
+    kumi_skip::skip(test, reason);
     false
 }
 

@@ -24,11 +24,6 @@ pub fn has_command(name: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
 }
 
-/// Says on standard error that a test is skipped and why.
-pub fn skipped(test: &str, reason: &str) {
-    eprintln!("SKIPPED {test}: {reason}");
-}
-
 /// Where cgroup v2 is mounted, from the mount table.
 pub fn cgroup_mount() -> Option<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;

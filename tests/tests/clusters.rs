@@ -84,10 +84,10 @@ fn copy_binaries(to: &Path) {
 fn a_user_without_rights_has_a_cluster_on_loopback() {
     const TEST: &str = "a_user_without_rights_has_a_cluster_on_loopback";
     if !machine::is_root() {
-        return machine::skipped(TEST, "all other tests run as a user without rights already");
+        return kumi_skip::skip(TEST, "all other tests run as a user without rights already");
     }
     if !machine::has_command("setpriv") {
-        return machine::skipped(TEST, "setpriv is not installed");
+        return kumi_skip::skip(TEST, "setpriv is not installed");
     }
     let directory = tempfile::Builder::new().prefix("kumi-user-").tempdir().expect("a directory");
     let bin = directory.path().join("bin");
@@ -152,7 +152,7 @@ fn two_jobs_share_with(mut limits: Command) -> command::FinishedCommand {
 fn root_without_capabilities_has_a_cluster() {
     const TEST: &str = "root_without_capabilities_has_a_cluster";
     if !machine::is_root() || !machine::has_command("setpriv") {
-        return machine::skipped(TEST, "needs root and setpriv");
+        return kumi_skip::skip(TEST, "needs root and setpriv");
     }
     let mut limits = Command::new("setpriv");
     limits.args(["--bounding-set=-all", "--inh-caps=-all"]);
@@ -165,7 +165,7 @@ fn root_without_capabilities_has_a_cluster() {
 fn without_cgroup_v2_jobs_are_stopped_by_signals() {
     const TEST: &str = "without_cgroup_v2_jobs_are_stopped_by_signals";
     let Some(mount) = machine::cgroup_mount().filter(|_| machine::has_namespaces()) else {
-        return machine::skipped(TEST, "needs cgroup v2 and the right to unmount it for itself");
+        return kumi_skip::skip(TEST, "needs cgroup v2 and the right to unmount it for itself");
     };
     let mut limits = Command::new("unshare");
     limits.args(["--mount", "sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(&mount);

@@ -29,13 +29,14 @@ fn the_demonstration_verifies_and_writes_its_data() {
     let run = RunningCommand::start(demo(&args));
     let pid = run.pid();
     let done = run.finish().ok();
-    for name in ["EP.S", "CG.S", "IS.S"] {
+    for name in ["EP.S", "CG.S", "IS.S", "3 lockstep", "exchange a message every few microseconds"]
+    {
         assert!(done.out.contains(name), "{}", done.out);
     }
     let text = std::fs::read_to_string(file.path()).expect("our file");
     let data: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let programs = data["programs"].as_array().expect("programs");
-    assert_eq!(programs.len(), 3);
+    assert_eq!(programs.len(), 4);
     for program in programs {
         assert_eq!(program["verified"], true, "{program}");
         for field in ["alone_s", "together_gang_s", "together_os_s", "ratio_gang", "ratio_os"] {

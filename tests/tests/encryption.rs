@@ -12,7 +12,7 @@ fn possible(test: &str) -> bool {
     if machine::has_namespaces() {
         return true;
     }
-    machine::skipped(test, "network namespaces are not permitted");
+    kumi_skip::skip(test, "network namespaces are not permitted");
     false
 }
 

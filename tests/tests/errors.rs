@@ -101,7 +101,7 @@ fn a_port_in_use_is_said_and_nothing_is_left() {
 #[test]
 fn only_the_owner_may_take_a_cluster_down() {
     if !machine::is_root() {
-        return machine::skipped("only_the_owner_may_take_a_cluster_down", "needs two users");
+        return kumi_skip::skip("only_the_owner_may_take_a_cluster_down", "needs two users");
     }
     let cluster = TestCluster::up(2);
     // The directory of the test is its owner's only; the cluster's sockets are everybody's.
@@ -120,7 +120,7 @@ fn only_the_owner_may_take_a_cluster_down() {
     };
     if as_other(&["--version"]).code() != 0 {
         let reason = "the binaries lie where only root may read";
-        return machine::skipped("only_the_owner_may_take_a_cluster_down", reason);
+        return kumi_skip::skip("only_the_owner_may_take_a_cluster_down", reason);
     }
     as_other(&["cluster", "down"]).fails(77, &[]);
     as_other(&["cluster", "set", "--mode", "os"]).fails(77, &[]);

@@ -4,7 +4,6 @@
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::faults::{Router, possible};
-use kumi_tests::machine;
 
 /// A verified run of a kernel on both nodes.
 #[track_caller]
@@ -40,7 +39,7 @@ fn a_router_drops_long_packets_and_says_nothing() {
     let cluster = TestCluster::up(2);
     let router = Router::make(&cluster, 1_280);
     if !router.silence() {
-        return machine::skipped(
+        return kumi_skip::skip(
             "a_router_drops_long_packets_and_says_nothing",
             "iptables has no match u32 here",
         );

@@ -4,7 +4,7 @@
 use kumi_tests::binaries::{self, repository};
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, FinishedCommand, RunningCommand};
-use kumi_tests::{machine, source};
+use kumi_tests::source;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn chosen(named: Option<PathBuf>, test: &str) -> Option<PathBuf> {
     let path = target.join("python/venv/bin/python");
     if !path.is_file() {
         let reason = format!("there is no {}; run `make python` first", path.display());
-        machine::skipped(test, &reason);
+        kumi_skip::skip(test, &reason);
         return None;
     }
     Some(path)

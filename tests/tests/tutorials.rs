@@ -202,15 +202,15 @@ fn nobody_can_use(program: &Path) -> bool {
 fn follow_as_all(page: &str) {
     let venv = environment();
     if venv.is_none() {
-        machine::skipped(page, "the sections in Python: run `make python` first");
+        kumi_skip::skip(page, "the sections in Python: run `make python` first");
     }
     follow(page, false, venv.as_deref());
     if !machine::has_namespaces() {
-        machine::skipped(page, "as another user: that needs root and network namespaces");
+        kumi_skip::skip(page, "as another user: that needs root and network namespaces");
         return;
     }
     if !nobody_can_use(&binaries::path("kumi")) {
-        machine::skipped(page, "as `nobody`, who cannot reach the folder of the build");
+        kumi_skip::impossible(page, "as `nobody`, who cannot reach the folder of the build");
         return;
     }
     let venv = venv.filter(|venv| nobody_can_use(&venv.join("bin/python")));

@@ -1,8 +1,9 @@
-"""Jobs of one rank, each test its own."""
+"""Jobs of one rank, each test its own; skips are recorded, and failures where they are forbidden."""
 
 from collections.abc import Iterator
 
 import pytest
+from skips import Skips
 
 import kumi
 
@@ -20,3 +21,7 @@ def job(alone: None) -> Iterator[kumi.Job]:
     """A job of one rank, left at the end of the test."""
     with kumi.init() as joined:
         yield joined
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Skips(), "kumi-skips")

@@ -190,9 +190,8 @@ def test_files(server: call.Connection, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]
 
 
+@pytest.mark.parametrize("server", ["executables"], indirect=True)
 def test_bodies_call_functions_and_read_files(server: call.Connection) -> None:
-    if "halves" not in server.names():
-        pytest.skip("bodies are executables")
     seen: list[int] = []
 
     def halve(i: int, x: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from skips import impossible
 from test_call import call_command
 
 from kumi import call
@@ -63,7 +64,7 @@ def fits_a_sandbox() -> None:
             check=True,
         )
     except (PermissionError, subprocess.CalledProcessError):
-        pytest.skip(f"nobody cannot run {sys.executable}")
+        impossible(f"nobody cannot run {sys.executable}")
 
 
 @pytest.fixture

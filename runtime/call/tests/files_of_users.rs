@@ -141,7 +141,7 @@ impl FileServer {
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("skipped: only root can have routines run as somebody else");
+        kumi_skip::skip("files_apart", "only root can have routines run as another user");
     }
     root
 }
@@ -227,8 +227,7 @@ fn files_in_a_sandbox() {
         match ada.call("capitals", args) {
             Ok(_) => {}
             Err(CallError::NotRunnable(text)) if text.contains("there can be no sandbox") => {
-                eprintln!("skipped: {text}");
-                return;
+                return kumi_skip::skip("files_in_a_sandbox", &text);
             }
             Err(other) => panic!("{other}"),
         }

@@ -41,7 +41,7 @@ fn served() -> Option<TestServer> {
         vec![1.into(), one.as_slice().into(), Arg::Default, one.as_slice().into(), Arg::Default];
     match server.client().call("ddot", args) {
         Err(CallError::NotRunnable(why)) if why.contains("cannot be opened") => {
-            eprintln!("skipped: {why}");
+            kumi_skip::skip("openblas", &why);
             None
         }
         other => {

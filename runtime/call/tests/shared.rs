@@ -99,8 +99,8 @@ fn over_a_unix_socket_it_is_the_same() {
 #[test]
 fn whose_routines_run_as_another_user_gets_no_memory() {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: only a server of root runs routines as another user");
-        return;
+        let test = "whose_routines_run_as_another_user_gets_no_memory";
+        return kumi_skip::skip(test, "only a server of root runs routines as another user");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("users.toml");

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_process_is_born_with_what_it_was_given_and_no_more() {
-        let Some(group) = group() else { return eprintln!("skipped: no cgroup v2") };
+        let Some(group) = group() else { return kumi_skip::skip("spawn", "no cgroup v2") };
         let (mut reader, writer) = io::pipe().unwrap();
         let null = File::open("/dev/null").unwrap();
         let kept = File::open("/dev/zero").unwrap();
@@ -142,7 +142,7 @@ mod tests {
         };
         let born = match spawn(&birth) {
             Ok(born) => born,
-            Err(error) => return eprintln!("skipped: {error}"),
+            Err(error) => return kumi_skip::skip("spawn", &error.to_string()),
         };
         drop(writer);
         let mut said = String::new();

@@ -280,7 +280,9 @@ mod tests {
         let name = format!("test-{}", std::process::id());
         let group = match node_group(&name, kumi_sched::NodeId(0)) {
             Ok(group) => group,
-            Err(reason) => return eprintln!("skipped: {reason}"),
+            Err(reason) => {
+                return kumi_skip::skip("a_group_is_killed_and_removed", &reason.to_string());
+            }
         };
         let job = group.child("job-1").unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();

@@ -24,7 +24,7 @@ pub struct Server {
 pub fn is_there() -> bool {
     let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        eprintln!("left out: there is no command `etcd` here (Debian package etcd-server)");
+        kumi_skip::skip("etcd", "there is no command `etcd` (Debian package etcd-server)");
     }
     found
 }
@@ -33,7 +33,7 @@ pub fn is_there() -> bool {
 pub fn has_control() -> bool {
     let found = Command::new("etcdctl").arg("version").stdout(Stdio::null()).status().is_ok();
     if !found {
-        eprintln!("left out: there is no command `etcdctl` here (Debian package etcd-client)");
+        kumi_skip::skip("etcd", "there is no command `etcdctl` (Debian package etcd-client)");
     }
     found
 }

@@ -416,7 +416,7 @@ mod tests {
     fn a_full_disk_is_told() {
         let full = Path::new("/dev/full");
         if !full.exists() {
-            return eprintln!("skipped: no /dev/full");
+            return kumi_skip::skip("a_full_disk_is_told", "no /dev/full");
         }
         let dir = tempfile::tempdir().unwrap();
         let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();

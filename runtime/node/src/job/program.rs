@@ -310,8 +310,8 @@ mod tests {
         let path = dir.path().join("holes");
         let size = MAX_PROGRAM + 1;
         if File::create(&path).unwrap().set_len(size).is_err() {
-            println!("SKIPPED: the file system does not take files of {size} bytes");
-            return;
+            let reason = format!("the file system does not take files of {size} bytes");
+            return kumi_skip::skip("a_huge_file_with_holes_is_not_read", &reason);
         }
         let wanted = Program { size, ..program(&path, b"") };
         assert_eq!(programs.find(&wanted).await, None);

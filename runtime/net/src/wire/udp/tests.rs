@@ -56,8 +56,8 @@ fn wait_for_error(udp: &UdpDriver) {
 #[test]
 fn what_is_said_of_a_path_ends_nothing() {
     let Some(icmp) = icmp() else {
-        println!("SKIPPED what_is_said_of_a_path_ends_nothing: raw sockets are not permitted");
-        return;
+        let test = "what_is_said_of_a_path_ends_nothing";
+        return kumi_skip::skip(test, "raw sockets are not permitted");
     };
     let (socket, port) = sys::bind_socket(HERE).expect("socket");
     let (other, there) = sys::bind_socket(THERE).expect("socket");

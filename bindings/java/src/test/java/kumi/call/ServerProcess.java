@@ -10,7 +10,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import org.junit.jupiter.api.Assumptions;
 
 /** A process of {@code kumi call serve} with the test's routines. */
 final class ServerProcess implements AutoCloseable {
@@ -36,8 +35,8 @@ final class ServerProcess implements AutoCloseable {
     static ServerProcess of(Map<String, String> environment, String name, String... options) throws IOException {
         Path command = command();
         Path routines = property("kumi.routines").resolve("lib" + name + ".so");
-        Assumptions.assumeTrue(Files.isRegularFile(routines),
-                "skipped: the routines of the tests are not at -Dkumi.routines=" + routines + "; `make java` compiles them");
+        Skips.unless(Files.isRegularFile(routines),
+                "the routines of the tests are not at -Dkumi.routines=" + routines + "; `make java` compiles them");
         Path descriptions = property("kumi.root").resolve("bindings/java/src/test/resources/" + name + ".idl");
         List<String> line = new ArrayList<>(List.of(
                 command.toString(), "call", "serve", "--slots", "4", "--library", routines.toString()));
@@ -90,8 +89,8 @@ final class ServerProcess implements AutoCloseable {
     private static Path command() {
         Path bin = property("kumi.bin");
         Path command = bin.resolve("kumi");
-        Assumptions.assumeTrue(Files.isExecutable(command) && Files.isExecutable(bin.resolve("kumi-call-slot")),
-                "skipped: kumi and kumi-call-slot are not in -Dkumi.bin=" + bin + "; build them with cargo first");
+        Skips.unless(Files.isExecutable(command) && Files.isExecutable(bin.resolve("kumi-call-slot")),
+                "kumi and kumi-call-slot are not in -Dkumi.bin=" + bin + "; build them with cargo first");
         return command;
     }
 
