@@ -19,6 +19,7 @@ pub mod idle;
 pub mod job;
 pub mod limits;
 pub mod link;
+pub mod log;
 mod metrics;
 pub mod node;
 pub mod switch;

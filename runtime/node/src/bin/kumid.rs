@@ -74,16 +74,6 @@ fn parse(arguments: &[String]) -> Result<Invocation, Failure> {
     }
 }
 
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("KUMI_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-}
-
 /// Closes what whoever started this process forgot to: ranks would inherit it. To be called before
 /// anything is opened.
 fn close_inherited() {
@@ -108,12 +98,12 @@ fn main() -> ExitCode {
         Invocation::Watch(group) => Ok(watch::main(group)),
         Invocation::Head(dir, metrics) => {
             close_inherited();
-            start_log();
+            kumi_node::log::start(kumi_node::log::LevelFilter::INFO);
             head::run(&dir, metrics.as_deref()).map(|()| Code::Ok)
         }
         Invocation::Node(dir, number, metrics) => {
             close_inherited();
-            start_log();
+            kumi_node::log::start(kumi_node::log::LevelFilter::INFO);
             node::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
         Invocation::Help => {

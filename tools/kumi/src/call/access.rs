@@ -148,14 +148,5 @@ fn of_cluster(context: &Context, names: Vec<String>) -> Result<Tls, Error> {
 
 /// Sends the server's log to standard error.
 pub fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("KUMI_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let to = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        // If standard error is closed, there is nowhere to report that.
-        .log_internal_errors(false);
-    // A log that is already installed is as good.
-    let _set = to.try_init();
+    kumi_node::log::start(kumi_node::log::LevelFilter::WARN);
 }

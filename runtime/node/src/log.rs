@@ -1,0 +1,69 @@
+//! What daemons and servers log, on standard error: how much is set by `KUMI_LOG`.
+
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub use tracing_subscriber::filter::LevelFilter;
+
+/// Starts logging to standard error.
+///
+/// `KUMI_LOG` is a level (`error`, `warn`, `info`, `debug`, `trace`, `off`) or a list of levels by crate, such as
+/// `info,kumi_node=debug`. Without it `default` holds; so it does for a value that is neither, which is logged.
+///
+/// A process that logs already goes on as it does.
+pub fn start(default: LevelFilter) {
+    let (targets, refused) = chosen(std::env::var("KUMI_LOG").ok().as_deref(), default);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        // There is nowhere to say that standard error is closed.
+        .log_internal_errors(false);
+    let started = tracing_subscriber::registry().with(targets).with(lines).try_init().is_ok();
+    if let Some(reason) = refused.filter(|_| started) {
+        tracing::error!(
+            "KUMI_LOG is ignored: {reason}; give a level or a list such as info,kumi_node=debug"
+        );
+    }
+}
+
+/// What is logged, and why the variable's value was refused if it was.
+fn chosen(value: Option<&str>, default: LevelFilter) -> (Targets, Option<String>) {
+    let default = Targets::new().with_default(default);
+    match value.map(parse) {
+        None => (default, None),
+        Some(Ok(targets)) => (targets, None),
+        Some(Err(reason)) => (default, Some(reason)),
+    }
+}
+
+/// Reads a list of levels, each alone or of a crate.
+fn parse(value: &str) -> Result<Targets, String> {
+    // A word alone would be taken for the name of a crate: a level with a slip would silence all others.
+    for word in value.split(',').filter(|part| !part.contains('=')) {
+        word.parse::<LevelFilter>().map_err(|_| format!("{word:?} is no level"))?;
+    }
+    value.parse::<Targets>().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn a_level_or_levels_by_crate_are_taken_and_all_else_is_refused() {
+        let (targets, refused) = chosen(None, LevelFilter::INFO);
+        assert!(targets.would_enable("kumi_node", &Level::INFO) && refused.is_none());
+        assert!(!targets.would_enable("kumi_node", &Level::DEBUG));
+        let (targets, refused) = chosen(Some("warn,kumi_node=debug"), LevelFilter::INFO);
+        assert!(targets.would_enable("kumi_node::head", &Level::DEBUG) && refused.is_none());
+        assert!(!targets.would_enable("kumi_call", &Level::INFO));
+        for wrong in ["kumi_node=loud", "inof", "", "info,,"] {
+            let (targets, refused) = chosen(Some(wrong), LevelFilter::INFO);
+            assert!(targets.would_enable("kumi_node", &Level::INFO), "{wrong}");
+            assert!(!targets.would_enable("kumi_node", &Level::DEBUG), "{wrong}");
+            assert!(refused.is_some(), "{wrong}");
+        }
+    }
+}
