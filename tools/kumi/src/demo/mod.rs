@@ -1,15 +1,18 @@
-//! `kumi demo`: a cluster on this machine that time-shares three NAS kernels, and what that costs.
+//! `kumi demo`: a cluster on this machine that time-shares programs, and what that costs.
 //!
-//! EP, CG and IS run each alone, then all at once under gang scheduling, each alone again, then all
-//! at once under plain operating-system scheduling. Every result is verified against the official
-//! values. Everything is done through this very command, as a user would do it.
+//! The NAS kernels EP, CG and IS run each alone, then all at once under gang scheduling, each alone again, then all at once
+//! under plain operating-system scheduling. In between, so do several copies of `lockstep`, whose ranks exchange a message
+//! every few microseconds. Every result is verified. The demonstration does everything through this very command, as a user
+//! would.
 
 mod cluster;
 mod ideal;
+mod program;
 mod report;
 
 use cluster::DemoCluster;
 use kumi_node::exit::ExitCode;
+use program::{PROGRAMS, Program};
 use report::{Report, SwitchResult, Times};
 use std::io;
 use std::path::PathBuf;
@@ -17,9 +20,6 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-
-/// The kernels: name shown and program file.
-const PROGRAMS: [(&str, &str); 3] = [("EP", "ep"), ("CG", "cg"), ("IS", "is")];
 
 /// Most nodes the demonstration chooses by itself.
 const MOST_NODES: usize = 8;
@@ -33,12 +33,12 @@ pub struct DemoArgs {
     /// NAS problem class
     #[arg(long, value_name = "CLASS", value_parser = ["S", "W", "A"], default_value = "W")]
     class: String,
-    /// Kernels to run, separated by commas
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PROGRAMS.map(|p| p.0),
-          default_value = "EP,CG,IS", hide_possible_values = true)]
+    /// Programs to run, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PROGRAMS.map(|p| p.name),
+          default_value = "EP,CG,IS,lockstep", hide_possible_values = true)]
     programs: Vec<String>,
-    /// About how long each kernel runs alone, in seconds; it repeats its work as needed
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    /// About how long each program runs alone, in seconds; it repeats its work as needed
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3")]
     seconds: f64,
     /// Nodes of the cluster, a power of two [default: one for each core, from 2 to 8]
     #[arg(long, value_name = "N")]
@@ -153,6 +153,9 @@ pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
     cluster.down()?;
     let report = result?;
     println!("\n{}", report.table());
+    if let Some(reading) = report.reading() {
+        println!("{reading}");
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)
             .map_err(|error| DemoError::Write { path: path.clone(), source: error.into() })?;
@@ -166,7 +169,7 @@ fn no_signals(source: io::Error) -> DemoError {
     DemoError::Start { what: "the demonstration".to_owned(), source }
 }
 
-/// The kernels' ranks are a power of two, one to a node; so are the nodes, to be shared equally.
+/// The kernels need a power of two of ranks. There is one to a node, so that all nodes are shared equally.
 fn choose_nodes(asked: Option<u32>) -> Result<u32, DemoError> {
     if let Some(nodes) = asked {
         let fits = nodes.is_power_of_two() && (2..=16).contains(&nodes);
@@ -175,15 +178,6 @@ fn choose_nodes(asked: Option<u32>) -> Result<u32, DemoError> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let most = cores.clamp(2, MOST_NODES);
     Ok(1 << most.ilog2())
-}
-
-/// One program in the course of the demonstration.
-struct Program {
-    name: &'static str,
-    path: PathBuf,
-    repeat: u32,
-    verified: bool,
-    alone: Vec<f64>,
 }
 
 struct Demo<'c> {
@@ -205,10 +199,9 @@ impl<'c> Demo<'c> {
 
     async fn run(&mut self) -> Result<Report, DemoError> {
         let asked = |name: &str| self.args.programs.iter().any(|asked| asked == name);
-        for (name, file) in PROGRAMS.into_iter().filter(|(name, _)| asked(name)) {
-            let path = self.cluster.program(file)?;
-            let program = Program { name, path, repeat: 1, verified: true, alone: Vec::new() };
-            self.programs.push(program);
+        for known in PROGRAMS.into_iter().filter(|known| asked(known.name)) {
+            let path = self.cluster.program(known.file)?;
+            self.programs.push(Program::new(known, path, &self.args.class));
         }
         self.cluster.up(self.nodes).await?;
         self.say(&format!("a cluster of {} nodes is up on this machine", self.nodes));
@@ -221,36 +214,29 @@ impl<'c> Demo<'c> {
         let os = self.together("under operating-system scheduling").await?;
         let times: Vec<Times> = (self.programs.iter().zip(gang).zip(os))
             .map(|((program, gang), os)| Times {
-                name: program.name,
+                name: program.name(),
+                class: program.class(),
+                copies: program.copies(),
                 verified: program.verified,
                 alone: program.alone.iter().sum::<f64>() / program.alone.len() as f64,
                 gang,
                 os,
             })
             .collect();
-        Ok(Report::new(&self.args.class, &times, switch))
+        Ok(Report::new(&times, switch))
     }
 
-    /// Runs each program once, short: its file is on all nodes then, and how often it must repeat
-    /// itself to run some seconds is known.
+    /// Runs each program once, short. Afterwards its file is on all nodes, and how long it must run is known.
     async fn calibrate(&mut self) -> Result<(), DemoError> {
         for index in 0..self.programs.len() {
             let (_, output) = self.one(index).await?;
-            let seconds = timed_seconds(&output).ok_or_else(|| DemoError::Answer {
+            let plan = self.programs[index].plan(&output, self.args.seconds);
+            let plan = plan.ok_or_else(|| DemoError::Answer {
                 shown: "run",
                 reason: "the program does not say how long it took".to_owned(),
             })?;
-            // The smallest class may take less than the clock shows.
-            let seconds = seconds.max(1e-3);
             self.judge(index, &output);
-            // At least 1, at most what even the smallest class needs: the casts cannot truncate.
-            self.programs[index].repeat =
-                (self.args.seconds / seconds).clamp(1.0, 5e3).round() as u32;
-            let Program { name, repeat, .. } = self.programs[index];
-            self.say(&format!(
-                "{name}.{}: {seconds:.2} s, will run {repeat} times",
-                self.args.class
-            ));
+            self.say(&format!("{}: {plan}", self.programs[index].title()));
         }
         Ok(())
     }
@@ -260,21 +246,37 @@ impl<'c> Demo<'c> {
             let (seconds, output) = self.one(index).await?;
             self.judge(index, &output);
             self.programs[index].alone.push(seconds);
-            self.say(&format!("{} alone: {seconds:.2} s", self.programs[index].name));
+            self.say(&format!("{} alone: {seconds:.2} s", self.programs[index].name()));
         }
         Ok(())
     }
 
-    /// Runs all at once; seconds from the common start to the end of each.
+    /// Runs the kernels at once, then the copies of each synchronised program at once. For each program: seconds from the
+    /// common start to its end, or to that of its last copy.
     async fn together(&mut self, how: &str) -> Result<Vec<f64>, DemoError> {
-        self.say(&format!("all together {how}"));
+        let (copied, single): (Vec<_>, Vec<_>) =
+            (0..self.programs.len()).partition(|&index| self.programs[index].copies() > 1);
+        let mut ends = vec![0.0; self.programs.len()];
+        if !single.is_empty() {
+            self.say(&format!("all together {how}"));
+            self.at_once(&single, &mut ends).await?;
+        }
+        for index in copied {
+            let (name, copies) = (self.programs[index].name(), self.programs[index].copies());
+            self.say(&format!("{copies} copies of {name} {how}"));
+            self.at_once(&vec![index; copies as usize], &mut ends).await?;
+        }
+        Ok(ends)
+    }
+
+    /// Runs programs at once and notes in `ends` when the last run of each was over, in seconds from the start.
+    async fn at_once(&mut self, indices: &[usize], ends: &mut [f64]) -> Result<(), DemoError> {
         let begin = Instant::now();
         let mut running = JoinSet::new();
-        for index in 0..self.programs.len() {
+        for &index in indices {
             let run = self.start(index);
             running.spawn(async move { (index, run.await, begin.elapsed().as_secs_f64()) });
         }
-        let mut ends = vec![0.0; self.programs.len()];
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         tick.tick().await;
         loop {
@@ -282,14 +284,14 @@ impl<'c> Demo<'c> {
                 ended = running.join_next() => ended,
                 _ = tick.tick() => { self.say("  ... running"); continue; }
             };
-            let Some(ended) = ended else { return Ok(ends) };
+            let Some(ended) = ended else { return Ok(()) };
             let (index, output, seconds) = ended.map_err(|error| DemoError::Start {
                 what: "the programs together".to_owned(),
                 source: error.into(),
             })?;
             self.judge(index, &output?);
-            self.say(&format!("{} together: {seconds:.2} s", self.programs[index].name));
-            ends[index] = seconds;
+            self.say(&format!("{} together: {seconds:.2} s", self.programs[index].name()));
+            ends[index] = ends[index].max(seconds);
         }
     }
 
@@ -303,46 +305,21 @@ impl<'c> Demo<'c> {
     /// A run of a program: what it printed.
     fn start(&self, index: usize) -> impl Future<Output = Result<String, DemoError>> + use<> {
         let program = &self.programs[index];
-        let (ranks, repeat) = (self.nodes.to_string(), program.repeat.to_string());
-        let path = program.path.display().to_string();
-        self.cluster.call(&[
-            "run",
-            "-n",
-            &ranks,
-            "--nodes",
-            &ranks,
-            "--name",
-            program.name,
-            &path,
-            "--class",
-            &self.args.class,
-            "--repeat",
-            &repeat,
-        ])
+        let (ranks, path) = (self.nodes.to_string(), program.path.display().to_string());
+        let mut words = vec!["run", "-n", &ranks, "--nodes", &ranks, "--name", program.name()];
+        words.extend(program.options());
+        words.push(&path);
+        words.extend(program.arguments.iter().map(String::as_str));
+        self.cluster.call(&words)
     }
 
     fn judge(&mut self, index: usize, output: &str) {
-        self.programs[index].verified &= verified(output);
+        self.programs[index].verified &= program::verified(output);
     }
 
     async fn switches(&self) -> Result<SwitchResult, DemoError> {
         parse_switches(&self.cluster.call(&["stats", "--json"]).await?)
     }
-}
-
-/// The value of a line ` Time in seconds = 1.23` of a NAS kernel's output.
-fn timed_seconds(output: &str) -> Option<f64> {
-    field(output, "Time in seconds")?.parse().ok()
-}
-
-/// Whether a NAS kernel's output says that its result is the official one.
-fn verified(output: &str) -> bool {
-    field(output, "Verification") == Some("SUCCESSFUL")
-}
-
-fn field<'a>(output: &'a str, name: &str) -> Option<&'a str> {
-    let line = output.lines().map(str::trim).find(|line| line.starts_with(name))?;
-    Some(line.split_once('=')?.1.trim())
 }
 
 /// Reads the switches out of `kumi stats --json`.
@@ -368,19 +345,6 @@ fn parse_switches(text: &str) -> Result<SwitchResult, DemoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OUTPUT: &str = " CG Benchmark Completed.\n Class           =                        W\n \
-                          Time in seconds =                     0.41\n \
-                          Verification    =               SUCCESSFUL\n";
-
-    #[test]
-    fn reads_what_the_kernels_print() {
-        assert_eq!(timed_seconds(OUTPUT), Some(0.41));
-        assert!(verified(OUTPUT));
-        assert!(!verified(&OUTPUT.replace("SUCCESSFUL", "UNSUCCESSFUL")));
-        assert!(!verified(""));
-        assert_eq!(timed_seconds(""), None);
-    }
 
     #[test]
     fn takes_the_worst_node() {

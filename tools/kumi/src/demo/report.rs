@@ -18,11 +18,13 @@ pub struct Report {
 /// One program.
 #[derive(Debug, Serialize)]
 pub struct ProgramResult {
-    /// "EP", "CG" or "IS".
+    /// "EP", "CG", "IS" or "lockstep".
     pub name: String,
-    /// NAS problem class.
-    pub class: String,
-    /// Whether each of its runs printed that its result is the official one.
+    /// NAS problem class; none of lockstep.
+    pub class: Option<String>,
+    /// How many copies ran at once: 1 of a kernel, which ran beside the other kernels.
+    pub copies: u32,
+    /// Whether each of its runs printed that its result is right.
     pub verified: bool,
     /// Seconds from `kumi run` to its return with the cluster to itself: mean of two runs, one
     /// before and one after the programs ran together.
@@ -50,9 +52,13 @@ pub struct SwitchResult {
 
 /// Times of one program, in seconds, as [`Report::new`] takes them.
 #[derive(Debug)]
-pub struct Times {
+pub struct Times<'a> {
     /// Its name.
     pub name: &'static str,
+    /// NAS problem class.
+    pub class: Option<&'a str>,
+    /// How many copies ran at once.
+    pub copies: u32,
     /// Whether every run verified.
     pub verified: bool,
     /// Alone.
@@ -65,16 +71,23 @@ pub struct Times {
 
 impl Report {
     /// Computes ratios and overhead from the times.
-    pub fn new(class: &str, times: &[Times], switch: SwitchResult) -> Self {
-        let alone: Vec<f64> = times.iter().map(|time| time.alone).collect();
-        let gang: Vec<f64> = times.iter().map(|time| time.gang).collect();
-        let ideal = ideal::completion_times(&alone);
+    pub fn new(times: &[Times<'_>], switch: SwitchResult) -> Self {
+        let kernels = || times.iter().filter(|time| time.copies == 1);
+        let alone: Vec<f64> = kernels().map(|time| time.alone).collect();
+        let gang: Vec<f64> = kernels().map(|time| time.gang).collect();
+        let mut of_kernels = ideal::completion_times(&alone).into_iter();
+        // Equal copies of one program that start together end together.
+        let ideal = times.iter().map(|time| match time.copies {
+            1 => of_kernels.next().unwrap_or(time.alone),
+            copies => time.alone * f64::from(copies),
+        });
         let programs = times
             .iter()
-            .zip(&ideal)
-            .map(|(time, &ideal)| ProgramResult {
+            .zip(ideal)
+            .map(|(time, ideal)| ProgramResult {
                 name: time.name.to_owned(),
-                class: class.to_owned(),
+                class: time.class.map(str::to_owned),
+                copies: time.copies,
                 verified: time.verified,
                 alone_s: time.alone,
                 together_gang_s: time.gang,
@@ -94,14 +107,14 @@ impl Report {
     /// The table.
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "                            gang scheduling     operating system\n\
-             program  verified  alone s  together s  ratio   together s  ratio\n",
+            "                               gang scheduling     operating system\n\
+             program     verified  alone s  together s  ratio   together s  ratio\n",
         );
         for program in &self.programs {
             let _infallible = writeln!(
                 text,
-                "{:<7}  {:<8}  {:>7.2}  {:>10.2}  {:>5.2}   {:>10.2}  {:>5.2}",
-                format!("{}.{}", program.name, program.class),
+                "{:<10}  {:<8}  {:>7.2}  {:>10.2}  {:>5.2}   {:>10.2}  {:>5.2}",
+                title(&program.name, program.class.as_deref(), program.copies),
                 if program.verified { "yes" } else { "NO" },
                 program.alone_s,
                 program.together_gang_s,
@@ -118,6 +131,28 @@ impl Report {
         );
         text
     }
+
+    /// One sentence on what the table shows: how the synchronised program fared. None if it did not run.
+    pub fn reading(&self) -> Option<String> {
+        let program = self.programs.iter().find(|program| program.copies > 1)?;
+        let factor = program.together_os_s / program.together_gang_s;
+        let (factor, slower) = if factor >= 1.0 {
+            (factor, "operating-system scheduling")
+        } else {
+            (1.0 / factor, "gang scheduling, this time")
+        };
+        Some(format!(
+            "{} copies of {}, whose ranks exchange a message every few microseconds, take {factor:.1} times as long\n\
+             under {slower}. A rank can go on only while its partner runs.",
+            program.copies, program.name
+        ))
+    }
+}
+
+/// Name and class of a program, and its copies, in a word or two.
+pub fn title(name: &str, class: Option<&str>, copies: u32) -> String {
+    let name = class.map_or_else(|| name.to_owned(), |class| format!("{name}.{class}"));
+    if copies == 1 { name } else { format!("{copies} {name}") }
 }
 
 #[cfg(test)]
@@ -125,17 +160,25 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let time = |name, alone, gang, os| Times { name, verified: name != "IS", alone, gang, os };
-        let times =
-            [time("EP", 4.0, 7.7, 8.0), time("CG", 1.0, 3.0, 9.0), time("IS", 2.0, 5.5, 10.0)];
-        Report::new("W", &times, SwitchResult { count: 700, p50_us: 8.25, p99_us: 31.0 })
+        let time = |name, alone, gang, os| {
+            let class = (name != "lockstep").then_some("W");
+            let copies = if name == "lockstep" { 3 } else { 1 };
+            Times { name, class, copies, verified: name != "IS", alone, gang, os }
+        };
+        let times = [
+            time("EP", 4.0, 7.7, 8.0),
+            time("CG", 1.0, 3.0, 9.0),
+            time("lockstep", 2.0, 6.6, 19.8),
+            time("IS", 2.0, 5.5, 10.0),
+        ];
+        Report::new(&times, SwitchResult { count: 700, p50_us: 8.25, p99_us: 31.0 })
     }
 
     #[test]
     fn ratios_are_to_equal_shares() {
         let report = report();
         let ratios: Vec<f64> = report.programs.iter().map(|p| p.ratio_gang).collect();
-        for (ratio, want) in ratios.iter().zip([1.1, 1.0, 1.1]) {
+        for (ratio, want) in ratios.iter().zip([1.1, 1.0, 1.1, 1.1]) {
             assert!((ratio - want).abs() < 1e-12, "{ratios:?}");
         }
         assert!((report.programs[1].ratio_os - 3.0).abs() < 1e-12);
@@ -156,6 +199,7 @@ mod tests {
             [
                 "alone_s",
                 "class",
+                "copies",
                 "name",
                 "ratio_gang",
                 "ratio_os",
@@ -167,9 +211,25 @@ mod tests {
     }
 
     #[test]
+    fn the_reading_says_which_scheduling_was_better_for_the_synchronised_program() {
+        let mut report = report();
+        let reading = report.reading().unwrap();
+        assert!(reading.starts_with("3 copies of lockstep"), "{reading}");
+        assert!(reading.contains("3.0 times as long\nunder operating-system"), "{reading}");
+        report.programs[2].together_os_s = 3.3;
+        let reading = report.reading().unwrap();
+        assert!(
+            reading.contains("2.0 times as long\nunder gang scheduling, this time"),
+            "{reading}"
+        );
+        report.programs.remove(2);
+        assert_eq!(report.reading(), None);
+    }
+
+    #[test]
     fn the_table_shows_a_wrong_result() {
         let table = report().table();
-        assert!(table.contains("IS.W     NO"), "{table}");
+        assert!(table.contains("IS.W        NO"), "{table}");
         assert!(table.contains("switches 700"), "{table}");
     }
 }
