@@ -19,7 +19,7 @@ pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 6;
+pub const CONTROL_VERSION: u32 = 7;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -271,6 +271,8 @@ pub struct NodeDescription {
     /// Jobs it has anything of, with the ranks not yet reported as exited; also jobs of which it
     /// still keeps final reports, with no ranks. A job not listed is not known to the node.
     pub jobs: Vec<(JobId, Vec<u32>)>,
+    /// Generation of the timetable it goes by, 0 for none. A new head goes on above it.
+    pub generation: u64,
     /// The links to whoever reads this, from the node upwards; filled in by the agents. Tells an
     /// outdated announcement from a new one when they arrive in the wrong order.
     pub path: Vec<Hop>,

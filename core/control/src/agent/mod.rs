@@ -298,6 +298,7 @@ impl Agent {
     pub fn description(&self) -> NodeDescription {
         let mut description = self.description.clone();
         description.jobs = self.jobs.ranks();
+        description.generation = self.generation;
         description
     }
 

@@ -60,6 +60,9 @@ impl Head {
         let nodes = self.membership.attach(link, nodes);
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         self.forget_idle(&numbers);
+        for node in &nodes {
+            self.timetable.learn_generation(node.generation, self.time.wall_ms());
+        }
         self.reconcile(link, &nodes);
         self.scheduler.set_nodes_changed();
     }

@@ -13,10 +13,18 @@ use crate::message::Nanos;
 /// it later begins with the tick that is due then.
 const LEAD: Nanos = 2_000_000;
 
+/// Generations of a wall clock's millisecond.
+const GENERATIONS_PER_MS: u64 = 1 << 16;
+/// How far the wall clock may have been ahead of the present one when an earlier head went by it: a year. A generation
+/// beyond that is no head's.
+const MOST_CLOCK_ERROR_MS: u64 = 366 * 86_400_000;
+
 /// The timetable in force, and how it is shared in time.
 #[derive(Debug)]
 pub(super) struct TimetablePublisher {
     published: Timetable,
+    /// Highest generation that a node goes by, as it said when it attached.
+    highest_known: u64,
     /// The set of running jobs, or how they share, has changed since.
     stale: bool,
     /// Ticks of the timetable that the policy has been told of.
@@ -37,7 +45,7 @@ impl TimetablePublisher {
             idle: Vec::new(),
         };
         let (mode, slice_ns) = (config.mode, config.slice_ns);
-        Self { published, stale: true, passed: 0, mode, slice_ns }
+        Self { published, highest_known: 0, stale: true, passed: 0, mode, slice_ns }
     }
 
     /// The timetable in force.
@@ -107,7 +115,8 @@ impl TimetablePublisher {
         let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
         let same = last.idle == idle && last.continues(self.passed, &columns);
-        if in_step && last.generation > 0 && same {
+        let newest = last.generation > 0 && last.generation >= self.highest_known;
+        if in_step && newest && same {
             return false;
         }
         let start = Self::next_start(now);
@@ -120,9 +129,23 @@ impl TimetablePublisher {
         true
     }
 
-    /// Above every generation of this head and of the heads before it. This head does not know
-    /// those; the wall clock of their time bounded them.
+    /// Learns that a node goes by a timetable of this generation, perhaps of an earlier head.
+    ///
+    /// That head's wall clock may have been ahead of this one's. The node would refuse timetables of lower generations, so
+    /// this head makes its next one above. A generation that no head can have made is ignored: one node must not be able
+    /// to use them up.
+    pub(super) fn learn_generation(&mut self, generation: u64, wall_ms: u64) {
+        let most = wall_ms.saturating_add(MOST_CLOCK_ERROR_MS).saturating_mul(GENERATIONS_PER_MS);
+        if generation > self.highest_known && generation < most {
+            self.highest_known = generation;
+            self.stale |= generation > self.published.generation;
+        }
+    }
+
+    /// Above every generation of this head, of those that nodes go by, and, unless the wall clock was set back, of all heads
+    /// before.
     fn next_generation(&self, wall_ms: u64) -> u64 {
-        (self.published.generation + 1).max(wall_ms.saturating_mul(1 << 16))
+        let known = self.published.generation.max(self.highest_known);
+        (known + 1).max(wall_ms.saturating_mul(GENERATIONS_PER_MS))
     }
 }

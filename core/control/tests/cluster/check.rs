@@ -75,7 +75,8 @@ impl World {
             }
             Outcome::NodeLost(node) => {
                 let at = self.ledger.disturbed.get(&node.0);
-                let recent = at.is_some_and(|at| self.now - at < 2 * (LEASE + GRACE));
+                let recent =
+                    at.is_some_and(|at| self.now.saturating_sub(*at) < 2 * (LEASE + GRACE));
                 assert!(recent, "job {job} lost node {node}, which was never away");
             }
             Outcome::Killed => assert!(self.ledger.killed.contains(&job)),

@@ -115,7 +115,8 @@ pub const ROOT: User = User { uid: 0, gid: 0 };
 
 impl World {
     pub fn plan_of(&self, job: JobId) -> Plan {
-        let token = self.head.records[&job].spec.request.token;
+        let record = self.head.records.get(&job).or_else(|| self.head.machine.unwritten.get(&job));
+        let token = record.expect("a record of every job").spec.request.token;
         let client = self.clients.iter().find(|client| client.token == token);
         client.expect("every job has a client").plan.clone()
     }
@@ -127,6 +128,10 @@ impl World {
         }
         if self.head.head.is_none() {
             self.soon(50 * MS, 200 * MS, Event::Client { index });
+            return;
+        }
+        if self.refuses_jobs() {
+            self.soon(200 * MS, 600 * MS, Event::Client { index });
             return;
         }
         let first = client.job.is_none();
@@ -156,7 +161,10 @@ impl World {
             ClientReply::Submitted { job } => {
                 assert!(client.job.is_none_or(|known| known == job), "one token, one job");
                 client.job = Some(job);
-                assert!(self.head.records.contains_key(&job), "answered before it was recorded");
+                let recorded = self.head.records.contains_key(&job);
+                // The disk may have become full with this very record: the head keeps it in memory then.
+                let kept = self.head.machine.unwritten.contains_key(&job);
+                assert!(recorded || kept, "answered before it was recorded");
             }
             ClientReply::ProgramWanted(_) => {
                 self.soon(MS, 10 * MS, Event::ClientChunk { index, epoch, offset: 0 });

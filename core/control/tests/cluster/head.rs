@@ -7,6 +7,7 @@ use kumi_control::message::{Command, JobRecord, JobState, Outcome, Report, Up};
 use kumi_control::tree::Parent;
 use kumi_sched::JobId;
 
+use crate::storage::HeadMachine;
 use crate::world::{Event, MS, World};
 
 /// Policies that heads go by; none that needs estimates.
@@ -28,6 +29,7 @@ pub struct HeadSim {
     pub messages: BTreeMap<&'static str, u64>,
     /// It said that it may stop.
     pub stopped: bool,
+    pub machine: HeadMachine,
 }
 
 impl HeadSim {
@@ -43,6 +45,7 @@ impl HeadSim {
             fuse: None,
             messages: BTreeMap::new(),
             stopped: false,
+            machine: HeadMachine::default(),
         }
     }
 
@@ -94,6 +97,8 @@ impl World {
         }
         self.head.epoch += 1;
         self.head.armed = None;
+        // A new head does not know how far the last one came: nodes tell it when they attach.
+        self.head.generation = 0;
         let records = self.head.records.values().cloned().collect();
         let seed = [self.head.epoch as u8; 32];
         // Each head may go by another policy than the one before it.
@@ -109,6 +114,7 @@ impl World {
         if self.head.head.take().is_none() {
             return;
         }
+        self.head_machine_restarts();
         for node in 0..self.scenario.nodes {
             self.ledger.disturbed.insert(node, self.now);
         }
@@ -118,6 +124,12 @@ impl World {
     }
 
     pub fn head_event(&mut self, event: HeadEvent) {
+        if let Some(event) = self.while_stalled(event) {
+            self.head_handles(event);
+        }
+    }
+
+    pub fn head_handles(&mut self, event: HeadEvent) {
         self.trace("head hears", &event);
         if let HeadEvent::Child(_, Up::Report(report)) = &event {
             *self.head.messages.entry(report_kind(report)).or_default() += 1;
@@ -169,7 +181,7 @@ impl World {
                     self.check_end(&record);
                 }
                 self.check_step(&record);
-                self.head.records.insert(record.spec.job, *record);
+                self.write_record(*record);
             }
             HeadAction::ToChild(link, nodes, command) => {
                 *self.head.messages.entry(command_kind(&command)).or_default() += 1;

@@ -10,6 +10,7 @@ mod head;
 mod links;
 mod nodes;
 mod random;
+mod storage;
 mod world;
 
 use world::{Faults, Scenario, World};
@@ -66,6 +67,23 @@ fn heads_die() {
 #[test]
 fn links_break() {
     run(RUNS, |seed| small(seed, Faults { links: true, partitions: true, ..Faults::default() }));
+}
+
+#[test]
+fn a_head_that_stalls_for_seconds() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, stalls: true, ..Faults::default() }));
+}
+
+#[test]
+fn a_full_and_a_slow_disk() {
+    let faults = Faults { ranks: true, full_disk: true, slow_disk: true, ..Faults::default() };
+    run(RUNS, |seed| small(seed, faults));
+}
+
+#[test]
+fn a_wall_clock_that_jumps() {
+    let faults = Faults { ranks: true, daemons: true, wall_clock: true, ..Faults::default() };
+    run(RUNS, |seed| small(seed, faults));
 }
 
 #[test]

@@ -69,6 +69,7 @@ impl World {
             max_ranks: 8,
             limits: Vec::new(),
             jobs: Vec::new(),
+            generation: 0,
             path: Vec::new(),
         };
         node.agent = Some(Agent::new(AgentConfig { description }));
@@ -318,6 +319,7 @@ impl World {
         let local = self.nodes[number as usize].jobs.get(&job);
         if let (Some(local), Some(head)) = (local, &self.head.head)
             && local.stirs == stirs
+            && !self.head.machine.stood_still_since(self.now - NOTICED)
         {
             let idle = &head.timetable().idle;
             assert!(!idle.contains(&job), "job {job} has something to do on node {number}");

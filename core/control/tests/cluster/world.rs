@@ -32,16 +32,39 @@ pub struct Faults {
     pub links: bool,
     /// Nodes are cut off for a while.
     pub partitions: bool,
+    /// The head stands still for seconds.
+    pub stalls: bool,
+    /// The head's disk is full for a while. Without deaths of the head: what the disk has not taken dies with it.
+    pub full_disk: bool,
+    /// The head's disk is slow.
+    pub slow_disk: bool,
+    /// The head's wall clock jumps back and forward.
+    pub wall_clock: bool,
 }
 
 impl Faults {
     pub fn all() -> Self {
-        Self { ranks: true, daemons: true, head: true, links: true, partitions: true }
+        Self {
+            ranks: true,
+            daemons: true,
+            head: true,
+            links: true,
+            partitions: true,
+            stalls: true,
+            full_disk: false,
+            slow_disk: true,
+            wall_clock: true,
+        }
     }
 
     /// Whether every end must come within two seconds of its cause: single failures only.
     pub fn prompt(self) -> bool {
-        !self.head && !self.links && !self.partitions
+        !self.head
+            && !self.links
+            && !self.partitions
+            && !self.stalls
+            && !self.full_disk
+            && !self.slow_disk
     }
 }
 
@@ -74,6 +97,13 @@ pub enum Event {
     NodeStarts(u32),
     HeadDies,
     HeadStarts,
+    HeadStalls,
+    HeadWakes,
+    DiskFills,
+    DiskHasRoom,
+    DiskSlows,
+    WriteAgain,
+    WallClockJumps,
     LinkBreaks,
     Partition,
     Heal,
@@ -173,7 +203,7 @@ impl World {
 
     /// Milliseconds since the epoch.
     pub fn wall_ms(&self) -> u64 {
-        1_700_000_000_000 + self.now / MS
+        (1_700_000_000_000 + self.now / MS).saturating_add_signed(self.head.machine.wall_error_ms)
     }
 
     pub fn run(&mut self) {
@@ -274,6 +304,20 @@ impl World {
         if faults.partitions {
             self.soon(300 * MS, 3_000 * MS, Event::Partition);
         }
+        if faults.stalls {
+            self.soon(200 * MS, 4_000 * MS, Event::HeadStalls);
+        }
+        if faults.full_disk {
+            self.soon(0, 3_500 * MS, Event::DiskFills);
+        }
+        if faults.slow_disk {
+            self.soon(0, 6_000 * MS, Event::DiskSlows);
+        }
+        if faults.wall_clock {
+            for _ in 0..3 {
+                self.soon(0, 4_500 * MS, Event::WallClockJumps);
+            }
+        }
     }
 
     pub fn advance(&mut self, time: u64) {
@@ -322,6 +366,16 @@ impl World {
                 }
             }
             Event::HeadStarts => self.start_head(),
+            Event::HeadStalls => {
+                let time = self.random.within(500 * MS, 2 * LEASE);
+                self.head_stalls(time);
+            }
+            Event::HeadWakes => self.head_wakes(),
+            Event::DiskFills => self.disk_fills(),
+            Event::DiskHasRoom => self.disk_has_room(),
+            Event::DiskSlows => self.disk_slows(),
+            Event::WriteAgain => self.write_again(),
+            Event::WallClockJumps => self.wall_clock_jumps(),
             Event::LinkBreaks => self.break_some_link(),
             Event::Partition => self.partition(),
             Event::Heal => self.cut_off.clear(),
@@ -332,6 +386,7 @@ impl World {
     fn calm_down(&mut self) {
         self.calm = true;
         self.head.fuse = None;
+        self.head_machine_recovers();
         self.cut_off.clear();
         for node in 0..self.scenario.nodes {
             self.node_starts(node);

@@ -240,6 +240,7 @@ fn describe(
             .min(kumi_net::layout::MAX_LOCAL_RANKS),
         limits,
         jobs: Vec::new(),
+        generation: 0,
         path: Vec::new(),
     }
 }

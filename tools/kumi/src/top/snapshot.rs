@@ -282,6 +282,7 @@ pub mod tests {
                 max_ranks: 16,
                 limits: Vec::new(),
                 jobs: Vec::new(),
+                generation: 0,
                 path: Vec::new(),
             }),
             jobs: vec![JobId(3), JobId(4)],
