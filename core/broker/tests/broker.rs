@@ -1,9 +1,6 @@
 //! The broker's decisions, one by one.
-#![forbid(unsafe_code)]
 
-mod common;
-
-use common::{TestBroker, call, offer};
+use crate::common::{TestBroker, call, offer};
 use kumi_broker::{
     Action, CallId, ClientId, Config, Event, Failure, HeldInput, Link, Outcome, RejectReason,
     Request, ServerId, SiteId, Time, UserId, by_name, policies,

@@ -1,5 +1,4 @@
 //! Transactions: what depends on what, what runs when, and what failures take along.
-#![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,9 @@
 //! Whatever happens, in any order: no call is started twice that must not be, no limit is exceeded, every call
 //! ends once, nobody starves, and shares are fair.
-#![forbid(unsafe_code)]
-
-mod common;
 
 use std::collections::BTreeMap;
 
-use common::{TestBroker, call, offer};
+use crate::common::{TestBroker, call, offer};
 use kumi_broker::{
     Action, CallId, ClientId, Config, Event, Failure, Link, Offer, Outcome, ServerId, SiteId, Time,
     UserId,

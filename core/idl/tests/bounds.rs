@@ -1,5 +1,4 @@
 //! Descriptions that would make errors, modules or symbols of any size, and texts that would do something to a terminal.
-#![forbid(unsafe_code)]
 
 use kumi_idl::{
     Element, Interface, JsonError, MOST_DIAGNOSTICS, MOST_PROBLEMS, Module, Order, ProblemKind,

@@ -1,12 +1,9 @@
 //! Plans as `bindings/testvectors/plans.json` has them, by which implementations in other languages are held to this one.
-//! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-idl --test vectors` writes the file anew.
-#![forbid(unsafe_code)]
+//! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-idl vectors` writes the file anew.
 
-mod vectors {
-    pub mod cases;
-    pub mod descriptions;
-    pub mod random_numbers;
-}
+mod cases;
+mod descriptions;
+mod random_numbers;
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -27,7 +24,7 @@ fn lines(sections: &[(&str, Vec<Value>)]) -> String {
 
 #[test]
 fn the_vectors_are_what_the_code_gives() {
-    let (descriptions, cases) = vectors::cases::all();
+    let (descriptions, cases) = cases::all();
     assert!(cases.len() > 220, "only {} cases", cases.len());
     let errors = cases.iter().filter(|case| case.get("error").is_some()).count();
     assert!(errors > 40 && cases.len() - errors > 100, "{errors} of {} fail", cases.len());

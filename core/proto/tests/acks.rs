@@ -1,13 +1,11 @@
 //! Tests of the two ack modes and of counters by peer.
 
-mod sim;
-
+use crate::sim::{Faults, Net, config};
 use kumi_proto::{
     AckMode, ChannelKey, Config, Counters, Delivery, Endpoint, PEERS_LISTED, PeerCounters, Rank,
     Sink,
 };
 use proptest::prelude::*;
-use sim::{Faults, Net, config};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 

@@ -1,10 +1,8 @@
 //! Channels through one slow link: queues stay short, the link stays busy, channels share it. Waits
 //! that the network does not cause change nothing.
 
-mod sim;
-
+use crate::sim::{Faults, Link, Net, config};
 use kumi_proto::Config;
-use sim::{Faults, Link, Net, config};
 
 /// Nanoseconds that a byte takes on the link: 12.5 MB/s.
 const BYTE: u64 = 80;

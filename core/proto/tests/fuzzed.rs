@@ -2,8 +2,7 @@
 
 #[path = "../../../fuzz/harness.rs"]
 mod harness;
-mod sim;
-
+use crate::sim::Random;
 use kumi_proto::frame::{
     APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
     GET_LIST_BYTES, GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, MESSAGE_BYTES,
@@ -14,7 +13,6 @@ use kumi_proto::frame::{
 use kumi_proto::seal::SealedCodec;
 use kumi_proto::wire::{Codec, Header, PacketKind};
 use kumi_proto::{ChannelKey, SealKey};
-use sim::Random;
 
 fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
     (0..random.below(most)).map(|_| random.next() as u8).collect()

@@ -1,12 +1,10 @@
 //! Zero-copy sends: every byte arrives, and the endpoint asks for no byte that is no longer lent. The
 //! simulated program loses its memory when it takes it back, and notices such a request.
 
-mod sim;
-
+use crate::sim::{Faults, Net, config};
 use kumi_proto::wire::{COVERED_BYTES, HEADER_BYTES};
 use kumi_proto::{ChannelKey, Checksum, Config, Endpoint, SealKey, SendError};
 use proptest::prelude::*;
-use sim::{Faults, Net, config};
 
 const KEY: ChannelKey = ChannelKey(7);
 /// No corruption: UDP's checksum drops such packets.

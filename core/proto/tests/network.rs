@@ -1,10 +1,8 @@
 //! The protocol over a simulated network: chosen cases and random scripts.
 
-mod sim;
-
+use crate::sim::{Faults, Net, Random, config};
 use kumi_proto::{Checksum, Config};
 use proptest::prelude::*;
-use sim::{Faults, Net, Random, config};
 
 #[test]
 fn a_good_wire_needs_no_resend() {

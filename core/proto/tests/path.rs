@@ -5,8 +5,7 @@ use kumi_proto::{ChannelKey, Config, ConfigError, Delivery, Endpoint, Rank, Seal
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-mod sim;
-use sim::Random;
+use crate::sim::Random;
 
 /// Microseconds on the wire.
 const DELAY: u64 = 40;

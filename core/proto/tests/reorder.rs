@@ -1,10 +1,8 @@
 //! Paths on which packets overtake each other: needless resends become rare, losses are still found.
 
-mod sim;
-
+use crate::sim::{Faults, Net, config};
 use kumi_proto::Config;
 use proptest::prelude::*;
-use sim::{Faults, Net, config};
 
 /// Frames of one burst, and microseconds until the next.
 const BURST: u64 = 200;

@@ -1,10 +1,8 @@
 //! Settling a channel: it is closed, driven until no packet is on the wire, and opened again.
 
-mod sim;
-
+use crate::sim::{Faults, Net, config};
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 use proptest::prelude::*;
-use sim::{Faults, Net, config};
 
 const RANKS: usize = 4;
 

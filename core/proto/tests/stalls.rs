@@ -5,8 +5,7 @@ use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-mod sim;
-use sim::Random;
+use crate::sim::Random;
 
 const CLIENTS: usize = 16;
 const SERVER: usize = CLIENTS;

@@ -1,5 +1,4 @@
 //! Any bytes, any cutting, any interleaving.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 

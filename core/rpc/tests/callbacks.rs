@@ -1,5 +1,4 @@
 //! Functions of the client that a routine calls: the frames, and what neither side takes from the other.
-#![forbid(unsafe_code)]
 
 use kumi_rpc::{
     ArraySize, CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code,

@@ -1,6 +1,5 @@
 //! Bytes as `bindings/testvectors/frames.json` has them, by which implementations in other languages are held to this one.
-//! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-rpc --test frames` writes the file anew.
-#![forbid(unsafe_code)]
+//! `KUMI_WRITE_VECTORS=1 cargo test -p kumi-rpc frames` writes the file anew.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
 //! The fuzz targets' harness with inputs from a seed: a bounded run that needs no fuzzer.
-#![forbid(unsafe_code)]
 
 #[path = "../../../fuzz/calls.rs"]
 mod calls;

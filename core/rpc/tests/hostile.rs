@@ -1,5 +1,4 @@
 //! The other side asks for more than it may, says what cannot be, or does not listen.
-#![forbid(unsafe_code)]
 
 use kumi_rpc::{
     ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure, HEADER,

@@ -1,5 +1,4 @@
 //! Frames of clients, servers and metaservers: as docs/reference/call-protocol.md describes them, and any bytes at all.
-#![forbid(unsafe_code)]
 
 use kumi_rpc::{
     AttemptState, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,

@@ -1,5 +1,4 @@
 //! Objects: the frames by which they are made, called and let go, and what neither side takes from the other.
-#![forbid(unsafe_code)]
 
 use kumi_rpc::{
     ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, Placement,

@@ -1,15 +1,12 @@
 //! Memory that a server shares with a client on its machine: bytes as docs/reference/call-protocol.md has them, and those who break
 //! the protocol.
-#![forbid(unsafe_code)]
 
-mod sharing;
-
+use crate::sharing::{BOTH, ends, events, head, heard, part, size, written};
 use kumi_rpc::{
     CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure, HeldArrayName,
     HeldArrayPart, HeldArrays, HeldResult, LocalEndpoint, MemoryGrant, ProtocolError, ResultHead,
     ServerEvent, ServerHello, SharedDirections, Value, chunk_header,
 };
-use sharing::{BOTH, ends, events, head, heard, part, size, written};
 
 const SENT: SharedDirections = SharedDirections { sent: true, returned: false };
 const RETURNED: SharedDirections = SharedDirections { sent: false, returned: true };

@@ -1,16 +1,13 @@
 //! Memory that a server shares with a client on its machine: both ends in any order of events.
-#![forbid(unsafe_code)]
-
-mod sharing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::sharing::{BOTH, ends, head, part, size, written};
 use kumi_rpc::{
     Client, ClientEvent, Code, Failure, MemoryGrant, ResultHead, Server, ServerEvent, Step,
     chunk_header,
 };
 use proptest::prelude::*;
-use sharing::{BOTH, ends, head, part, size, written};
 
 /// A connection whose ends do as they may, in any order: what has been sent and not come, and what each driver knows.
 struct World {

@@ -1,5 +1,4 @@
 //! Bytes as docs/reference/call-protocol.md describes them, written by hand.
-#![forbid(unsafe_code)]
 
 use kumi_rpc::{
     ArraySize, CallHead, Client, ClientEvent, ClientHello, Code, DecodeError, Failure,

@@ -1,5 +1,4 @@
 //! What policies say of the rounds to come, against what then runs.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 

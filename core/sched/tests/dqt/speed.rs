@@ -1,5 +1,5 @@
 //! Prints how long things take:
-//! `cargo test --release -p kumi-sched --test dqt -- --ignored --nocapture`.
+//! `cargo test --release -p kumi-sched dqt -- --ignored --nocapture`.
 
 use std::time::Instant;
 

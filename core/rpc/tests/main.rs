@@ -1,0 +1,14 @@
+//! Frames and connections of calls, tested from outside: one program, since each would be linked with the crate anew.
+#![forbid(unsafe_code)]
+
+mod any;
+mod callbacks;
+mod frames;
+mod fuzzed;
+mod hostile;
+mod meta;
+mod objects;
+mod shared;
+mod shared_any;
+mod sharing;
+mod vectors;

@@ -1,0 +1,13 @@
+//! Scheduling policies, tested from outside: one program, since each would be linked with the crate anew.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod batch_backfill;
+mod batch_trace;
+mod dhc;
+mod dqt;
+mod limits;
+mod matrix;
+mod registry;
+mod rounds;
+mod scan;
