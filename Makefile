@@ -17,6 +17,7 @@
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
+#   make flaky        all test programs again and again in random order, alone and beside busy processes
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
@@ -38,7 +39,7 @@ some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --packag
 MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
-.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
+.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky soak fuzz setup clean
 
 all: build
 
@@ -86,7 +87,12 @@ java: setup
 	$(call some,kumi kumi-call)
 	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
-demo: build
+# Only what the demonstration runs: the command, the daemon and four programs. Nothing of it is built again by `make build`.
+demo: setup
+	@echo "demo: building the command, the daemon and four programs; about three minutes on two cores, once"
+	$(CARGO) build --release --locked --package kumi --package kumi-node --package kumi-c --package kumi-examples \
+	  --lib --bin kumi --bin kumid --bin ep --bin lockstep
+	@$(MAKE) --no-print-directory -C examples/c PROFILE=release LIB=$(TARGET)/release OUT=$(TARGET)/release
 	@$(TARGET)/release/kumi demo
 
 lint: setup
@@ -94,7 +100,9 @@ lint: setup
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
+test: export KUMI_SKIPS = $(TARGET)/skipped-tests
 test: lint
+	@rm -f $(KUMI_SKIPS)
 	$(CARGO) build --workspace --all-targets --locked
 	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
 	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
@@ -102,8 +110,15 @@ test: lint
 	done
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python java PROFILE=debug BUILT=yes
 	@scripts/prose --check
-	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
-	  $(CARGO) test --workspace --locked --no-fail-fast
+	$(CARGO) test --workspace --locked --no-fail-fast --doc
+	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python scripts/run-tests
+
+# The test programs as `make test` built them, RUNS times in random order, then BUSY_RUNS times beside two busy processes.
+# What failed is named, with how often.
+flaky: setup
+	$(CARGO) build --workspace --all-targets --locked
+	@KUMI_BIN_DIR=$(TARGET)/debug scripts/run-tests --shuffle --runs $(or $(RUNS),20)
+	@KUMI_BIN_DIR=$(TARGET)/debug scripts/run-tests --shuffle --runs $(or $(BUSY_RUNS),5) --busy 2
 
 # `make test` does without mdBook: tools/docs has checks of its own. Warnings are failures here.
 docs:
