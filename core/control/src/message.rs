@@ -6,9 +6,10 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
+use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
@@ -465,138 +466,4 @@ pub enum Up {
     },
     /// Facts of nodes, see [`crate::disclosure`].
     Disclosed(Vec<NodeFacts>),
-}
-
-/// Request of a client to the head.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ClientRequest {
-    /// First frame of a client: its version.
-    Hello {
-        /// `CONTROL_VERSION` of the client.
-        version: u32,
-    },
-    /// Run a job and follow it: `Submitted`, `Output`..., `Ended`.
-    Submit(Box<JobRequest>),
-    /// Follow a job: output from byte `offset` of its spool on, then `Ended`.
-    Follow {
-        /// The job.
-        job: JobId,
-        /// Bytes of the spool already seen.
-        offset: u64,
-        /// Wait for more while the job runs; otherwise stop at what there is.
-        wait: bool,
-    },
-    /// Content of a program that the head asked for.
-    ProgramChunk {
-        /// Which.
-        hash: ContentHash,
-        /// Where.
-        offset: u64,
-        /// Whole size.
-        total: u64,
-        /// Bytes.
-        #[serde(with = "crate::bytes")]
-        data: Vec<u8>,
-    },
-    /// Standard input for rank 0; empty closes it.
-    Input {
-        /// The job.
-        job: JobId,
-        /// Bytes.
-        #[serde(with = "crate::bytes")]
-        data: Vec<u8>,
-    },
-    /// A signal for every rank.
-    Signal {
-        /// The job.
-        job: JobId,
-        /// Number.
-        signal: u8,
-    },
-    /// Kill the job; answered by `Done` once nothing of it is left.
-    Kill {
-        /// The job.
-        job: JobId,
-    },
-    /// Jobs: those not over, or all the table has.
-    Jobs {
-        /// Also those that are over.
-        all: bool,
-    },
-    /// The cluster: nodes, their links, the mode.
-    Cluster,
-    /// A sample of every node.
-    Sample,
-    /// Change how processors are shared. Only the cluster's owner and root may. A refusal leaves
-    /// everything as it was.
-    Configure {
-        /// Mode.
-        mode: Option<Mode>,
-        /// Slice.
-        slice_ns: Option<u64>,
-        /// Name of the scheduling policy.
-        policy: Option<String>,
-    },
-    /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
-    Shutdown,
-    /// A sample of the nodes of a job: only its ranks, with their peers but without counters and load.
-    SamplePeers {
-        /// The job.
-        job: JobId,
-    },
-}
-
-/// Reply of the head to a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ClientReply {
-    /// Answer to `Hello`.
-    Welcome {
-        /// `CONTROL_VERSION` of the head.
-        version: u32,
-    },
-    /// The job's number.
-    Submitted {
-        /// The job.
-        job: JobId,
-    },
-    /// The job changed its state.
-    State {
-        /// The job.
-        job: JobId,
-        /// Its state.
-        state: JobState,
-    },
-    /// Some node lacks the program: send it.
-    ProgramWanted(ContentHash),
-    /// Output; `offset` is where in the spool the *next* byte will be.
-    Output {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: u32,
-        /// The stream.
-        stream: Stream,
-        /// Bytes.
-        #[serde(with = "crate::bytes")]
-        data: Vec<u8>,
-        /// Spool position after this.
-        offset: u64,
-    },
-    /// The job is over and all its output was sent.
-    Ended {
-        /// The job.
-        job: JobId,
-        /// How.
-        outcome: Outcome,
-    },
-    /// Answer to `Jobs`, and which running jobs are idle, so that they have no slots.
-    Jobs(Vec<JobRecord>, Vec<JobId>),
-    /// Answer to `Cluster`.
-    Cluster(ClusterStatus),
-    /// Answer to `Sample`.
-    Samples(Vec<NodeSample>),
-    /// Done.
-    Done,
-    /// Refused.
-    Refused(Refusal),
 }
