@@ -166,7 +166,7 @@ fn jobs_that_do_not_say_get_the_clusters_wishes() {
         of("command", &set, &["--priority", "4", "--estimate", "1h"]),
         (Some(4), Some(3600.0))
     );
-    with(&["run", "true"], &[("KUMI_PRIORITY", "0")]).fails(64, &["1, the ordinary one"]);
+    with(&["run", "true"], &[("KUMI_PRIORITY", "0")]).fails(64, &["from 1 (ordinary)"]);
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn wrong_wishes_are_refused() {
     let set = |name| cluster.kumi(&["cluster", "set", "--policy", name]);
     set("no-such-policy").fails(64, &["no-such-policy", "fair-dqt"]);
     set("dqt:fff").fails(64, &["did you mean dqt:ff?"]);
-    set("fair-dqt:apa+migrate").fails(64, &["moving a running job needs checkpoints"]);
-    cluster.kumi(&["run", "--priority", "101", "true"]).fails(64, &["1, the ordinary one, to 100"]);
+    set("fair-dqt:apa+migrate").fails(64, &["moves running jobs, which needs checkpoints"]);
+    cluster.kumi(&["run", "--priority", "101", "true"]).fails(64, &["from 1 (ordinary) to 100"]);
     cluster.kumi(&["run", "--estimate", "10", "true"]).fails(64, &["10m"]);
     cluster.kumi(&["run", "--priority", "100", "--estimate", "1m", "true"]).ok();
     // Written by hand.

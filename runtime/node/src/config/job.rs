@@ -157,7 +157,7 @@ mod tests {
     fn wrong_settings_of_jobs_are_told_with_their_line() {
         for (text, says) in [
             ("priority = 0", "0 is not a priority"),
-            ("priority = 101", "1, the ordinary one, to 100"),
+            ("priority = 101", "from 1 (ordinary) to 100"),
             ("priority = -1", "line 20"),
             ("priority = \"high\"", "line 20"),
             ("estimate = \"10\"", "\"10\" is not a run time"),
