@@ -17,11 +17,9 @@ use kumi_rpc::{
 
 #[path = "input.rs"]
 pub mod input;
-#[path = "samples.rs"]
-mod samples;
 
+use super::samples::{TICKET, over, placed, placing, register};
 use input::Bytes;
-use samples::{TICKET, over, placed, placing, register};
 
 const STREAMS: usize = 4;
 /// What a hello may have at most lies far below this.
@@ -512,10 +510,10 @@ pub fn metaserver(input: &[u8]) -> usize {
                 desk.close(stream);
             }
             MetaserverEvent::Register(register) => {
-                same(&register, ServerRegistration::encode, ServerRegistration::decode)
+                same(&register, ServerRegistration::encode, ServerRegistration::decode);
             }
             MetaserverEvent::Report(report) => {
-                same(&report, LoadReport::encode, LoadReport::decode)
+                same(&report, LoadReport::encode, LoadReport::decode);
             }
             _ => {}
         }

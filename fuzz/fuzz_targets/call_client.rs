@@ -3,6 +3,8 @@
 
 #[path = "../calls.rs"]
 mod calls;
+#[path = "../samples.rs"]
+mod samples;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     calls::client(input);

@@ -147,8 +147,8 @@ impl ArgumentReader<'_> {
         if let Some(element) = param.scalar() {
             self.scalars[index] = match given {
                 PassedValue::Number(scalar) => Some(scalar),
-                // SAFETY: as the caller promises.
                 PassedValue::Address(address) => {
+                    // SAFETY: as the caller promises.
                     Some(unsafe { self.load(index, element, address) }?)
                 }
                 // SAFETY: as the caller promises.

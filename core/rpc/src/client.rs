@@ -172,7 +172,7 @@ impl Client {
         message::name(routine.as_bytes()).map_err(|_| RequestTooLong(routine.len()))?;
         let stream = self.fresh();
         frame::put(out, FrameKind::Interface, stream, |out| {
-            out.extend_from_slice(routine.as_bytes())
+            out.extend_from_slice(routine.as_bytes());
         });
         self.streams.insert(stream, (Stream::Interface, true));
         Ok(stream)
@@ -334,7 +334,7 @@ impl Client {
     pub fn drop_held(&mut self, names: &[HeldArrayName], out: &mut Vec<u8>) {
         for names in names.chunks(MOST_REQUEST / HeldArrayName::LENGTH) {
             frame::put(out, FrameKind::Drop, 0, |out| {
-                names.iter().for_each(|name| name.encode(out))
+                names.iter().for_each(|name| name.encode(out));
             });
         }
     }

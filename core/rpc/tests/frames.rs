@@ -10,9 +10,6 @@ use kumi_rpc::{
 };
 use serde_json::{Value, json};
 
-#[path = "../../../fuzz/samples.rs"]
-mod samples;
-
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/testvectors/frames.json");
 
 fn hex(bytes: &[u8]) -> String {
@@ -129,7 +126,7 @@ fn places() -> Vec<Value> {
             routine: "größer".to_owned(),
             operations,
             idempotent,
-            ..samples::placing()
+            ..crate::samples::placing()
         };
         let mut out = Vec::new();
         placing.encode(&mut out);

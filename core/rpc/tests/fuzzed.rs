@@ -2,6 +2,7 @@
 
 #[path = "../../../fuzz/calls.rs"]
 mod calls;
+use crate::samples;
 
 use calls::input::Numbers;
 

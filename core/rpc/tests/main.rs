@@ -8,6 +8,8 @@ mod fuzzed;
 mod hostile;
 mod meta;
 mod objects;
+#[path = "../../../fuzz/samples.rs"]
+mod samples;
 mod shared;
 mod shared_any;
 mod sharing;

@@ -8,10 +8,7 @@ use kumi_rpc::{
 };
 use proptest::prelude::*;
 
-#[path = "../../../fuzz/samples.rs"]
-mod samples;
-
-use samples::{TICKET, over, placed, placing, register};
+use crate::samples::{TICKET, over, placed, placing, register};
 
 /// Everything that a metaserver makes of these bytes, however they are cut.
 fn all(desk: &mut Metaserver, bytes: &[u8], cut: usize) -> Vec<MetaserverEvent> {

@@ -41,7 +41,9 @@ fn chosen(value: Option<&str>, default: LevelFilter) -> (Targets, Option<String>
 fn parse(value: &str) -> Result<Targets, String> {
     // A word alone would be taken for the name of a crate: a level with a slip would silence all others.
     for word in value.split(',').filter(|part| !part.contains('=')) {
-        word.parse::<LevelFilter>().map_err(|_| format!("{word:?} is no level"))?;
+        // The empty word would be taken for a level.
+        let level = word.parse::<LevelFilter>().ok().filter(|_| !word.is_empty());
+        level.ok_or_else(|| format!("{word:?} is no level"))?;
     }
     value.parse::<Targets>().map_err(|error| error.to_string())
 }

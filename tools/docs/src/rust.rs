@@ -177,7 +177,7 @@ impl Source {
         for item in &self.items {
             match item {
                 Item::Fn(item) if of.is_empty() && item.sig.ident == name => {
-                    bodies.push(item.block.as_ref())
+                    bodies.push(item.block.as_ref());
                 }
                 Item::Impl(item) if is_for(item, of) => {
                     bodies.extend(item.items.iter().filter_map(|item| match item {

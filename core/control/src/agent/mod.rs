@@ -49,6 +49,7 @@ pub struct AgentConfig {
 
 /// Event at a daemon.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "events are handled one by one, never stored")]
 pub enum AgentEvent {
     /// The link to a parent is there: the configured one, or an ancestor of it, or the head.
     ParentUp,

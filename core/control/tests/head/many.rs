@@ -47,7 +47,7 @@ impl Test {
 
 /// The submission of job `number`, which wants all of a cluster of so many nodes.
 fn submitted(nodes: u32, number: u64) -> HeadEvent {
-    let wanted = (number % 2 == 0).then_some(nodes);
+    let wanted = number.is_multiple_of(2).then_some(nodes);
     let wanted = request(u128::from(number), nodes * 2, wanted);
     HeadEvent::Client(CLIENT, OWNER, submission(wanted))
 }

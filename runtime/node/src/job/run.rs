@@ -374,7 +374,7 @@ impl JobTask {
         match order {
             JobCommand::Program(..) => {}
             JobCommand::Start { addresses, max_datagram } => {
-                self.start(&addresses, max_datagram).await
+                self.start(&addresses, max_datagram).await;
             }
             JobCommand::Signal(signal) => self.signal(signal),
             JobCommand::Input(data) => {
