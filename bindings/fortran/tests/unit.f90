@@ -78,7 +78,9 @@ contains
     call expect(all([kumi_node_load(-1), kumi_node_memory(known), kumi_node_age(known)] < 0), 'no such node')
     ! The daemon may look late, and believe what it saw before: up to a minute.
     end = kumi_time() + 60
-    do while (kumi_rank_runs(me) == 0 .and. kumi_time() < end)
+    do
+      if (kumi_rank_runs(me) /= 0) exit
+      if (kumi_time() >= end) exit
     end do
     call expect(kumi_rank_runs(me) == 1, 'this rank runs within a minute')
     call expect(kumi_rank_runs(ranks) == KUMI_ERR_RANK, 'no such rank')
