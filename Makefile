@@ -39,7 +39,7 @@ some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --packag
 MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
-.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky soak fuzz setup clean
+.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky soak fuzz setup clean
 
 all: build
 
@@ -89,7 +89,7 @@ java: setup
 
 # Only what the demonstration runs: the command, the daemon and four programs. Nothing of it is built again by `make build`.
 demo: setup
-	@echo "demo: building the command, the daemon and four programs; about three minutes on two cores, once"
+	@echo "demo: building the command, the daemon and four programs; about four minutes on two cores, once"
 	$(CARGO) build --release --locked --package kumi --package kumi-node --package kumi-c --package kumi-examples \
 	  --lib --bin kumi --bin kumid --bin ep --bin lockstep
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=release LIB=$(TARGET)/release OUT=$(TARGET)/release
@@ -103,8 +103,7 @@ lint: setup
 test: export KUMI_SKIPS = $(TARGET)/skipped-tests
 test: lint
 	@rm -f $(KUMI_SKIPS)
-	$(CARGO) build --workspace --all-targets --locked
-	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory test-programs
 	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
@@ -113,12 +112,17 @@ test: lint
 	$(CARGO) test --workspace --locked --no-fail-fast --doc
 	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python scripts/run-tests
 
-# The test programs as `make test` built them, RUNS times in random order, then BUSY_RUNS times beside two busy processes.
-# What failed is named, with how often.
-flaky: setup
+# What the test programs run: all binaries, and the examples in C, C++ and Fortran.
+test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
-	@KUMI_BIN_DIR=$(TARGET)/debug scripts/run-tests --shuffle --runs $(or $(RUNS),20)
-	@KUMI_BIN_DIR=$(TARGET)/debug scripts/run-tests --shuffle --runs $(or $(BUSY_RUNS),5) --busy 2
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
+
+# The test programs RUNS times in random order, then BUSY_RUNS times beside two busy processes. What failed is named, with
+# how often; the busy runs come whether or not a quiet one failed.
+flaky: test-programs
+	@code=0; export KUMI_BIN_DIR=$(TARGET)/debug; \
+	scripts/run-tests --shuffle --runs $(or $(RUNS),20) || code=1; \
+	scripts/run-tests --shuffle --runs $(or $(BUSY_RUNS),5) --busy 2 || code=1; exit $$code
 
 # `make test` does without mdBook: tools/docs has checks of its own. Warnings are failures here.
 docs:

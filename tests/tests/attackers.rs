@@ -253,11 +253,6 @@ fn scribbled_over(cluster: &TestCluster, options: &[&str], seed: u64) {
     for part in ["panicked at runtime/", "panicked at core/"] {
         assert!(!said.err.contains(part), "{options:?}, seed {seed}: {said:?}");
     }
-    assert_ne!(
-        said.code(),
-        0,
-        "nothing of {count} changes was noticed, nor was it killed: {said:?}"
-    );
 }
 
 #[test]

@@ -13,7 +13,10 @@ pub use tracing_subscriber::filter::LevelFilter;
 ///
 /// A process that logs already goes on as it does.
 pub fn start(default: LevelFilter) {
-    let (targets, refused) = chosen(std::env::var("KUMI_LOG").ok().as_deref(), default);
+    let value = std::env::var_os("KUMI_LOG");
+    // What is not UTF-8 becomes no level either, and is told.
+    let value = value.as_ref().map(|value| value.to_string_lossy());
+    let (targets, refused) = chosen(value.as_deref(), default);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(false)
@@ -39,13 +42,16 @@ fn chosen(value: Option<&str>, default: LevelFilter) -> (Targets, Option<String>
 
 /// Reads a list of levels, each alone or of a crate.
 fn parse(value: &str) -> Result<Targets, String> {
-    // A word alone would be taken for the name of a crate: a level with a slip would silence all others.
-    for word in value.split(',').filter(|part| !part.contains('=')) {
-        // The empty word would be taken for a level.
-        let level = word.parse::<LevelFilter>().ok().filter(|_| !word.is_empty());
-        level.ok_or_else(|| format!("{word:?} is no level"))?;
+    let words: Vec<&str> = value.split(',').map(str::trim).collect();
+    for word in &words {
+        // A word alone would be taken for the name of a crate: a level with a slip would silence all others. The empty
+        // word would be taken for a level, and for the name of every crate.
+        let (name, level) = word.split_once('=').unwrap_or(("all", word));
+        if name.is_empty() || level.is_empty() || level.parse::<LevelFilter>().is_err() {
+            return Err(format!("{word:?} is no level, and no level of a crate"));
+        }
     }
-    value.parse::<Targets>().map_err(|error| error.to_string())
+    words.join(",").parse::<Targets>().map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -61,7 +67,9 @@ mod tests {
         let (targets, refused) = chosen(Some("warn,kumi_node=debug"), LevelFilter::INFO);
         assert!(targets.would_enable("kumi_node::head", &Level::DEBUG) && refused.is_none());
         assert!(!targets.would_enable("kumi_call", &Level::INFO));
-        for wrong in ["kumi_node=loud", "inof", "", "info,,"] {
+        let (targets, refused) = chosen(Some("info, kumi_node=debug"), LevelFilter::WARN);
+        assert!(targets.would_enable("kumi_node::head", &Level::DEBUG) && refused.is_none());
+        for wrong in ["kumi_node=loud", "inof", "", "info,,", "=debug", "kumi_node=", "\u{fffd}"] {
             let (targets, refused) = chosen(Some(wrong), LevelFilter::INFO);
             assert!(targets.would_enable("kumi_node", &Level::INFO), "{wrong}");
             assert!(!targets.would_enable("kumi_node", &Level::DEBUG), "{wrong}");

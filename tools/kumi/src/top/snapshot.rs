@@ -252,6 +252,20 @@ pub mod tests {
         }
     }
 
+    fn description(number: u32) -> NodeDescription {
+        NodeDescription {
+            node: NodeId(number),
+            incarnation: 1,
+            name: format!("node{number}"),
+            processors: 1,
+            max_ranks: 16,
+            limits: Vec::new(),
+            jobs: Vec::new(),
+            generation: 0,
+            path: Vec::new(),
+        }
+    }
+
     /// Two jobs on two nodes, of which the second has not answered.
     pub fn snapshot() -> Snapshot {
         let rank = |job, rank, load| RankSample {
@@ -274,21 +288,11 @@ pub mod tests {
         let node = |number, up| NodeStatus {
             node: NodeId(number),
             up,
-            description: up.then(|| NodeDescription {
-                node: NodeId(number),
-                incarnation: 1,
-                name: format!("node{number}"),
-                processors: 1,
-                max_ranks: 16,
-                limits: Vec::new(),
-                jobs: Vec::new(),
-                generation: 0,
-                path: Vec::new(),
-            }),
+            description: up.then(|| description(number)),
             jobs: vec![JobId(3), JobId(4)],
         };
-        let slots = vec![Some(JobId(3)), Some(JobId(4)), None];
-        let column = |number| Column { node: NodeId(number), slots: slots.clone() };
+        let slots = || vec![Some(JobId(3)), Some(JobId(4)), None];
+        let column = |number| Column { node: NodeId(number), slots: slots() };
         let mode = Mode::Gang { force_switch: false };
         Snapshot {
             cluster: ClusterStatus {
