@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Asks for a voucher for an array that the server holds. A part of an argument can carry it
-    /// ([`HeldPart::voucher`]). Another server may then fetch the array although this one checks identities.
+    /// ([`HeldArrayPart::voucher`]). Another server may then fetch the array although this one checks identities.
     /// The voucher expires after the given time and permits nothing else.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ impl Connection {
             return Err(bad(-1, text));
         }
         let made = self.objects.get(&head.object).ok_or_else(|| {
-            let text = format!("the object on which `{name}` is called no longer exists");
+            let text = format!("the object on which `{name}` is called is no more");
             Failure::new(Code::ObjectLost, 0, text)
         })?;
         let method = made.methods.iter().position(|method| Arc::ptr_eq(method, offered));
