@@ -189,6 +189,6 @@ fn forge(input: &mut Bytes<'_>, codec: &Codec, first: u32, action: u8) -> Vec<u8
 pub fn frame(input: &[u8]) {
     if let Ok(frame) = Frame::decode(input) {
         let header = frame.header();
-        assert_eq!([&header, frame.data()].concat(), input);
+        assert_eq!([&header, frame.list(), frame.data()].concat(), input);
     }
 }

@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("kumi-broker", &[]),
     ("kumi-rpc", &[]),
     ("kumi-net", &["kumi-proto"]),
-    ("kumi-models", &[]),
+    ("kumi-models", &["kumi-proto"]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),

@@ -1,13 +1,17 @@
 //! Frames, the contents of data packets: checked encoding and decoding. Byte tables are in
 //! `docs/reference/channel-protocol.md`.
 //!
-//! A frame is a header of a few bytes and data. [`Frame::write`] writes both to where they are to be, in
-//! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
+//! A frame is a header of a few bytes, in some kinds a list, and data. [`Frame::write`] writes them to where they are to
+//! be, in [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
+//!
+//! Header and list are decoded from bytes that nobody else can write. The data stays where it is: see [`Payload`].
 
 mod bytes;
+mod decode;
 mod list;
 mod multicast;
 mod one_sided;
+mod payload;
 
 use bytes::{Reader, Writer, zero};
 pub use list::{
@@ -17,6 +21,7 @@ pub use multicast::{
     MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
     members,
 };
+pub use payload::Payload;
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.
@@ -56,7 +61,9 @@ pub const MULTICAST_DONE_BYTES: usize = 16;
 pub const APPEND_BYTES: usize = 28;
 /// Bytes of a [`Frame::AppendReply`].
 pub const APPEND_REPLY_BYTES: usize = 12;
-/// Most bytes before a frame's data.
+/// Bytes that name a member in a list.
+pub const MEMBER_BYTES: usize = 4;
+/// Most bytes before a frame's list and data.
 pub const MOST_HEADER_BYTES: usize = ATOMIC_REQUEST_BYTES;
 
 /// [`Frame::Refused`]: the operation reaches beyond the window.
@@ -118,9 +125,9 @@ impl Width {
     }
 }
 
-/// One frame.
+/// One frame, with its list, if its kind has one, and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame<'d> {
+pub enum Frame<'l, D> {
     /// First fragment of a message.
     Message {
         /// The message's tag: the bits of an `i32`.
@@ -128,12 +135,12 @@ pub enum Frame<'d> {
         /// Bytes of the whole message.
         total: u64,
         /// This fragment.
-        data: &'d [u8],
+        data: D,
     },
     /// Next fragment of the pair's current message.
     MessagePart {
         /// This fragment.
-        data: &'d [u8],
+        data: D,
     },
     /// Write into a window of the rank addressed.
     Put {
@@ -144,7 +151,7 @@ pub enum Frame<'d> {
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
         /// The bytes to write.
-        data: &'d [u8],
+        data: D,
     },
     /// Ask for bytes of a window.
     GetRequest {
@@ -164,7 +171,7 @@ pub enum Frame<'d> {
         /// Where in the request these bytes belong.
         offset_in_request: u32,
         /// The bytes.
-        data: &'d [u8],
+        data: D,
     },
     /// Ask for an atomic operation.
     AtomicRequest {
@@ -210,7 +217,7 @@ pub enum Frame<'d> {
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
         /// The bytes to write.
-        data: &'d [u8],
+        data: D,
     },
     /// The sender's puts with tokens up to this one are in place, but for those refused before.
     PutDone {
@@ -234,7 +241,7 @@ pub enum Frame<'d> {
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
         /// The blocks, one after the other; at least one.
-        data: &'d [u8],
+        data: D,
     },
     /// Ask for blocks of equal length at equal distances; answered as a [`Frame::GetRequest`] is.
     GetStrided {
@@ -261,10 +268,10 @@ pub enum Frame<'d> {
         offset: u64,
         /// The notify counter to raise by one afterwards.
         notify: Option<u32>,
-        /// Number of other ranks that the receiver forwards it to.
-        members: u16,
-        /// Their numbers, then what to write: see [`members`].
-        tail: &'d [u8],
+        /// The numbers of other ranks that the receiver forwards it to, 4 bytes each: see [`members`].
+        members: &'l [u8],
+        /// The bytes to write.
+        data: D,
     },
     /// A rank and all its members have a multicast.
     MulticastDone {
@@ -286,7 +293,7 @@ pub enum Frame<'d> {
         /// The FIFO is a signal port, whose handler is to run.
         signal: bool,
         /// The record.
-        data: &'d [u8],
+        data: D,
     },
     /// An [`Frame::Append`] has been taken, or may be asked for again.
     AppendReply {
@@ -296,13 +303,13 @@ pub enum Frame<'d> {
         again: bool,
     },
     /// Write pieces of any lengths at any places.
-    PutList(PutList<'d>),
+    PutList(PutList<'l, D>),
     /// Ask for pieces of any lengths at any places; answered as a [`Frame::GetRequest`] is.
-    GetList(GetList<'d>),
+    GetList(GetList<'l>),
     /// Append a record to FIFOs of the rank addressed and of others, to which it forwards this.
-    MulticastAppend(MulticastAppend<'d>),
+    MulticastAppend(MulticastAppend<'l, D>),
     /// A rank and all its members have a record, or no room for it.
-    MulticastAppendDone(MulticastAppendDone<'d>),
+    MulticastAppendDone(MulticastAppendDone<'l>),
 }
 
 /// Why bytes are not a frame.
@@ -381,23 +388,34 @@ fn flags(notify: Option<u32>, last: bool) -> u8 {
     u8::from(notify.is_some()) * NOTIFY + u8::from(last) * LAST
 }
 
-impl<'d> Frame<'d> {
-    /// The bytes before the data.
+/// The number of a list's entries as a header tells it. Of a list that is too long, the lower bits: the decoder then
+/// finds another length.
+fn count(list: &[u8], entry: usize) -> [u8; 2] {
+    let [low, high, ..] = (list.len() / entry).to_le_bytes();
+    [low, high]
+}
+
+impl<'l, D: Payload> Frame<'l, D> {
+    /// The bytes before the list and the data.
     pub fn header(&self) -> FrameHeader {
         let mut bytes = [0; MOST_HEADER_BYTES];
         let length = self.write_header(&mut bytes);
         FrameHeader { bytes, length }
     }
 
-    /// Writes header and data to the beginning of `room`; how many bytes that are.
+    /// Writes header, list and data to the beginning of `room`; how many bytes that are.
     ///
     /// # Panics
     /// If they do not fit: the caller's fault.
     #[inline]
     pub fn write(&self, room: &mut [u8]) -> usize {
-        let (header, data) = (self.write_header(room), self.data());
-        let length = header + data.len();
-        room[header..length].copy_from_slice(data);
+        let (header, list, data) = (self.write_header(room), self.list(), self.data());
+        let listed = header + list.len();
+        if !list.is_empty() {
+            room[header..listed].copy_from_slice(list);
+        }
+        let length = listed + data.len();
+        data.copy_to(&mut room[listed..length]);
         length
     }
 
@@ -440,7 +458,7 @@ impl<'d> Frame<'d> {
                 to.start(start).at(window, offset).u64(token).blocks(stride, block).u32(count)
             }
             Self::Multicast { token, window, offset, notify, members, .. } => {
-                let [low, high] = members.to_le_bytes();
+                let [low, high] = count(members, MEMBER_BYTES);
                 let start = [MULTICAST, flags(notify, false), low, high];
                 to.start(start).at(window, offset).notify(notify).u64(token)
             }
@@ -464,8 +482,21 @@ impl<'d> Frame<'d> {
         writer.done()
     }
 
-    /// The data behind the header; empty for a kind without data.
-    pub fn data(&self) -> &'d [u8] {
+    /// The list between header and data; empty for a kind without one.
+    #[inline]
+    pub fn list(&self) -> &'l [u8] {
+        match *self {
+            Self::Multicast { members, .. }
+            | Self::MulticastAppend(MulticastAppend { members, .. }) => members,
+            Self::PutList(PutList { pieces, .. }) | Self::GetList(GetList { pieces, .. }) => pieces,
+            Self::MulticastAppendDone(MulticastAppendDone { full, .. }) => full,
+            _ => &[],
+        }
+    }
+
+    /// The data behind them; empty for a kind without data.
+    #[inline]
+    pub fn data(&self) -> D {
         match *self {
             Self::Message { data, .. }
             | Self::MessagePart { data }
@@ -474,11 +505,9 @@ impl<'d> Frame<'d> {
             | Self::Append { data, .. }
             | Self::PutCounted { data, .. }
             | Self::PutStrided { data, .. }
-            | Self::Multicast { tail: data, .. }
-            | Self::PutList(PutList { tail: data, .. })
-            | Self::GetList(GetList { pieces: data, .. })
-            | Self::MulticastAppend(MulticastAppend { tail: data, .. })
-            | Self::MulticastAppendDone(MulticastAppendDone { full: data, .. }) => data,
+            | Self::Multicast { data, .. }
+            | Self::PutList(PutList { data, .. })
+            | Self::MulticastAppend(MulticastAppend { data, .. }) => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
@@ -486,114 +515,9 @@ impl<'d> Frame<'d> {
             | Self::AppendReply { .. }
             | Self::PutDone { .. }
             | Self::GetStrided { .. }
-            | Self::MulticastDone { .. } => &[],
+            | Self::GetList(_)
+            | Self::MulticastDone { .. }
+            | Self::MulticastAppendDone(_) => D::default(),
         }
-    }
-
-    /// The frame that `bytes` are.
-    ///
-    /// # Errors
-    /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
-    pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
-        let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST..=MULTICAST_APPEND_DONE)
-        {
-            return Err(FrameError::Kind(kind));
-        }
-        let mut r = Reader::new(kind, bytes);
-        let [parameter, second, third] = r.take::<3>()?;
-        let used = match kind {
-            MULTICAST | PUT_LIST..=MULTICAST_APPEND_DONE => 3,
-            ATOMIC_REQUEST => 2,
-            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
-            _ => 0,
-        };
-        zero(&r, &[parameter, second, third][used..])?;
-        match kind {
-            MESSAGE => Self::decode_message(r),
-            MESSAGE_PART if r.rest().is_empty() => Err(r.bad_length()),
-            MESSAGE_PART => Ok(Self::MessagePart { data: r.rest() }),
-            PUT => Self::decode_put(r, parameter),
-            GET_REQUEST => {
-                let ((window, offset), token, len) = (r.place()?, r.u64()?, r.u32()?);
-                r.end()?;
-                Ok(Self::GetRequest { token, window, offset, len })
-            }
-            GET_REPLY => {
-                let (offset_in_request, token) = (r.u32()?, r.u64()?);
-                Ok(Self::GetReply { token, offset_in_request, data: r.rest() })
-            }
-            ATOMIC_REQUEST => Self::decode_atomic(r, parameter, second),
-            ATOMIC_REPLY => {
-                let (token, value) = (r.u64()?, r.u64()?);
-                r.end()?;
-                Ok(Self::AtomicReply { token, value })
-            }
-            PUT_COUNTED => Self::decode_put_counted(r, parameter),
-            PUT_DONE => Self::decode_put_done(r),
-            PUT_STRIDED => Self::decode_put_strided(r, parameter),
-            GET_STRIDED => Self::decode_get_strided(r),
-            MULTICAST => Self::decode_multicast(r, parameter, [second, third]),
-            MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
-            APPEND => Self::decode_append(r, parameter),
-            APPEND_REPLY => Self::decode_append_reply(r, parameter),
-            PUT_LIST => Self::decode_put_list(r, parameter, [second, third]),
-            GET_LIST => Self::decode_get_list(r, parameter, [second, third]),
-            MULTICAST_APPEND => Self::decode_multicast_append(r, parameter, [second, third]),
-            MULTICAST_APPEND_DONE => Self::decode_append_done(r, parameter, [second, third]),
-            _ => {
-                let token = r.u64()?;
-                r.end()?;
-                if parameter == 0 {
-                    return Err(r.bad("code"));
-                }
-                Ok(Self::Refused { token, code: parameter })
-            }
-        }
-    }
-
-    fn decode_message(mut r: Reader<'d>) -> Result<Self, FrameError> {
-        let (tag, total) = (r.u32()?, r.u64()?);
-        let data = r.rest();
-        if (data.len() as u64) > total {
-            return Err(r.bad("total"));
-        }
-        Ok(Self::Message { tag, total, data })
-    }
-
-    fn decode_put(mut r: Reader<'d>, has_notify: u8) -> Result<Self, FrameError> {
-        let ((window, offset), notify) = (r.place()?, r.u32()?);
-        let notify = r.notify(has_notify, notify)?;
-        Ok(Self::Put { window, offset, notify, data: r.rest() })
-    }
-
-    fn decode_atomic(mut r: Reader<'d>, operation: u8, width: u8) -> Result<Self, FrameError> {
-        let ((window, offset), token) = (r.place()?, r.u64()?);
-        let (operand, operand2) = (r.u64()?, r.u64()?);
-        r.end()?;
-        let operation = match operation {
-            0 => Operation::FetchAdd,
-            1 => Operation::Swap,
-            2 => Operation::CompareSwap,
-            3 => Operation::FetchAnd,
-            4 => Operation::FetchOr,
-            5 => Operation::FetchXor,
-            _ => return Err(r.bad("operation")),
-        };
-        let width = match width {
-            0 => Width::Eight,
-            1 => Width::Four,
-            _ => return Err(r.bad("width")),
-        };
-        if width == Width::Four && operand > u64::from(u32::MAX) {
-            return Err(r.bad("operand"));
-        }
-        if width == Width::Four && operand2 > u64::from(u32::MAX) {
-            return Err(r.bad("operand2"));
-        }
-        if operation != Operation::CompareSwap && operand2 != 0 {
-            return Err(r.bad("operand2"));
-        }
-        Ok(Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 })
     }
 }

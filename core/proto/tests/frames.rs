@@ -10,12 +10,12 @@ use kumi_proto::frame::{
 };
 use proptest::prelude::*;
 
-fn bytes(frame: &Frame<'_>) -> Vec<u8> {
-    [&frame.header(), frame.data()].concat()
+fn bytes(frame: &Frame<'_, &[u8]>) -> Vec<u8> {
+    [&frame.header(), frame.list(), frame.data()].concat()
 }
 
-/// (frame, bytes before its data, its bytes in hexadecimal)
-type Vector = (Frame<'static>, usize, &'static str);
+/// (frame, bytes before its list and data, its bytes in hexadecimal)
+type Vector = (Frame<'static, &'static [u8]>, usize, &'static str);
 
 fn vectors() -> Vec<Vector> {
     [
@@ -147,8 +147,8 @@ fn multicast_vectors() -> Vec<Vector> {
                 window,
                 offset,
                 notify: Some(7),
-                members: 2,
-                tail: b"\x05\0\0\0\x08\x01\0\0xyz",
+                members: b"\x05\0\0\0\x08\x01\0\0",
+                data: b"xyz",
             },
             MULTICAST_BYTES,
             "0d010200 2122232425262728 0102030405060708 07000000 1112131415161718 05000000 08010000
@@ -195,8 +195,8 @@ fn list_vectors() -> Vec<Vector> {
                 window,
                 offset,
                 notify: Some(7),
-                pieces: 2,
-                tail: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0xyz",
+                pieces: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
+                data: b"xyz",
             }),
             PUT_LIST_BYTES,
             "14030200 2122232425262728 0102030405060708 07000000 1112131415161718 50000000 02000000
@@ -227,8 +227,8 @@ fn cast_vectors() -> Vec<Vector> {
                 offset,
                 signal: true,
                 source: 0x34,
-                members: 2,
-                tail: b"\x05\0\0\0\x08\x01\0\0rec",
+                members: b"\x05\0\0\0\x08\x01\0\0",
+                data: b"rec",
             }),
             MULTICAST_APPEND_BYTES,
             "16020200 2122232425262728 0102030405060708 1112131415161718 34000000 05000000 08010000
@@ -362,7 +362,7 @@ fn forbidden_values_of_lists_do_not_decode() {
     assert!(Frame::decode(&list(MOST_GET_PIECES, (1 << 22) - 1)).is_ok());
     assert_eq!(Frame::decode(&list(MOST_GET_PIECES, 1 << 22)), field(21, "length"));
     assert_eq!(Frame::decode(&list(MOST_GET_PIECES + 1, 1)), field(21, "pieces"));
-    let told = pieces(list_vectors()[1].0.data());
+    let told = pieces(list_vectors()[1].0.list());
     assert_eq!(told.collect::<Vec<_>>(), [(0x50, 2), (0, 1)]);
 }
 
@@ -386,7 +386,8 @@ fn forbidden_values_of_records_to_many_do_not_decode() {
     assert_eq!(Frame::decode(&changed(1, 1, 0)), field(23, "rank"));
     assert_eq!(Frame::decode(&changed(1, 2, 1)), length(23, 24));
     assert_eq!(Frame::decode(&changed(1, 3, 1)), length(23, 24));
-    let (ranks, data) = members(2, cast_vectors()[0].0.data());
+    let frame = cast_vectors()[0].0;
+    let (ranks, data) = (members(frame.list()), frame.data());
     assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"rec"[..]));
 }
 
@@ -426,7 +427,8 @@ fn forbidden_values_of_one_sided_operations_do_not_decode() {
     assert_eq!(Frame::decode(&changed(15, 2, 3)), Err(FrameError::Length { kind: 13, length: 43 }));
     assert_eq!(Frame::decode(&changed(15, 3, 1)), Err(FrameError::Length { kind: 13, length: 43 }));
     assert_eq!(Frame::decode(&changed(16, 1, 0)), field(14, "rank"));
-    let (ranks, data) = members(2, vectors()[15].0.data());
+    let frame = vectors()[15].0;
+    let (ranks, data) = (members(frame.list()), frame.data());
     assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"xyz"[..]));
 }
 

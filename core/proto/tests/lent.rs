@@ -58,7 +58,7 @@ fn endpoint() -> Endpoint {
 fn a_frame_is_lent_until_it_is_acked_or_taken_back() {
     let mut endpoint = endpoint();
     let data: Vec<u8> = (0..=255).cycle().take(1_000).collect();
-    endpoint.send_lent(0, 1, &[9; 24], &data, 5_000).unwrap();
+    endpoint.send_lent(0, 1, &[9; 24], &data[..], 5_000).unwrap();
     let head = COVERED_BYTES;
     let copied = head - HEADER_BYTES - 24;
     let transmit = endpoint.poll_transmit(1).unwrap();
@@ -87,22 +87,22 @@ fn a_frame_is_lent_until_it_is_acked_or_taken_back() {
 fn short_frames_are_copied_and_long_ones_refused() {
     let mut endpoint = endpoint();
     for length in [0, 1, 200, 300] {
-        endpoint.send_lent(0, 1, &[1; 24], &vec![2; length], 1).unwrap();
+        endpoint.send_lent(0, 1, &[1; 24], &vec![2; length][..], 1).unwrap();
     }
     assert_eq!(endpoint.lent(), 0);
     let most = endpoint.max_frame();
-    let refused = endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 23], 1);
+    let refused = endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 23][..], 1);
     assert_eq!(refused, Err(SendError::TooLong { length: most + 1, most }));
-    endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 24], 1).unwrap();
+    endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 24][..], 1).unwrap();
     assert_eq!((endpoint.lent(), endpoint.unacked().0), (1, 5));
     for _ in 5..128 {
-        endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 24], 1).unwrap();
+        endpoint.send_lent(0, 1, &[1; 24], &vec![2; most - 24][..], 1).unwrap();
     }
-    assert_eq!(endpoint.send_lent(0, 1, &[], &[2; 1_000], 1), Err(SendError::Full));
+    assert_eq!(endpoint.send_lent(0, 1, &[], &[2; 1_000][..], 1), Err(SendError::Full));
     assert_eq!(endpoint.lent(), 124);
     let config = Config { lend_least: 256, ..Config::default() };
     let mut sealed = Endpoint::encrypted(config, 0, 2, KEY, &SealKey([1; 16])).unwrap();
-    sealed.send_lent(0, 1, &[1; 24], &[2; 1_000], 1).unwrap();
+    sealed.send_lent(0, 1, &[1; 24], &[2; 1_000][..], 1).unwrap();
     assert_eq!(sealed.lent(), 0);
 }
 
@@ -113,7 +113,7 @@ fn lending_is_for_long_packets() {
         let mut endpoint = Endpoint::new(config.clone(), 0, 2, KEY).unwrap();
         assert_eq!(endpoint.lends(), lends);
         let data = vec![1; endpoint.max_frame() - 24];
-        endpoint.send_lent(0, 1, &[1; 24], &data, 1).unwrap();
+        endpoint.send_lent(0, 1, &[1; 24], &data[..], 1).unwrap();
         assert_eq!(endpoint.lent() > 0, lends);
         let all = Config { checksum: Checksum::All, ..config.clone() };
         assert!(!Endpoint::new(all, 0, 2, KEY).unwrap().lends());
@@ -129,7 +129,7 @@ fn runs_of_lent_packets_leave_together() {
     let full = endpoint.max_frame();
     endpoint.send(0, 1, &[&vec![3; full]]).unwrap();
     for _ in 0..3 {
-        endpoint.send_lent(0, 1, &[1; 24], &vec![2; full - 24], 1).unwrap();
+        endpoint.send_lent(0, 1, &[1; 24], &vec![2; full - 24][..], 1).unwrap();
     }
     endpoint.send(0, 1, &[&[3; 10]]).unwrap();
     let mut runs = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kumi_net::launch::{LaunchBlock, LaunchError};
 use kumi_net::layout::arena_bytes;
-use kumi_net::{AttachError, Attachment, Channel, Guard, Wait};
+use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait};
 use kumi_proto::frame::Frame;
 
 use crate::engine::interrupt::InterruptHook;
@@ -168,12 +168,12 @@ impl Context {
     ///
     /// `tells`: earlier refused puts to this rank may be reported instead, but only before the first
     /// frame, since half a message or put is useless.
-    pub(crate) fn send_frames<'d>(
+    pub(crate) fn send_frames<'d, S: CopySource>(
         &self,
         to: u32,
-        data: &'d [u8],
+        data: S,
         tells: bool,
-        frame: impl Fn(usize, usize) -> Frame<'d>,
+        frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let lent = ScopedLoan::new(self, to, data);
         // SAFETY: lent data is taken back before this function ends, even by an error or a panic.
@@ -184,13 +184,13 @@ impl Context {
     ///
     /// # Safety
     /// If `lends`, the memory of `data` stays until `Channel::take_back` was called for it.
-    pub(crate) unsafe fn send_frames_lent<'d>(
+    pub(crate) unsafe fn send_frames_lent<'d, S: CopySource>(
         &self,
         to: u32,
-        data: &'d [u8],
+        data: S,
         tells: bool,
         lends: bool,
-        frame: impl Fn(usize, usize) -> Frame<'d>,
+        frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
         if remote {
@@ -214,18 +214,19 @@ impl Context {
                     }
                 }
                 let frame = frame(most, done);
+                let part = frame.data();
                 let taken = match remote {
                     // SAFETY: the frame's data is of `data`, of which the caller promises it.
-                    true if lends => unsafe { guard.send_lent(to, &frame.header(), frame.data())? },
+                    true if lends => unsafe { guard.send_lent(to, &frame.header(), part)? },
                     true => guard.send_remote_with(to, |room| frame.write(room))?,
-                    false => guard.send(to, &[&frame.header(), frame.data()])?,
+                    false => guard.send_parts(to, &[&frame.header()], &[part])?,
                 };
                 if !taken {
                     guard.transmit()?;
                     return Ok(None);
                 }
                 begun = true;
-                done += frame.data().len();
+                done += part.len();
                 batch -= 1;
                 if batch == 0 {
                     guard.transmit_soon(to)?;
@@ -280,11 +281,11 @@ impl Context {
     }
 
     /// Sends a request to a rank that is reached by frames and waits for its answer, or its refusal.
-    pub(crate) fn request<'d>(
+    pub(crate) fn request<'d, S: CopySource>(
         &self,
         to: u32,
         pending: PendingRequest,
-        frame: impl Fn(u64) -> Frame<'d>,
+        frame: impl Fn(u64) -> Frame<'d, S>,
     ) -> Result<Result<PendingRequest, Refusal>, Error> {
         let over = RequestCleanup(self);
         let mut pending = Some(pending);
@@ -295,7 +296,7 @@ impl Context {
             }
             if !sent {
                 let frame = frame(token);
-                sent = guard.send(to, &[&frame.header(), frame.data()])?;
+                sent = guard.send_parts(to, &[&frame.header()], &[frame.data()])?;
                 guard.transmit()?;
             }
             let engine = guard.handler();

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 
-use kumi_net::{Attachment, Delivery, Handler};
+use kumi_net::{Attachment, Delivery, Handler, SharedBytes};
 use kumi_proto::frame::{
     Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, Width, WindowKey,
 };
@@ -80,11 +80,7 @@ fn list_frame(
     let refused = signal.then(|| (source, input.next()));
     let ranks =
         if input.bit() { vec![0; 4 * (usize::from(input.next()) % 11)] } else { list.clone() };
-    let tail = match kind {
-        0 => [&list[..], &bytes].concat(),
-        _ => [&ranks[..], input.data(100)].concat(),
-    };
-    let (count, members) = ((list.len() / 8) as u16, (ranks.len() / 4) as u16);
+    let record = if kind == 0 { &[] } else { input.data(100) };
     let made = match kind {
         0 => Frame::PutList(PutList {
             token,
@@ -92,25 +88,22 @@ fn list_frame(
             window,
             offset,
             notify,
-            pieces: count,
-            tail: &tail,
+            pieces: &list,
+            data: &bytes[..],
         }),
         1 => Frame::GetList(GetList { token, window, offset, pieces: &list }),
-        2 => {
-            let tail = &tail;
-            Frame::MulticastAppend(MulticastAppend {
-                token,
-                window,
-                offset,
-                signal,
-                source,
-                members,
-                tail,
-            })
-        }
+        2 => Frame::MulticastAppend(MulticastAppend {
+            token,
+            window,
+            offset,
+            signal,
+            source,
+            members: &ranks,
+            data: record,
+        }),
         _ => Frame::MulticastAppendDone(MulticastAppendDone { token, refused, full: &ranks }),
     };
-    [&made.header(), made.data()].concat()
+    [&made.header(), made.list(), made.data()].concat()
 }
 
 /// A frame of any kind with such numbers; small ones for a window name one of these.
@@ -141,8 +134,9 @@ fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
         10 => Frame::PutStrided { token, last, window, offset, stride, block, notify, data },
         11 => Frame::GetStrided { token, window, offset, stride, block, count },
         12 => {
-            let members = (data.len() as u16 / 8).min(operand as u16);
-            Frame::Multicast { token, window, offset, notify, members, tail: data }
+            let members = usize::from((data.len() as u16 / 8).min(operand as u16));
+            let (members, data) = data.split_at(4 * members);
+            Frame::Multicast { token, window, offset, notify, members, data }
         }
         13 => Frame::MulticastDone { token, refused: last.then_some((count, operand as u8)) },
         14 => Frame::Append { token, window, offset, wait, signal: last, data },
@@ -152,7 +146,7 @@ fn frame(input: &mut InputReader<'_>, windows: &[WindowMemory; 4]) -> Vec<u8> {
         20 => return data.to_vec(),
         _ => return [&[token as u8, 0, 0, 0], data].concat(),
     };
-    [&made.header(), made.data()].concat()
+    [&made.header(), made.list(), made.data()].concat()
 }
 
 /// Windows of a rank alone, between bytes that nobody may write: one with all rights, a FIFO and a
@@ -195,13 +189,13 @@ pub fn engine(input: &[u8]) -> usize {
         let bytes = frame(&mut input, &pieces);
         // A job of one has no other ranks; its own number is as good.
         engine.fault = None;
-        let delivery = engine.frame(&attachment, 0, &bytes);
+        let delivery = engine.frame(&attachment, 0, &bytes[..]);
         good += usize::from(engine.fault.is_none() && delivery == Delivery::Taken);
         if input.next() % 4 > 0 {
             let mut room = usize::from(input.next());
-            let mut send = |to, parts: &[&[u8]]| {
+            let mut send = |to, parts: &[&[u8]], data: SharedBytes<'_>| {
                 assert_eq!(to, 0, "an answer goes to who asked");
-                let answer = parts.concat();
+                let answer = [parts.concat(), data.to_vec()].concat();
                 assert!(answer.len() <= 200 && Frame::decode(&answer).is_ok(), "{answer:?}");
                 let taken = room > 0;
                 room = room.saturating_sub(1);
@@ -267,7 +261,7 @@ pub fn queue(input: &[u8]) {
                 if let Ok(Some(next)) = queue.peek(head, 8) {
                     assert!(next.from < 8 && need(next.length) <= capacity);
                     let mut data = vec![0; next.length];
-                    head = queue.take(head, next, &mut data);
+                    head = queue.take(head, next, (&mut data[..]).into());
                 }
             }
         }

@@ -33,6 +33,7 @@
 //! - `KUMI_UNEXPECTED_BYTES`: bytes of messages kept before their receive is posted, default 16 MiB.
 //!   Beyond that, their senders wait.
 
+mod caller_memory;
 mod collective;
 mod context;
 mod engine;
@@ -53,6 +54,7 @@ pub use error::{Error, Refusal};
 pub use fifo::signal::Signal;
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, FifoRecord};
 pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankReport, RankState};
+pub use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 pub use machine::Machine;
 pub use message::mailbox::{MessageStatus, Source, Tag};
 pub use window::Window;

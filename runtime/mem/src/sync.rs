@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 
 pub(crate) use kumi_net::sys::{sleep_while, wake_sleeper};
+pub(crate) use kumi_net::{CopySource, SharedBytesMut};
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Says to a model that plain memory is read here.
@@ -20,7 +21,7 @@ pub(crate) fn writes(_start: *const u8, _bytes: usize) {}
 /// The bytes are the caller's to write.
 pub(crate) unsafe fn zero(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
-    unsafe { start.write_bytes(0, bytes) };
+    unsafe { SharedBytesMut::new(start, bytes) }.clear();
 }
 
 /// The word at an address.

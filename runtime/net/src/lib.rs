@@ -15,6 +15,7 @@ pub mod disclosure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_targets;
 pub mod segment;
+mod shared_bytes;
 mod shm;
 pub mod spawn;
 mod sync;
@@ -31,6 +32,7 @@ pub use channel::{Channel, ChannelError, ChannelSettings, Guard};
 pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, SealKey, frame};
 pub use segment::attachment::{AttachError, Attachment};
 pub use segment::{counters, launch, layout};
+pub use shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;
 pub use wait::spin::SpinMode;

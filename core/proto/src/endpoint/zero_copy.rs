@@ -1,6 +1,7 @@
 //! Zero-copy sends: the data of a frame stays with the caller until it is acked or taken back.
 
 use super::{Endpoint, SendError};
+use crate::frame::Payload;
 use crate::peer::LentPart;
 use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
@@ -21,12 +22,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError`]; the frame is then not queued and nothing is lent.
-    pub fn send_lent(
+    pub fn send_lent<D: Payload>(
         &mut self,
         now: Micros,
         to: Rank,
         header: &[u8],
-        data: &[u8],
+        data: D,
         place: u64,
     ) -> Result<(), SendError> {
         let length = header.len() + data.len();
@@ -41,7 +42,7 @@ impl Endpoint {
         self.queue(now, to, |room| {
             let (start, behind) = room.split_at_mut(header.len());
             start.copy_from_slice(header);
-            behind[..copied].copy_from_slice(&data[..copied]);
+            data.split_at(copied).0.copy_to(&mut behind[..copied]);
             let rest = LentPart { place: place + copied as u64, bytes: data.len() - copied };
             (header.len() + copied, rest)
         })

@@ -1,6 +1,6 @@
 //! Writer and reader of consecutive fields of frames.
 
-use super::{FrameError, WindowKey};
+use super::{FrameError, Payload, WindowKey};
 
 /// Writes consecutive fields directly to their destination. Fields that are written, read back in
 /// larger pieces and copied cost the processor more than all the rest.
@@ -64,20 +64,22 @@ impl<'b> Writer<'b> {
 }
 
 /// Reads consecutive fields.
-pub(super) struct Reader<'d> {
+pub(super) struct Reader<'h, D> {
     kind: u8,
-    frame: &'d [u8],
+    /// As many of the frame's first bytes as a header has; nobody else can write them.
+    header: &'h [u8],
+    frame: D,
     at: usize,
 }
 
-impl<'d> Reader<'d> {
+impl<'h, D: Payload> Reader<'h, D> {
     /// After the first byte.
-    pub(super) fn new(kind: u8, frame: &'d [u8]) -> Self {
-        Self { kind, frame, at: 1 }
+    pub(super) fn new(kind: u8, header: &'h [u8], frame: D) -> Self {
+        Self { kind, header, frame, at: 1 }
     }
 
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let rest = self.frame.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
+        let rest = self.header.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
         self.at += N;
         rest.copied().ok_or_else(|| self.bad_length())
     }
@@ -112,8 +114,20 @@ impl<'d> Reader<'d> {
         }
     }
 
-    pub(super) fn rest(&self) -> &'d [u8] {
-        &self.frame[self.at..]
+    pub(super) fn rest(&self) -> D {
+        self.frame.split_at(self.at).1
+    }
+
+    /// The rest as a list of so many bytes and what is behind it.
+    pub(super) fn split_list(&self, bytes: usize) -> Result<(D, D), FrameError> {
+        let rest = self.rest();
+        if bytes <= rest.len() { Ok(rest.split_at(bytes)) } else { Err(self.bad_length()) }
+    }
+
+    /// The rest, which must be a list of so many bytes.
+    pub(super) fn whole_list(&self, bytes: usize) -> Result<D, FrameError> {
+        let rest = self.rest();
+        if bytes == rest.len() { Ok(rest) } else { Err(self.bad_length()) }
     }
 
     /// The frame must end here.
@@ -122,6 +136,6 @@ impl<'d> Reader<'d> {
     }
 }
 
-pub(super) fn zero(reader: &Reader<'_>, reserved: &[u8]) -> Result<(), FrameError> {
+pub(super) fn zero<D: Payload>(reader: &Reader<'_, D>, reserved: &[u8]) -> Result<(), FrameError> {
     if reserved.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(reader.bad("reserved")) }
 }

@@ -1,6 +1,9 @@
 //! Frames of puts and gets that list several pieces of a window.
 
-use super::{Frame, FrameError, GET_LIST, LAST, PUT_LIST, Reader, WindowKey, Writer, flags, zero};
+use super::{
+    Frame, FrameError, GET_LIST, LAST, PUT_LIST, Payload, Reader, WindowKey, Writer, count, flags,
+    zero,
+};
 
 /// Bytes before the pieces and the data of a [`PutList`].
 pub const PUT_LIST_BYTES: usize = 32;
@@ -13,7 +16,7 @@ pub const MOST_GET_PIECES: usize = 1024;
 
 /// Write pieces of any lengths at any places, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PutList<'d> {
+pub struct PutList<'l, D> {
     /// As for [`Frame::PutStrided`].
     pub token: u64,
     /// As for [`Frame::PutCounted`].
@@ -24,16 +27,15 @@ pub struct PutList<'d> {
     pub offset: u64,
     /// The notify counter to raise by one afterwards.
     pub notify: Option<u32>,
-    /// How many pieces, not 0.
-    pub pieces: u16,
-    /// Their places and lengths (see [`pieces`]), [`PIECE_BYTES`] each, then what to write: as many
-    /// bytes as they have together.
-    pub tail: &'d [u8],
+    /// The places and lengths of the pieces (see [`pieces`]), [`PIECE_BYTES`] each; at least one.
+    pub pieces: &'l [u8],
+    /// The bytes to write: as many as the pieces have together.
+    pub data: D,
 }
 
 /// Ask for pieces of any lengths at any places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GetList<'d> {
+pub struct GetList<'l> {
     /// Chosen by the asking rank; comes back with the reply.
     pub token: u64,
     /// The window's name there.
@@ -42,7 +44,7 @@ pub struct GetList<'d> {
     pub offset: u64,
     /// The places and lengths of 1 to [`MOST_GET_PIECES`] pieces (see [`pieces`]), [`PIECE_BYTES`]
     /// each; all together have less than 2^32 bytes.
-    pub pieces: &'d [u8],
+    pub pieces: &'l [u8],
 }
 
 /// The pieces that these bytes tell of: how far behind the frame's offset each begins, and its
@@ -52,34 +54,25 @@ pub fn pieces(list: &[u8]) -> impl Iterator<Item = (u32, u32)> + Clone {
     list.chunks_exact(PIECE_BYTES).map(move |piece| (number(&piece[..4]), number(&piece[4..])))
 }
 
-impl<'d> PutList<'d> {
+impl<D> PutList<'_, D> {
     pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
-        let [low, high] = self.pieces.to_le_bytes();
+        let [low, high] = count(self.pieces, PIECE_BYTES);
         to.start([PUT_LIST, flags(self.notify, self.last), low, high])
             .at(self.window, self.offset)
             .notify(self.notify)
             .u64(self.token)
     }
-
-    /// The list of the pieces, and what to write.
-    ///
-    /// # Panics
-    /// If the tail is shorter than the list.
-    pub fn split(&self) -> (&'d [u8], &'d [u8]) {
-        self.tail.split_at(usize::from(self.pieces) * PIECE_BYTES)
-    }
 }
 
 impl GetList<'_> {
     pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
-        // Of a list that is too long, the lower bits: the decoder then finds another length.
-        let [low, high, ..] = (self.pieces.len() / PIECE_BYTES).to_le_bytes();
+        let [low, high] = count(self.pieces, PIECE_BYTES);
         to.start([GET_LIST, 0, low, high]).at(self.window, self.offset).u64(self.token)
     }
 }
 
 /// Checks a list; the bytes of all its pieces together.
-fn check_list(reader: &Reader<'_>, list: &[u8]) -> Result<u64, FrameError> {
+fn check_list<D: Payload>(reader: &Reader<'_, D>, list: &[u8]) -> Result<u64, FrameError> {
     if list.is_empty() {
         return Err(reader.bad("pieces"));
     }
@@ -90,42 +83,40 @@ fn check_list(reader: &Reader<'_>, list: &[u8]) -> Result<u64, FrameError> {
     })
 }
 
-impl<'d> Frame<'d> {
+impl<'l, D: Payload> Frame<'l, D> {
     pub(super) fn decode_put_list(
-        mut r: Reader<'d>,
+        mut r: Reader<'_, D>,
         flags: u8,
-        pieces: [u8; 2],
+        count: usize,
+        private: impl FnOnce(D) -> &'l [u8],
     ) -> Result<Self, FrameError> {
         let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
-        let (notify, last, tail) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
+        let (notify, last) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0);
         if token == 0 && last {
             return Err(r.bad("last"));
         }
-        let pieces = u16::from_le_bytes(pieces);
-        let Some((list, data)) = tail.split_at_checked(usize::from(pieces) * PIECE_BYTES) else {
-            return Err(r.bad_length());
-        };
-        if check_list(&r, list)? != data.len() as u64 {
+        let (pieces, data) = r.split_list(count * PIECE_BYTES)?;
+        let pieces = private(pieces);
+        if check_list(&r, pieces)? != data.len() as u64 {
             return Err(r.bad_length());
         }
-        Ok(Self::PutList(PutList { token, last, window, offset, notify, pieces, tail }))
+        Ok(Self::PutList(PutList { token, last, window, offset, notify, pieces, data }))
     }
 
     pub(super) fn decode_get_list(
-        mut r: Reader<'d>,
+        mut r: Reader<'_, D>,
         reserved: u8,
-        count: [u8; 2],
+        count: usize,
+        private: impl FnOnce(D) -> &'l [u8],
     ) -> Result<Self, FrameError> {
         zero(&r, &[reserved])?;
         let ((window, offset), token) = (r.place()?, r.u64()?);
-        let (count, pieces) = (usize::from(u16::from_le_bytes(count)), r.rest());
-        if pieces.len() != count * PIECE_BYTES {
-            return Err(r.bad_length());
-        }
+        let pieces = r.whole_list(count * PIECE_BYTES)?;
         if count > MOST_GET_PIECES {
             return Err(r.bad("pieces"));
         }
+        let pieces = private(pieces);
         if check_list(&r, pieces)? > u64::from(u32::MAX) {
             return Err(r.bad("length"));
         }

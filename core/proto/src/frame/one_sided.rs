@@ -1,9 +1,13 @@
 //! Decoding of one-sided operations whose fields depend on each other.
 
-use super::{APPEND_SIGNAL, APPEND_WAIT, Frame, FrameError, LAST, Reader};
+use super::{APPEND_SIGNAL, APPEND_WAIT, Frame, FrameError, LAST, MEMBER_BYTES, Payload, Reader};
 
 /// Blocks have bytes and do not overlap.
-fn check_blocks(reader: &Reader<'_>, stride: u64, block: u32) -> Result<(), FrameError> {
+fn check_blocks<D: Payload>(
+    reader: &Reader<'_, D>,
+    stride: u64,
+    block: u32,
+) -> Result<(), FrameError> {
     match block {
         0 => Err(reader.bad("block")),
         _ if stride < u64::from(block) => Err(reader.bad("stride")),
@@ -11,8 +15,8 @@ fn check_blocks(reader: &Reader<'_>, stride: u64, block: u32) -> Result<(), Fram
     }
 }
 
-impl<'d> Frame<'d> {
-    pub(super) fn decode_put_counted(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+impl<'l, D: Payload> Frame<'l, D> {
+    pub(super) fn decode_put_counted(mut r: Reader<'_, D>, flags: u8) -> Result<Self, FrameError> {
         let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
         let notify = r.notify(flags & !LAST, notify)?;
@@ -23,13 +27,13 @@ impl<'d> Frame<'d> {
         Ok(Self::PutCounted { token, last, window, offset, notify, data })
     }
 
-    pub(super) fn decode_put_done(mut r: Reader<'d>) -> Result<Self, FrameError> {
+    pub(super) fn decode_put_done(mut r: Reader<'_, D>) -> Result<Self, FrameError> {
         let token = r.u64()?;
         r.end()?;
         Ok(Self::PutDone { token })
     }
 
-    pub(super) fn decode_put_strided(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+    pub(super) fn decode_put_strided(mut r: Reader<'_, D>, flags: u8) -> Result<Self, FrameError> {
         let ((window, offset), stride, block) = (r.place()?, r.u64()?, r.u32()?);
         let (notify, token) = (r.u32()?, r.u64()?);
         let (notify, last, data) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
@@ -43,7 +47,7 @@ impl<'d> Frame<'d> {
         Ok(Self::PutStrided { token, last, window, offset, stride, block, notify, data })
     }
 
-    pub(super) fn decode_get_strided(mut r: Reader<'d>) -> Result<Self, FrameError> {
+    pub(super) fn decode_get_strided(mut r: Reader<'_, D>) -> Result<Self, FrameError> {
         let ((window, offset), token) = (r.place()?, r.u64()?);
         let (stride, block, count) = (r.u64()?, r.u32()?, r.u32()?);
         r.end()?;
@@ -55,21 +59,23 @@ impl<'d> Frame<'d> {
     }
 
     pub(super) fn decode_multicast(
-        mut r: Reader<'d>,
+        mut r: Reader<'_, D>,
         has_notify: u8,
-        members: [u8; 2],
+        members: usize,
+        private: impl FnOnce(D) -> &'l [u8],
     ) -> Result<Self, FrameError> {
         let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
         let notify = r.notify(has_notify, notify)?;
-        let (members, tail) = (u16::from_le_bytes(members), r.rest());
-        if tail.len() < usize::from(members) * 4 {
-            return Err(r.bad_length());
-        }
-        Ok(Self::Multicast { token, window, offset, notify, members, tail })
+        let (members, data) = r.split_list(members * MEMBER_BYTES)?;
+        let members = private(members);
+        Ok(Self::Multicast { token, window, offset, notify, members, data })
     }
 
-    pub(super) fn decode_multicast_done(mut r: Reader<'d>, code: u8) -> Result<Self, FrameError> {
+    pub(super) fn decode_multicast_done(
+        mut r: Reader<'_, D>,
+        code: u8,
+    ) -> Result<Self, FrameError> {
         let (token, rank) = (r.u64()?, r.u32()?);
         r.end()?;
         match (code, rank) {
@@ -79,7 +85,7 @@ impl<'d> Frame<'d> {
         }
     }
 
-    pub(super) fn decode_append(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+    pub(super) fn decode_append(mut r: Reader<'_, D>, flags: u8) -> Result<Self, FrameError> {
         if flags & !(APPEND_WAIT | APPEND_SIGNAL) != 0 {
             return Err(r.bad("flags"));
         }
@@ -88,7 +94,10 @@ impl<'d> Frame<'d> {
         Ok(Self::Append { token, window, offset, wait, signal, data: r.rest() })
     }
 
-    pub(super) fn decode_append_reply(mut r: Reader<'d>, outcome: u8) -> Result<Self, FrameError> {
+    pub(super) fn decode_append_reply(
+        mut r: Reader<'_, D>,
+        outcome: u8,
+    ) -> Result<Self, FrameError> {
         let token = r.u64()?;
         r.end()?;
         if outcome > 1 {

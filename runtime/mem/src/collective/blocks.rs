@@ -41,7 +41,7 @@ impl Context {
                 held.resize(before + blocks * send.len(), T::default());
                 let into = &mut held[before..];
                 let (from, length) = (self.rank_at(root, place + bit), size_of_val(into));
-                exact(self.recv_any(wanted(from, GATHER), bytes_mut(into)), length)?;
+                exact(self.recv_any(wanted(from, GATHER), bytes_mut(into).into()), length)?;
             }
             bit *= 2;
         }

@@ -17,6 +17,8 @@ mod blocks;
 mod ring;
 pub(crate) mod scalar;
 
+use kumi_net::SharedBytesMut;
+
 use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
 use crate::context::Context;
 use crate::error::Error;
@@ -40,7 +42,7 @@ fn same_length(what: &'static str, given: usize, needed: usize) -> Result<(), Er
 impl Context {
     /// Receives exactly this many elements.
     fn recv_exact<T: Scalar>(&self, from: u32, tag: i32, into: &mut [T]) -> Result<(), Error> {
-        exact(self.recv_any(wanted(from, tag), bytes_mut(into)), size_of_val(into))
+        exact(self.recv_any(wanted(from, tag), bytes_mut(into).into()), size_of_val(into))
     }
 
     /// Sends and receives exactly this many elements.
@@ -53,7 +55,7 @@ impl Context {
         tag: i32,
     ) -> Result<(), Error> {
         let wanted = wanted(from, tag);
-        let received = self.exchange(to, tag, bytes(data), wanted, bytes_mut(into));
+        let received = self.exchange(to, tag, bytes(data), wanted, bytes_mut(into).into());
         exact(received, size_of_val(into))
     }
 
@@ -70,7 +72,7 @@ impl Context {
         while distance < ranks {
             let to = (me + distance) % ranks;
             let from = (me + ranks - distance) % ranks;
-            self.exchange(to, BARRIER, &[], wanted(from, BARRIER), &mut [])?;
+            self.exchange(to, BARRIER, &[][..], wanted(from, BARRIER), SharedBytesMut::default())?;
             distance *= 2;
         }
         Ok(())

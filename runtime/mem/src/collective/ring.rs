@@ -78,7 +78,7 @@ impl Context {
             let from = self.rank_at(root, ahead);
             let into = &mut data[pieces.piece(own + ahead as usize)];
             let length = size_of_val(into);
-            exact(self.recv_any(wanted(from, COLLECT), bytes_mut(into)), length)?;
+            exact(self.recv_any(wanted(from, COLLECT), bytes_mut(into).into()), length)?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Context {
         if place != 0 {
             let into = &mut data[span(place, bit)];
             let (from, length) = (self.rank_at(root, place - bit), size_of_val(into));
-            exact(self.recv_any(wanted(from, DEAL), bytes_mut(into)), length)?;
+            exact(self.recv_any(wanted(from, DEAL), bytes_mut(into).into()), length)?;
         }
         while bit > 1 {
             bit /= 2;

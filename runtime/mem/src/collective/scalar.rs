@@ -50,6 +50,18 @@ pub trait Scalar: sealed::Sealed + Copy + Default + Send + 'static {
     /// [`Error::BadOperation`] for a bit operation on floating point numbers.
     #[doc(hidden)]
     fn combine(op: Op, into: &mut [Self], other: &[Self]) -> Result<(), Error>;
+
+    /// The bytes of numbers, for bindings.
+    #[doc(hidden)]
+    fn bytes(numbers: &[Self]) -> &[u8] {
+        bytes(numbers)
+    }
+
+    /// The bytes of numbers, to be written, for bindings.
+    #[doc(hidden)]
+    fn bytes_mut(numbers: &mut [Self]) -> &mut [u8] {
+        bytes_mut(numbers)
+    }
 }
 
 fn each<T: Copy>(into: &mut [T], other: &[T], f: impl Fn(T, T) -> T) {

@@ -258,13 +258,13 @@ mod tests {
         let mut buffer = [0; 8];
         let come = |context: &Context| {
             let mut guard = context.channel.lock().expect("channel");
-            let taken = guard.handler().mailbox.first(0, 1, 8, b"abc");
+            let taken = guard.handler().mailbox.first(0, 1, 8, &b"abc"[..]);
             assert_eq!(taken, Ok(Delivery::Taken));
         };
         let context = interrupted(come, &mut buffer);
         buffer = *b"________";
         let mut guard = context.channel.lock().expect("channel");
-        guard.handler().mailbox.part(0, b"defgh").expect("part");
+        guard.handler().mailbox.part(0, &b"defgh"[..]).expect("part");
         drop(guard);
         assert_eq!(&buffer, b"________");
         context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");

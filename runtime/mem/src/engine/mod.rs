@@ -3,9 +3,11 @@
 pub(crate) mod interrupt;
 
 use std::collections::{HashMap, VecDeque};
-use std::ptr::NonNull;
 
-use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery, Handler};
+use kumi_net::{
+    AnswerSender, Attachment, ChannelError, CopySource, Delivery, Handler, SharedBytes,
+    SharedBytesMut,
+};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutList, WindowKey,
@@ -21,6 +23,9 @@ use crate::window::key::RandomSource;
 use crate::window::pieces::{ByteLayout, GetLayout, LentBuffers, PieceList};
 use crate::window::strided::Shape;
 use crate::window::table::{Access, WindowTable};
+
+/// A frame without data, or with data that is in no window.
+pub(crate) type PlainFrame<'d> = Frame<'d, &'d [u8]>;
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
 pub(crate) const MOST_ANSWERS: usize = 4096;
@@ -49,29 +54,25 @@ pub(crate) struct GetRequest {
 
 /// A put of another rank, or a frame of one.
 #[derive(Clone, Copy)]
-struct IncomingPut<'d> {
+struct IncomingPut<S> {
     /// 0: its sender does not want to know.
     token: u64,
     last: bool,
     window: WindowKey,
     notify: Option<u32>,
-    data: &'d [u8],
+    data: S,
 }
 
 /// The data that the own blocking request waits for.
 #[derive(Debug)]
 pub(crate) enum PendingRequest {
     /// Bytes of a remote window, into memory that the caller keeps until the request is over.
-    Bytes { into: *mut u8, length: u32, received: u32 },
+    Bytes { into: SharedBytesMut<'static>, received: u32 },
     /// The value before an atomic operation.
     Value(Option<u64>),
     /// As `Bytes`, into several buffers.
     Pieces { into: LentBuffers, length: u32, received: u32 },
 }
-
-// SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
-// not matter.
-unsafe impl Send for PendingRequest {}
 
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -88,8 +89,10 @@ impl Request {
     /// The whole answer is here.
     pub(crate) fn answered(&self) -> bool {
         match &self.pending {
-            PendingRequest::Bytes { length, received, .. }
-            | PendingRequest::Pieces { length, received, .. } => self.begun && length == received,
+            PendingRequest::Bytes { into, received } => {
+                self.begun && into.len() == *received as usize
+            }
+            PendingRequest::Pieces { length, received, .. } => self.begun && length == received,
             PendingRequest::Value(value) => value.is_some(),
         }
     }
@@ -119,6 +122,8 @@ pub(crate) struct Engine {
     /// Bytes of the longest frame that all ways take.
     pub(crate) longest: usize,
     next_token: u64,
+    /// Room for the list of the frame that is being taken.
+    scratch: Vec<u8>,
 }
 
 impl Engine {
@@ -138,6 +143,7 @@ impl Engine {
             refused_here: 0,
             longest: usize::MAX,
             next_token: 1,
+            scratch: Vec::new(),
         }
     }
 
@@ -165,13 +171,14 @@ impl Engine {
         self.list_requests.extract_if(.., over).map(|it| (it.token, it.refused)).collect()
     }
 
-    fn take(
+    fn take<S: CopySource>(
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        frame: &[u8],
+        frame: S,
+        scratch: &mut Vec<u8>,
     ) -> Result<Delivery, String> {
-        match Frame::decode(frame).map_err(|error| error.to_string())? {
+        match Frame::decode_from(frame, scratch).map_err(|error| error.to_string())? {
             Frame::Message { tag, total, data } => {
                 Ok(self.mailbox.first(from, tag.cast_signed(), total, data)?)
             }
@@ -201,8 +208,8 @@ impl Engine {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
                 Ok(Delivery::Taken)
             }
-            Frame::Multicast { token, window, offset, notify, members, tail } => {
-                let cast = MulticastFrame { token, window, offset, notify, members, tail };
+            Frame::Multicast { token, window, offset, notify, members, data } => {
+                let cast = MulticastFrame { token, window, offset, notify, members, data };
                 self.multicast(attachment, from, &cast)
             }
             Frame::MulticastDone { token, refused } => {
@@ -238,14 +245,14 @@ impl Engine {
         from: Rank,
         token: u64,
         at: u32,
-        data: &[u8],
+        data: impl CopySource,
     ) -> Result<(), String> {
         let Some(request) = self.request_with(from, token) else {
             return Err("an answer to no request".into());
         };
         let (length, received) = match &mut request.pending {
-            PendingRequest::Bytes { length, received, .. }
-            | PendingRequest::Pieces { length, received, .. } => (*length, received),
+            PendingRequest::Bytes { into, received } => (into.len() as u32, received),
+            PendingRequest::Pieces { length, received, .. } => (*length, received),
             PendingRequest::Value(_) => {
                 return Err("bytes in answer to a request for a value".into());
             }
@@ -256,15 +263,11 @@ impl Engine {
         }
         *received += data.len() as u32;
         match &mut request.pending {
-            PendingRequest::Bytes { into, .. } if !data.is_empty() => {
-                // SAFETY: inside of the lent memory by the check above.
-                unsafe {
-                    into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len());
-                }
+            PendingRequest::Bytes { into, .. } => {
+                into.slice(at as usize, data.len()).copy_from(data);
             }
-            // SAFETY: these are the bytes of a slice.
-            PendingRequest::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
-            PendingRequest::Bytes { .. } | PendingRequest::Value(_) => {}
+            PendingRequest::Pieces { into, .. } => into.write(data),
+            PendingRequest::Value(_) => {}
         }
         request.begun = true;
         Ok(())
@@ -281,7 +284,12 @@ impl Engine {
     }
 
     /// Serves a request of another rank.
-    fn serve(&mut self, attachment: &Attachment, from: Rank, request: &Frame<'_>) -> Delivery {
+    fn serve<S: CopySource>(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        request: &Frame<'_, S>,
+    ) -> Delivery {
         if self.answers.len() >= MOST_ANSWERS {
             return Delivery::Full;
         }
@@ -295,11 +303,11 @@ impl Engine {
         Delivery::Taken
     }
 
-    fn answer_to(
+    fn answer_to<S: CopySource>(
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        request: &Frame<'_>,
+        request: &Frame<'_, S>,
     ) -> Option<QueuedAnswer> {
         Some(match *request {
             Frame::Put { window, offset, notify, data } => {
@@ -325,12 +333,10 @@ impl Engine {
                 self.bytes_asked(token, window, GetLayout::Even(shape), block * count)
             }
             Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
-                match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
-                    Ok(word) => {
-                        let atomic = AtomicOperation { operation, width, operand, operand2 };
-                        // SAFETY: `access` checked range and offset; windows with the right begin at multiples of eight.
-                        QueuedAnswer::Value { token, value: unsafe { atomic.apply(word) } }
-                    }
+                let word = self.windows.access(window, offset, width.bytes(), Access::Atomic);
+                let atomic = AtomicOperation { operation, width, operand, operand2 };
+                match word.and_then(|word| atomic.apply(word).ok_or(Refusal::Alignment)) {
+                    Ok(value) => QueuedAnswer::Value { token, value },
                     Err(reason) => QueuedAnswer::Refused { token, reason },
                 }
             }
@@ -360,12 +366,11 @@ impl Engine {
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        list: &PutList<'_>,
+        list: &PutList<'_, impl CopySource>,
     ) -> Option<QueuedAnswer> {
-        let PutList { token, last, window, offset, notify, .. } = *list;
-        let (list, data) = list.split();
+        let PutList { token, last, window, offset, notify, pieces, data } = *list;
         let put = IncomingPut { token, last, window, notify, data };
-        self.put(attachment, from, put, &PieceList::new(offset, list))
+        self.put(attachment, from, put, &PieceList::new(offset, pieces))
     }
 
     /// Applies a put, or one frame of it; returns the answer, if one is due.
@@ -373,7 +378,7 @@ impl Engine {
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        put: IncomingPut<'_>,
+        put: IncomingPut<impl CopySource>,
         shape: &impl ByteLayout,
     ) -> Option<QueuedAnswer> {
         let IncomingPut { token, last, window, notify, data } = put;
@@ -406,14 +411,14 @@ impl Engine {
         }
     }
 
-    fn readable(&self, window: WindowKey, blocks: &GetLayout) -> Result<NonNull<u8>, Refusal> {
+    fn readable(&self, window: WindowKey, blocks: &GetLayout) -> Result<SharedBytes<'_>, Refusal> {
         let (start, span) = blocks.range();
         // A fence: every rank answers. Frames of a pair are in order, so its answer says that everything before it has
         // been done.
         if window == NO_WINDOW && (start, span) == (0, 0) {
-            return Ok(NonNull::dangling());
+            return Ok(SharedBytes::default());
         }
-        self.windows.access(window, start, span, Access::Read)
+        self.windows.access(window, start, span, Access::Read).map(SharedBytesMut::shared)
     }
 
     /// Sends an answer or a part of it; true when it is all sent.
@@ -424,7 +429,8 @@ impl Engine {
         most: usize,
         send: &mut AnswerSender<'_>,
     ) -> Result<bool, ChannelError> {
-        let frame = match answer {
+        let none = SharedBytes::default();
+        let frame: PlainFrame<'_> = match answer {
             QueuedAnswer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
             QueuedAnswer::Done { token } => Frame::PutDone { token: *token },
             QueuedAnswer::Value { token, value } => {
@@ -444,10 +450,11 @@ impl Engine {
                 let (token, list) = (*token, multicast::list(full));
                 let refused = refused.map(|(rank, reason)| (rank, reason.code()));
                 let done = MulticastAppendDone { token, refused, full: &list };
-                return send(to, &[&Frame::MulticastAppendDone(done).header(), &list]);
+                let header = PlainFrame::MulticastAppendDone(done).header();
+                return send(to, &[&header, &list], none);
             }
         };
-        send(to, &[&frame.header()])
+        send(to, &[&frame.header()], none)
     }
 
     fn send_bytes(
@@ -464,25 +471,22 @@ impl Engine {
             let memory = match self.readable(window, blocks) {
                 Ok(memory) => memory,
                 Err(reason) => {
-                    let frame = Frame::Refused { token, code: reason.code() };
-                    return send(to, &[&frame.header()]);
+                    let frame = PlainFrame::Refused { token, code: reason.code() };
+                    return send(to, &[&frame.header()], SharedBytes::default());
                 }
             };
             let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
             let at = *sent as usize;
-            let data = if blocks.is_whole() {
-                // SAFETY: inside of the window; it may change while it is copied, as any get may
-                // see.
-                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
+            let header =
+                PlainFrame::GetReply { token, offset_in_request: *sent, data: &[] }.header();
+            let taken = if blocks.is_whole() {
+                send(to, &[&header], memory.slice(at, piece))?
             } else {
                 gathered.resize(piece, 0);
-                // SAFETY: the span is inside of the window, and `at + piece` not beyond the
-                // blocks' bytes, which are `length`.
-                unsafe { blocks.gather(memory, at, &mut gathered) };
-                &gathered[..]
+                blocks.gather(memory, at, (&mut gathered[..]).into());
+                send(to, &[&header, &gathered], SharedBytes::default())?
             };
-            let frame = Frame::GetReply { token, offset_in_request: *sent, data };
-            if !send(to, &[&frame.header(), data])? {
+            if !taken {
                 return Ok(false);
             }
             *sent += piece as u32;
@@ -494,8 +498,11 @@ impl Engine {
 }
 
 impl Handler for Engine {
-    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery {
-        self.take(attachment, from, frame).unwrap_or_else(|what| {
+    fn frame<S: CopySource>(&mut self, attachment: &Attachment, from: Rank, frame: S) -> Delivery {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let taken = self.take(attachment, from, frame, &mut scratch);
+        self.scratch = scratch;
+        taken.unwrap_or_else(|what| {
             let text = || format!("rank {from} sent what no rank sends ({what}); end the job");
             self.fault.get_or_insert_with(text);
             Delivery::Taken

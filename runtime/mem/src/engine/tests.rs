@@ -8,6 +8,8 @@ use kumi_proto::frame::{
 };
 use proptest::prelude::*;
 
+mod racing;
+
 use crate::fifo::queue::{MARK_FIFO, Queue};
 use crate::window::table::{Rights, WindowMemory};
 use kumi_proto::frame::Operation;
@@ -40,17 +42,17 @@ fn rank() -> (Attachment, Engine, [WindowMemory; 3]) {
 fn give(attachment: &Attachment, engine: &mut Engine, frame: &[u8]) -> Vec<Vec<u8>> {
     assert_eq!(engine.frame(attachment, 0, frame), Delivery::Taken);
     let mut answers = Vec::new();
-    let mut send = |to, parts: &[&[u8]]| {
+    let mut send = |to, parts: &[&[u8]], data: SharedBytes<'_>| {
         assert_eq!(to, 0);
-        answers.push(parts.concat());
+        answers.push([parts.concat(), data.to_vec()].concat());
         Ok(true)
     };
     engine.answer(200, &mut send).expect("answer");
     answers
 }
 
-fn encode(frame: &Frame<'_>) -> Vec<u8> {
-    [&frame.header(), frame.data()].concat()
+fn encode(frame: &PlainFrame<'_>) -> Vec<u8> {
+    [&frame.header(), frame.list(), frame.data()].concat()
 }
 
 fn contents(piece: WindowMemory) -> [u8; 64] {
@@ -63,7 +65,7 @@ fn refused(token: u64, code: u8) -> Vec<Vec<u8>> {
 }
 
 /// The request for an operation at an offset, with token 9.
-fn operations(window: u64, offset: u64) -> Vec<Frame<'static>> {
+fn operations(window: u64, offset: u64) -> Vec<PlainFrame<'static>> {
     let (token, last, notify, data) = (9, true, None, &[7; 8][..]);
     let atomic = |operation, width| Frame::AtomicRequest {
         token,
@@ -79,7 +81,7 @@ fn operations(window: u64, offset: u64) -> Vec<Frame<'static>> {
         Frame::PutStrided { token, last, window, offset, stride: 4, block: 4, notify, data },
         Frame::GetRequest { token, window, offset, len: 8 },
         Frame::GetStrided { token, window, offset, stride: 4, block: 4, count: 2 },
-        Frame::Multicast { token, window, offset, notify, members: 0, tail: data },
+        Frame::Multicast { token, window, offset, notify, members: &[], data },
         atomic(Operation::FetchAdd, Width::Eight),
         atomic(Operation::Swap, Width::Eight),
         atomic(Operation::CompareSwap, Width::Eight),
@@ -138,10 +140,10 @@ fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right(
     for (window, expected, no_fifo) in
         [(open ^ 1 << 40, REFUSED_WINDOW, REFUSED_WINDOW), (sealed, REFUSED_RIGHT, REFUSED_FIFO)]
     {
-        let put = Frame::Put { window, offset: 0, notify: Some(0), data: &[7] };
+        let (offset, data) = (0, &[7][..]);
+        let put = Frame::Put { window, offset, notify: Some(0), data };
         assert_eq!(give(&attachment, &mut engine, &encode(&put)), refused(0, expected));
-        let append =
-            Frame::Append { token: 9, window, offset: 0, wait: true, signal: false, data: &[7] };
+        let append = Frame::Append { token: 9, window, offset, wait: true, signal: false, data };
         assert_eq!(give(&attachment, &mut engine, &encode(&append)), refused(9, no_fifo));
         count += 2;
     }
@@ -249,9 +251,8 @@ fn put_list(
     pieces: &[(u32, u32)],
     data: &[u8],
 ) -> Vec<u8> {
-    let tail = [&list(pieces), data].concat();
-    let (token, last, pieces) = (9, true, pieces.len() as u16);
-    let put = PutList { token, last, window, offset, notify, pieces, tail: &tail };
+    let (token, last, pieces) = (9, true, &list(pieces)[..]);
+    let put = PutList { token, last, window, offset, notify, pieces, data };
     encode(&Frame::PutList(put))
 }
 
@@ -327,8 +328,9 @@ fn a_long_answer_to_a_list_is_in_parts() {
 fn a_multicast_that_is_none_is_a_fault_or_refused() {
     let (attachment, mut engine, pieces) = rank();
     let [open, sealed, _] = pieces.map(|piece| piece.key);
-    let cast = |window, offset, tail| {
-        encode(&Frame::Multicast { token: 9, window, offset, notify: None, members: 0, tail })
+    let cast = |window, offset, data| {
+        let (token, notify, members) = (9, None, &[][..]);
+        encode(&Frame::Multicast { token, window, offset, notify, members, data })
     };
     for (frame, code) in [
         (cast(open, 60, &[7; 8][..]), REFUSED_BOUNDS),
@@ -342,9 +344,8 @@ fn a_multicast_that_is_none_is_a_fault_or_refused() {
     // An answer that nobody waits for.
     let answer = encode(&Frame::MulticastDone { token: 77, refused: None });
     assert!(give(&attachment, &mut engine, &answer).is_empty() && engine.fault.is_none());
-    let (window, tail) = (open, [&[5, 0, 0, 0][..], &[7; 8]].concat());
-    let stranger =
-        Frame::Multicast { token: 9, window, offset: 0, notify: None, members: 1, tail: &tail };
+    let (window, members, data) = (open, &[5, 0, 0, 0][..], &[7; 8][..]);
+    let stranger = Frame::Multicast { token: 9, window, offset: 0, notify: None, members, data };
     assert!(give(&attachment, &mut engine, &encode(&stranger)).is_empty());
     assert!(engine.fault.as_ref().is_some_and(|fault| fault.contains("rank 5")));
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
@@ -361,9 +362,9 @@ fn a_record_for_many_is_taken_or_answered_why_not() {
     let queue = unsafe { Queue::at(base, 16) };
     queue.open(MARK_FIFO, 5);
     assert!(engine.fifos.add((key, 0), queue, 16, false, 5).is_some());
-    let cast = |window, offset, signal, tail| {
-        let (token, source, members) = (9, 0, 0);
-        let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
+    let cast = |window, offset, signal, data| {
+        let (token, source, members) = (9, 0, &[][..]);
+        let cast = MulticastAppend { token, window, offset, signal, source, members, data };
         encode(&Frame::MulticastAppend(cast))
     };
     let done = |code: u8, full: &[u8]| {
@@ -391,7 +392,7 @@ fn a_record_for_many_is_taken_or_answered_why_not() {
 
 #[test]
 fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
-    let fault = |frame: &Frame<'_>, prepare: &dyn Fn(&mut Engine)| {
+    let fault = |frame: &PlainFrame<'_>, prepare: &dyn Fn(&mut Engine)| {
         let (attachment, mut engine, pieces) = rank();
         prepare(&mut engine);
         assert!(give(&attachment, &mut engine, &encode(frame)).is_empty());
@@ -399,9 +400,9 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
         engine.fault
     };
     let nothing = |_: &mut Engine| {};
-    let (token, window, offset, signal, tail) = (9, 1, 0, false, &[5, 0, 0, 0][..]);
-    for (source, members) in [(1, 0), (u32::MAX, 0), (0, 1)] {
-        let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
+    let (token, window, offset, signal, data) = (9, 1, 0, false, &[5, 0, 0, 0][..]);
+    for (source, members) in [(1, &[][..]), (u32::MAX, &[]), (0, &[5, 0, 0, 0])] {
+        let cast = MulticastAppend { token, window, offset, signal, source, members, data };
         assert!(fault(&Frame::MulticastAppend(cast), &nothing).is_some());
     }
     let done = |token, full| {
@@ -425,7 +426,8 @@ fn requests_of_a_list_end_in_any_order() {
     {
         let [one, two] = &mut buffers;
         // SAFETY: nobody else uses the buffers until the requests have ended.
-        let mut lent = unsafe { LentBuffers::new(&mut [one, two]) };
+        let mut lent =
+            unsafe { LentBuffers::new([&mut one[..], two].into_iter().map(SharedBytesMut::from)) };
         for (token, length) in [(11, 3), (12, 4), (13, 2), (14, 1)] {
             let into = lent.split(length as usize);
             engine.begin_with(1, token, PendingRequest::Pieces { into, length, received: 0 });
@@ -435,16 +437,16 @@ fn requests_of_a_list_end_in_any_order() {
         encode(&Frame::GetReply { token, offset_in_request, data })
     };
     for frame in [reply(13, 0, b"hi"), reply(12, 0, b"d"), reply(12, 1, b"efg")] {
-        engine.frame(&attachment, 1, &frame);
+        engine.frame(&attachment, 1, &frame[..]);
     }
     assert_eq!((engine.fault.take(), engine.ended()), (None, vec![(12, None), (13, None)]));
-    engine.frame(&attachment, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT }));
-    engine.frame(&attachment, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT }));
-    engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
+    engine.frame(&attachment, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT })[..]);
+    engine.frame(&attachment, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT })[..]);
+    engine.frame(&attachment, 1, &reply(11, 0, b"abc")[..]);
     let ended = vec![(11, None), (14, Some(Refusal::Right))];
     assert_eq!((engine.fault.take(), engine.ended()), (None, ended));
     // An ended request is forgotten, and one takes no more bytes than it asked for.
-    engine.frame(&attachment, 1, &reply(11, 0, b"abc"));
+    engine.frame(&attachment, 1, &reply(11, 0, b"abc")[..]);
     assert!(engine.fault.take().is_some() && engine.list_requests.is_empty());
     assert_eq!(buffers, [*b"abcde", *b"fghi\0"]);
 }
@@ -458,11 +460,12 @@ fn only_who_was_asked_answers() {
     let again = |again| Frame::AppendReply { token, again };
     let refused = || Frame::Refused { token, code: REFUSED_RIGHT };
     let mut buffer = [0u8; 4];
-    let into = buffer.as_mut_ptr();
-    let get = || PendingRequest::Bytes { into, length: 4, received: 0 };
+    // SAFETY: nobody uses the buffer by its name from here on.
+    let into = unsafe { SharedBytesMut::from(&mut buffer[..]).lend() };
+    let get = || PendingRequest::Bytes { into, received: 0 };
     let ask = || PendingRequest::Value(None);
     for (pending, wrong, right) in [
-        (get(), bytes(b"evil"), bytes(b"good")),
+        (get(), bytes(&b"evil"[..]), bytes(b"good")),
         (ask(), value(6), value(7)),
         (ask(), again(true), again(false)),
         (ask(), refused(), value(7)),
@@ -470,18 +473,17 @@ fn only_who_was_asked_answers() {
     ] {
         let (attachment, mut engine, _) = rank();
         assert_eq!(engine.begin(1, pending), token);
-        engine.frame(&attachment, 2, &encode(&wrong));
+        engine.frame(&attachment, 2, &encode(&wrong)[..]);
         assert!(engine.request.as_ref().is_some_and(|it| it.refused.is_none() && !it.answered()));
         assert_eq!(engine.fault.take().is_some(), !matches!(wrong, Frame::Refused { .. }));
-        engine.frame(&attachment, 1, &encode(&right));
+        engine.frame(&attachment, 1, &encode(&right)[..]);
         assert_eq!(engine.fault, None);
         match (engine.request.map(|it| (it.answered(), it.pending)), right) {
             (Some((true, PendingRequest::Value(found))), Frame::AppendReply { .. }) => {
                 assert_eq!(found, Some(0));
             }
             (Some((true, PendingRequest::Value(found))), _) => assert_eq!(found, Some(7)),
-            // SAFETY: the buffer above, which nobody else uses.
-            (Some((true, _)), _) => assert_eq!(unsafe { into.cast::<[u8; 4]>().read() }, *b"good"),
+            (Some((true, _)), _) => assert_eq!(into.shared().to_vec(), *b"good"),
             (other, _) => panic!("{other:?}"),
         }
     }
@@ -492,10 +494,10 @@ fn answers_to_counted_puts_are_combined() {
     let (attachment, mut engine, pieces) = rank();
     let put = |token, piece: usize| {
         let (window, last, notify) = (pieces[piece].key, true, None);
-        encode(&Frame::PutCounted { token, last, window, offset: 0, notify, data: &[1] })
+        encode(&Frame::PutCounted { token, last, window, offset: 0, notify, data: &[1][..] })
     };
     for token in 1..=3 {
-        assert_eq!(engine.frame(&attachment, 0, &put(token, OPEN)), Delivery::Taken);
+        assert_eq!(engine.frame(&attachment, 0, &put(token, OPEN)[..]), Delivery::Taken);
     }
     assert_eq!(engine.answers.len(), 1);
     let answers = give(&attachment, &mut engine, &put(4, SEALED));
@@ -528,14 +530,14 @@ proptest! {
         let listed: Vec<_> = (0..count as u64)
             .map(|index| (index.wrapping_mul(stride) as u32, block))
             .collect();
-        let tail = [&list(&listed), data].concat();
+        let listed = list(&listed);
         let frame = match kind {
             0 => Frame::PutCounted { token, last, window, offset, notify, data },
             1 => Frame::PutStrided { token, last, window, offset, stride, block, notify, data },
-            2 => Frame::Multicast { token, window, offset, notify, members: 0, tail: data },
+            2 => Frame::Multicast { token, window, offset, notify, members: &[], data },
             5 => {
-                let (pieces, tail) = (count as u16, &tail[..]);
-                Frame::PutList(PutList { token, last, window, offset, notify, pieces, tail })
+                let pieces = &listed[..];
+                Frame::PutList(PutList { token, last, window, offset, notify, pieces, data })
             }
             _ => Frame::AtomicRequest {
                 token,

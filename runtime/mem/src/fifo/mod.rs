@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::{NOTIFIES, ROOM};
+use kumi_net::{CopySource, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
@@ -130,7 +130,7 @@ impl Window<'_> {
             let what = "its capacity is not a multiple of 8 from 16 to 2^31";
             return Err(Error::BadFifo { what });
         }
-        let base = self.own(offset, OVERHEAD + capacity)?;
+        let base = self.own(offset, OVERHEAD + capacity)?.start();
         if !base.cast::<QueueHead>().is_aligned() {
             let what = "the window's memory does not begin at a multiple of 64";
             return Err(Error::BadFifo { what });
@@ -202,12 +202,45 @@ impl Window<'_> {
         self.add(to, offset, record, MARK_SIGNAL, false)
     }
 
+    /// As [`Window::append`], of bytes that others may write meanwhile, such as those of a window. `wait`: while the FIFO is
+    /// full; otherwise false if it is, as [`Window::try_append`].
+    ///
+    /// # Errors
+    /// As [`Window::append`].
+    pub fn append_shared(
+        &self,
+        to: u32,
+        offset: usize,
+        record: SharedBytes<'_>,
+        wait: bool,
+    ) -> Result<bool, Error> {
+        let added = self.add(to, offset, record, MARK_FIFO, wait)?;
+        let full = || Error::FifoFull { rank: to, offset: offset as u64 };
+        if added || !wait { Ok(added) } else { Err(full()) }
+    }
+
+    /// As [`Window::append_shared`], to a signal port.
+    ///
+    /// # Errors
+    /// As [`Window::signal`].
+    pub fn signal_shared(
+        &self,
+        to: u32,
+        offset: usize,
+        record: SharedBytes<'_>,
+        wait: bool,
+    ) -> Result<bool, Error> {
+        let added = self.add(to, offset, record, MARK_SIGNAL, wait)?;
+        let full = || Error::FifoFull { rank: to, offset: offset as u64 };
+        if added || !wait { Ok(added) } else { Err(full()) }
+    }
+
     /// False if it is full and is not waited for, or never would be emptied.
     fn add(
         &self,
         to: u32,
         offset: usize,
-        record: &[u8],
+        record: impl CopySource,
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
@@ -231,7 +264,7 @@ impl Window<'_> {
         mapped: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
-        record: &[u8],
+        record: impl CopySource,
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
@@ -244,7 +277,7 @@ impl Window<'_> {
             if !wait || (mark == MARK_FIFO && local == attachment.local()) {
                 return Ok(false);
             }
-            if !self.ask_for_room(&queue, (to, offset), record)? {
+            if !self.ask_for_room(&queue, (to, offset), record.len())? {
                 self.context.await_counter(room, ROOM, seen)?;
             }
         }
@@ -257,12 +290,12 @@ impl Window<'_> {
         mapped: &MappedPiece,
         local: usize,
         (to, offset): (u32, usize),
-        record: &[u8],
+        record: impl CopySource,
         mark: u64,
     ) -> Result<Option<Queue>, Error> {
         let (at, attachment) = (offset as u64, self.context.attachment());
-        let (queue, notify) =
-            queue_in(mapped, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
+        let (queue, notify) = queue_in(mapped, at, mark)
+            .map_err(|reason| append_refused(to, at, record.len(), reason))?;
         match queue.push(attachment.rank(), record) {
             Ok(PushOutcome::Taken) => {
                 let counter = counter_index(mapped.key, notify);
@@ -271,8 +304,8 @@ impl Window<'_> {
                 Ok(None)
             }
             Ok(PushOutcome::Full) => Ok(Some(queue)),
-            Ok(PushOutcome::TooLong) => Err(append_refused(to, at, record, Refusal::Record)),
-            Err(_) => Err(append_refused(to, at, record, Refusal::Damage)),
+            Ok(PushOutcome::TooLong) => Err(append_refused(to, at, record.len(), Refusal::Record)),
+            Err(_) => Err(append_refused(to, at, record.len(), Refusal::Damage)),
         }
     }
 
@@ -281,19 +314,19 @@ impl Window<'_> {
         &self,
         queue: &Queue,
         (to, offset): (u32, usize),
-        record: &[u8],
+        length: usize,
     ) -> Result<bool, Error> {
         queue.await_room(self.context.attachment().local());
         queue
-            .has_room(record.len())
-            .map_err(|_| append_refused(to, offset as u64, record, Refusal::Damage))
+            .has_room(length)
+            .map_err(|_| append_refused(to, offset as u64, length, Refusal::Damage))
     }
 
     fn append_by_frames(
         &self,
         to: u32,
         offset: u64,
-        data: &[u8],
+        data: impl CopySource,
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
@@ -307,18 +340,18 @@ impl Window<'_> {
             };
             return match refused {
                 Refusal::Full => Ok(false),
-                reason => Err(append_refused(to, offset, data, reason)),
+                reason => Err(append_refused(to, offset, data.len(), reason)),
             };
         }
     }
 }
 
 /// The error for a record that was not taken.
-pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refusal) -> Error {
+pub(crate) fn append_refused(rank: u32, offset: u64, length: usize, reason: Refusal) -> Error {
     match reason {
         Refusal::Window => Error::BadWindow { rank },
         Refusal::Fifo => Error::NoFifo { rank, offset },
-        Refusal::Record => Error::FifoTooSmall { rank, offset, length: record.len() },
+        Refusal::Record => Error::FifoTooSmall { rank, offset, length },
         Refusal::Damage => Error::FifoDamaged { rank, offset },
         reason => Error::Refused { rank, count: 1, reason },
     }
@@ -333,8 +366,7 @@ pub(crate) fn queue_in(
 ) -> Result<(Queue, u32), Refusal> {
     let room = mapped.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
-    // SAFETY: inside of the piece by the check.
-    let base = unsafe { mapped.base.add(offset as usize) };
+    let base = mapped.bytes().slice(offset as usize, OVERHEAD).start();
     // Pieces in the segment start at pages, but where this one does was read from shared memory. The
     // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<QueueHead>().is_aligned() {
@@ -379,6 +411,14 @@ impl Fifo<'_> {
     /// [`Error::ShortBuffer`] if it is longer than `into` (it stays), [`Error::FifoDamaged`],
     /// [`Error::HandlerPanicked`], [`Error::Fault`].
     pub fn pop(&self, into: &mut [u8]) -> Result<FifoRecord, Error> {
+        self.pop_shared(into.into())
+    }
+
+    /// As [`Fifo::pop`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Fifo::pop`].
+    pub fn pop_shared(&self, into: SharedBytesMut<'_>) -> Result<FifoRecord, Error> {
         self.wait(|fifo| fifo.take(into))
     }
 
@@ -395,6 +435,14 @@ impl Fifo<'_> {
     /// # Errors
     /// As [`Fifo::pop`].
     pub fn try_pop(&self, into: &mut [u8]) -> Result<Option<FifoRecord>, Error> {
+        self.try_pop_shared(into.into())
+    }
+
+    /// As [`Fifo::try_pop`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Fifo::pop`].
+    pub fn try_pop_shared(&self, into: SharedBytesMut<'_>) -> Result<Option<FifoRecord>, Error> {
         self.context().check_handlers()?;
         let taken = self.take(into)?;
         if taken.is_none() {
@@ -448,21 +496,20 @@ impl Fifo<'_> {
         let mut data = Vec::new();
         let taken = self.take_with(|length| {
             data.resize(length, 0);
-            Ok(&mut data[..])
+            Ok((&mut data[..]).into())
         })?;
         Ok(taken.map(|popped| (popped.from, data)))
     }
 
-    fn take(&self, into: &mut [u8]) -> Result<Option<FifoRecord>, Error> {
+    fn take(&self, into: SharedBytesMut<'_>) -> Result<Option<FifoRecord>, Error> {
         self.take_with(|needed| {
-            let given = into.len();
-            into.get_mut(..needed).ok_or(Error::ShortBuffer { needed, given })
+            into.get(0, needed).ok_or(Error::ShortBuffer { needed, given: into.len() })
         })
     }
 
     fn take_with<'b>(
         &self,
-        buffer: impl FnOnce(usize) -> Result<&'b mut [u8], Error>,
+        buffer: impl FnOnce(usize) -> Result<SharedBytesMut<'b>, Error>,
     ) -> Result<Option<FifoRecord>, Error> {
         let context = self.context();
         let damaged = |_| Error::FifoDamaged { rank: context.rank(), offset: self.offset };

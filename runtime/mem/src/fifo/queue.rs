@@ -7,7 +7,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::sync::{AtomicU32, AtomicU64, reads, sleep_while, wake_sleeper, word, writes, zero};
+use crate::sync::{
+    AtomicU32, AtomicU64, CopySource, SharedBytesMut, reads, sleep_while, wake_sleeper, word,
+    writes, zero,
+};
 
 /// Mark of a FIFO.
 pub(crate) const MARK_FIFO: u64 = u64::from_le_bytes(*b"KUMIFIF\x01");
@@ -91,32 +94,33 @@ fn word_of(from: u32, length: usize) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
     head: NonNull<QueueHead>,
-    data: NonNull<u8>,
+    data: SharedBytesMut<'static>,
     capacity: u64,
 }
 
-// SAFETY: the memory is shared by design; it is reached by atomics and raw copies only.
+// SAFETY: the memory is shared by design; it is reached by atomics and as shared bytes only.
 unsafe impl Send for Queue {}
 // SAFETY: as above; `pop` is for the one taker, which has the position.
 unsafe impl Sync for Queue {}
 
 impl Queue {
     /// # Safety
-    /// - `OVERHEAD + capacity` bytes at `base` are mapped as long as the value is used.
+    /// - `OVERHEAD + capacity` bytes at `base` are mapped as long as the value is used, and nobody holds a
+    ///   reference to them but to atomics.
     /// - `base` is a multiple of [`ALIGNMENT`].
     /// - `capacity` is in [`CAPACITIES`] and a multiple of 8.
     pub(crate) unsafe fn at(base: NonNull<u8>, capacity: u64) -> Queue {
         // SAFETY: inside of the range that the caller promises.
-        let data = unsafe { base.add(OVERHEAD) };
+        let data = unsafe { SharedBytesMut::new(base.add(OVERHEAD), capacity as usize) };
         Queue { head: base.cast(), data, capacity }
     }
 
     /// Empties the memory and shows the queue.
     pub(crate) fn open(&self, mark: u64, notify: u32) {
-        let bytes = OVERHEAD + self.capacity as usize;
         self.positions().mark.store(0, SeqCst);
-        // SAFETY: the queue's memory, which the owner may overwrite.
-        unsafe { self.head.cast::<u8>().write_bytes(0, bytes) };
+        // SAFETY: the positions, mapped by the promise of `at`; they are atomics.
+        unsafe { SharedBytesMut::new(self.head.cast(), OVERHEAD) }.clear();
+        self.data.clear();
         let head = self.positions();
         head.capacity.store(self.capacity, Relaxed);
         head.notify.store(u64::from(notify), Relaxed);
@@ -164,7 +168,11 @@ impl Queue {
     }
 
     /// Appends a record. The caller then wakes the taker.
-    pub(crate) fn push(&self, from: u32, record: &[u8]) -> Result<PushOutcome, QueueDamage> {
+    pub(crate) fn push(
+        &self,
+        from: u32,
+        record: impl CopySource,
+    ) -> Result<PushOutcome, QueueDamage> {
         if !self.takes(record.len()) {
             return Ok(PushOutcome::TooLong);
         }
@@ -203,9 +211,9 @@ impl Queue {
     }
 
     /// Copies the start of the record that `peek` found, as far as `into` goes, and frees its place; the new position.
-    pub(crate) fn take(&self, head: u64, next: NextRecord, into: &mut [u8]) -> u64 {
+    pub(crate) fn take(&self, head: u64, next: NextRecord, into: SharedBytesMut<'_>) -> u64 {
         let length = next.length.min(into.len());
-        self.copy_out(head.wrapping_add(WORD), &mut into[..length]);
+        self.copy_out(head.wrapping_add(WORD), into.slice(0, length));
         self.clear(head, need(next.length) as usize);
         let head = head.wrapping_add(need(next.length));
         // A sender that waits for room sets its bit before it looks at this.
@@ -246,7 +254,7 @@ impl Queue {
     fn word(&self, position: u64) -> &AtomicU64 {
         let offset = (position % self.capacity) as usize & !(WORD as usize - 1);
         // SAFETY: `offset` is a multiple of 8 below the capacity, which is one too: eight aligned bytes.
-        unsafe { word(self.data.add(offset)) }
+        unsafe { word(self.data.slice(offset, WORD as usize).start()) }
     }
 
     /// Where so many bytes at a position lie: from the offset to the end of the memory, the others
@@ -257,36 +265,32 @@ impl Queue {
         (offset, length.min(self.capacity as usize - offset))
     }
 
-    fn copy_in(&self, position: u64, data: &[u8]) {
-        let (offset, first) = self.split(position, data.len());
-        writes(self.data.as_ptr().wrapping_add(offset), first);
-        writes(self.data.as_ptr(), data.len() - first);
-        // SAFETY: `offset + first` is at most the capacity, and so is the rest. `data` is the program's
-        // or a packet's; if it is this memory it overlaps like any racing access.
-        unsafe {
-            self.data.add(offset).as_ptr().copy_from(data.as_ptr(), first);
-            self.data.as_ptr().copy_from(data.as_ptr().add(first), data.len() - first);
-        }
+    /// These bytes at a position: up to the end of the memory, and from its start on.
+    fn places(&self, position: u64, length: usize) -> [SharedBytesMut<'static>; 2] {
+        let (offset, first) = self.split(position, length);
+        [self.data.slice(offset, first), self.data.slice(0, length - first)]
     }
 
-    fn copy_out(&self, position: u64, into: &mut [u8]) {
-        let (offset, first) = self.split(position, into.len());
-        let rest = into.len() - first;
-        reads(self.data.as_ptr().wrapping_add(offset), first);
-        reads(self.data.as_ptr(), rest);
-        // SAFETY: as for `copy_in`, the other way.
-        unsafe {
-            into.as_mut_ptr().copy_from(self.data.add(offset).as_ptr(), first);
-            into.as_mut_ptr().add(first).copy_from(self.data.as_ptr(), rest);
-        }
+    fn copy_in(&self, position: u64, data: impl CopySource) {
+        let places = self.places(position, data.len());
+        places.iter().for_each(|place| writes(place.as_ptr(), place.len()));
+        let (first, rest) = data.split_at(places[0].len());
+        places[0].copy_from(first);
+        places[1].copy_from(rest);
+    }
+
+    fn copy_out(&self, position: u64, into: SharedBytesMut<'_>) {
+        let places = self.places(position, into.len());
+        places.iter().for_each(|place| reads(place.as_ptr(), place.len()));
+        let (first, rest) = into.split_at(places[0].len());
+        first.copy_from(places[0].shared());
+        rest.copy_from(places[1].shared());
     }
 
     fn clear(&self, position: u64, length: usize) {
-        let (offset, first) = self.split(position, length);
-        // SAFETY: as for `copy_in`.
-        unsafe {
-            zero(self.data.add(offset), first);
-            zero(self.data, length - first);
+        for place in self.places(position, length) {
+            // SAFETY: the record's memory, which is the taker's until the head has passed it.
+            unsafe { zero(place.start(), place.len()) };
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use kumi_net::layout::SIGNALS;
-use kumi_net::{ChannelWaker, spawn_without_signals, sys};
+use kumi_net::{ChannelWaker, SharedBytesMut, spawn_without_signals, sys};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -200,7 +200,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
             }
         };
         buffer.resize(next.length, 0);
-        head = port.queue.take(head, next, &mut buffer);
+        head = port.queue.take(head, next, (&mut buffer[..]).into());
         if made_room(attachment, &port.queue, &port.by_frames) {
             port.waker.serve();
         }
@@ -215,7 +215,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
     }
     // Records that come too late are not handled.
     while let Ok(Some(next)) = port.queue.peek(head, ranks) {
-        head = port.queue.take(head, next, &mut []);
+        head = port.queue.take(head, next, SharedBytesMut::default());
         unhandled.fetch_sub(1, SeqCst);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use kumi_net::Attachment;
 use kumi_net::layout::{NOTIFIES, ROOM, SIGNALS, WINDOWS};
+use kumi_net::{Attachment, CopySource};
 use kumi_proto::Rank;
 use kumi_proto::frame::WindowKey;
 
@@ -40,12 +40,12 @@ struct FifoEntry {
 
 /// A record that came as a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct IncomingRecord<'d> {
+pub(crate) struct IncomingRecord<S> {
     pub(crate) from: Rank,
     pub(crate) token: u64,
     pub(crate) wait: bool,
     pub(crate) signal: bool,
-    pub(crate) data: &'d [u8],
+    pub(crate) data: S,
 }
 
 /// Outcome of an append.
@@ -118,7 +118,7 @@ impl FifoTable {
         &mut self,
         attachment: &Attachment,
         key: FifoKey,
-        record: IncomingRecord<'_>,
+        record: IncomingRecord<impl CopySource>,
     ) -> AppendOutcome {
         let found = self.entries.get_mut(&key).filter(|entry| entry.signal == record.signal);
         let Some(entry) = found else { return AppendOutcome::Refused(Refusal::Fifo) };
@@ -241,14 +241,14 @@ mod tests {
         (attachment, fifos, queue, by_frames)
     }
 
-    fn arrived(from: Rank, token: u64, wait: bool, data: &[u8]) -> IncomingRecord<'_> {
+    fn arrived(from: Rank, token: u64, wait: bool, data: &[u8]) -> IncomingRecord<&[u8]> {
         IncomingRecord { from, token, wait, signal: false, data }
     }
 
     fn pop(queue: &Queue, head: &mut u64) -> Vec<u8> {
         let next = queue.peek(*head, 9).expect("undamaged").expect("a record");
         let mut data = vec![0; next.length];
-        *head = queue.take(*head, next, &mut data);
+        *head = queue.take(*head, next, (&mut data[..]).into());
         data
     }
 
@@ -323,7 +323,7 @@ mod tests {
             AppendOutcome::Waiting
         );
         queue.open(MARK_FIFO, 5);
-        assert_eq!(queue.push(1, &[0; 56]), Ok(PushOutcome::Taken));
+        assert_eq!(queue.push(1, &[0; 56][..]), Ok(PushOutcome::Taken));
         // SAFETY: the queue's tail, inside of the own arena.
         unsafe { attachment.arena(0).cast::<u64>().add(8).write_volatile(3) };
         assert_eq!(fifos.grants(), [(1, 1, Some(Refusal::Damage))]);

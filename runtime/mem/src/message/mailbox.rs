@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use kumi_proto::Delivery;
+use kumi_net::{CopySource, Delivery, SharedBytesMut};
 
 /// Cost of a kept message beside its bytes, so that empty messages are bounded too.
 const OVERHEAD: usize = 64;
@@ -68,26 +68,21 @@ impl MatchPattern {
 #[derive(Debug)]
 pub(crate) enum ReceiveBuffer {
     /// Memory of a receiver that waits until the message is complete or withdraws its receive.
-    Raw(*mut u8, usize),
+    Lent(SharedBytesMut<'static>),
     /// A vector that grows.
     Grown(Vec<u8>),
 }
 
-// SAFETY: the caller has lent the memory behind a raw buffer to the mailbox and does not touch it
-// meanwhile. It does not matter which thread writes it.
-unsafe impl Send for ReceiveBuffer {}
-
 impl ReceiveBuffer {
     /// Copies as much as fits.
-    fn append(&mut self, at: u64, data: &[u8]) {
+    fn append(&mut self, at: u64, data: impl CopySource) {
         match self {
-            ReceiveBuffer::Grown(vector) => vector.extend_from_slice(data),
-            ReceiveBuffer::Raw(start, capacity) => {
+            ReceiveBuffer::Grown(vector) => data.append_to(vector),
+            ReceiveBuffer::Lent(memory) => {
                 let Ok(at) = usize::try_from(at) else { return };
-                let fits = data.len().min(capacity.saturating_sub(at));
+                let fits = data.len().min(memory.len().saturating_sub(at));
                 if fits > 0 {
-                    // SAFETY: `at + fits <= capacity`, and the memory is lent to us.
-                    unsafe { start.add(at).copy_from_nonoverlapping(data.as_ptr(), fits) };
+                    memory.slice(at, fits).copy_from(data.slice(0, fits));
                 }
             }
         }
@@ -97,11 +92,11 @@ impl ReceiveBuffer {
     fn into_bytes(self, total: u64, came: u64) -> Option<Vec<u8>> {
         match self {
             ReceiveBuffer::Grown(vector) => Some(vector),
-            ReceiveBuffer::Raw(start, capacity) if total <= capacity as u64 => {
-                // SAFETY: `came <= total <= capacity`, and the memory is lent to us.
-                Some(unsafe { std::slice::from_raw_parts(start, came as usize) }.to_vec())
+            // No more have come than there are in all.
+            ReceiveBuffer::Lent(memory) if total <= memory.len() as u64 => {
+                Some(memory.slice(0, came as usize).shared().to_vec())
             }
-            ReceiveBuffer::Raw(..) => None,
+            ReceiveBuffer::Lent(_) => None,
         }
     }
 }
@@ -192,7 +187,7 @@ impl Mailbox {
         from: u32,
         tag: i32,
         total: u64,
-        data: &[u8],
+        data: impl CopySource,
     ) -> Result<Delivery, &'static str> {
         if self.streams.contains_key(&from) {
             return Err("a message began inside of another one");
@@ -210,7 +205,7 @@ impl Mailbox {
     }
 
     /// Next fragment of the pair's message.
-    pub(crate) fn part(&mut self, from: u32, data: &[u8]) -> Result<(), &'static str> {
+    pub(crate) fn part(&mut self, from: u32, data: impl CopySource) -> Result<(), &'static str> {
         let stream = self.streams.remove(&from).ok_or("a fragment belongs to no message")?;
         self.advance(from, stream, data)
     }
@@ -247,7 +242,7 @@ impl Mailbox {
         &mut self,
         from: u32,
         mut stream: MessageStream,
-        data: &[u8],
+        data: impl CopySource,
     ) -> Result<(), &'static str> {
         if data.len() as u64 > stream.total - stream.received {
             return Err("a message is longer than it says");
@@ -256,7 +251,7 @@ impl Mailbox {
             StreamTarget::Nowhere => {}
             StreamTarget::Kept(number) => {
                 if let Some(kept) = self.kept.iter_mut().find(|kept| kept.number == number) {
-                    kept.data.extend_from_slice(data);
+                    data.append_to(&mut kept.data);
                 }
             }
             StreamTarget::Posted(number) => {
@@ -302,7 +297,7 @@ impl Mailbox {
         }
         match &mut posted.buffer {
             ReceiveBuffer::Grown(vector) => *vector = kept.data,
-            raw @ ReceiveBuffer::Raw(..) => raw.append(0, &kept.data),
+            lent @ ReceiveBuffer::Lent(_) => lent.append(0, &kept.data[..]),
         }
     }
 

@@ -3,7 +3,7 @@
 pub(crate) mod mailbox;
 pub(crate) mod parts;
 
-use kumi_net::{Delivery, Guard, Wait};
+use kumi_net::{CopySource, Delivery, Guard, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::context::Context;
@@ -23,8 +23,18 @@ impl Context {
         self.send_any(to, tag, data)
     }
 
+    /// As [`Context::send`], of bytes that others may write meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Context::send`].
+    pub fn send_shared(&self, to: u32, tag: i32, data: SharedBytes<'_>) -> Result<(), Error> {
+        self.check_handlers()?;
+        check_tag(tag)?;
+        self.send_any(to, tag, data)
+    }
+
     /// As [`Context::send`], with the library's own tags too.
-    pub(crate) fn send_any(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+    pub(crate) fn send_any(&self, to: u32, tag: i32, data: impl CopySource) -> Result<(), Error> {
         self.check_rank(to)?;
         if to == self.rank() {
             return self.send_to_self(tag, data);
@@ -34,17 +44,18 @@ impl Context {
         let tells = tag >= 0;
         let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
         self.send_frames(to, data, tells, |most, done| {
-            let rest = &data[done..];
+            let header = if done == 0 { MESSAGE_BYTES } else { MESSAGE_PART_BYTES };
+            let data = data.slice(done, (data.len() - done).min(most - header));
             if done == 0 {
-                Frame::Message { tag, total, data: &rest[..rest.len().min(most - MESSAGE_BYTES)] }
+                Frame::Message { tag, total, data }
             } else {
-                Frame::MessagePart { data: &rest[..rest.len().min(most - MESSAGE_PART_BYTES)] }
+                Frame::MessagePart { data }
             }
         })
     }
 
     /// A message to the own rank goes straight to where it would end.
-    fn send_to_self(&self, tag: i32, data: &[u8]) -> Result<(), Error> {
+    fn send_to_self(&self, tag: i32, data: impl CopySource) -> Result<(), Error> {
         let me = self.rank();
         let mut guard = self.channel.lock()?;
         let taken = guard.handler().mailbox.first(me, tag, data.len() as u64, data);
@@ -61,6 +72,19 @@ impl Context {
     /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Truncated`] if the buffer is too small (the
     /// message is consumed then).
     pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<MessageStatus, Error> {
+        self.recv_shared(from, tag, buffer.into())
+    }
+
+    /// As [`Context::recv`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Context::recv`].
+    pub fn recv_shared(
+        &self,
+        from: Source,
+        tag: Tag,
+        buffer: SharedBytesMut<'_>,
+    ) -> Result<MessageStatus, Error> {
         self.check_handlers()?;
         self.recv_any(self.wanted(from, tag)?, buffer)
     }
@@ -69,9 +93,9 @@ impl Context {
     pub(crate) fn recv_any(
         &self,
         wanted: MatchPattern,
-        buffer: &mut [u8],
+        buffer: SharedBytesMut<'_>,
     ) -> Result<MessageStatus, Error> {
-        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
+        let mut posting = ReceiveGuard::into(self, wanted, buffer);
         let (received, _) = posting.finish()?;
         fits(received, buffer.len())
     }
@@ -86,7 +110,7 @@ impl Context {
         let mut posting = ReceiveGuard::new(self, wanted, ReceiveBuffer::Grown(Vec::new()));
         match posting.finish()? {
             (received, ReceiveBuffer::Grown(vector)) => Ok((received, vector)),
-            (_, ReceiveBuffer::Raw(..)) => Err(Error::Fault("a receive came back changed".into())),
+            (_, ReceiveBuffer::Lent(_)) => Err(Error::Fault("a receive came back changed".into())),
         }
     }
 
@@ -105,6 +129,24 @@ impl Context {
     ) -> Result<MessageStatus, Error> {
         self.check_handlers()?;
         check_tag(send_tag)?;
+        self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer.into())
+    }
+
+    /// As [`Context::sendrecv`], of and into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Context::sendrecv`].
+    pub fn sendrecv_shared(
+        &self,
+        to: u32,
+        send_tag: i32,
+        data: SharedBytes<'_>,
+        from: Source,
+        recv_tag: Tag,
+        buffer: SharedBytesMut<'_>,
+    ) -> Result<MessageStatus, Error> {
+        self.check_handlers()?;
+        check_tag(send_tag)?;
         self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer)
     }
 
@@ -113,12 +155,12 @@ impl Context {
         &self,
         to: u32,
         send_tag: i32,
-        data: &[u8],
+        data: impl CopySource,
         wanted: MatchPattern,
-        buffer: &mut [u8],
+        buffer: SharedBytesMut<'_>,
     ) -> Result<MessageStatus, Error> {
         self.check_rank(to)?;
-        let mut posting = ReceiveGuard::new(self, wanted, raw(buffer));
+        let mut posting = ReceiveGuard::into(self, wanted, buffer);
         posting.post()?;
         self.send_any(to, send_tag, data)?;
         let (received, _) = posting.finish()?;
@@ -148,7 +190,7 @@ impl Context {
     }
 }
 
-/// A receive; withdrawn when it is dropped before its end, since its buffer is then gone.
+/// A receive; withdrawn when it is dropped before its end, since its buffer is then gone. It is never forgotten.
 struct ReceiveGuard<'c> {
     context: &'c Context,
     wanted: MatchPattern,
@@ -159,6 +201,17 @@ struct ReceiveGuard<'c> {
 impl<'c> ReceiveGuard<'c> {
     fn new(context: &'c Context, wanted: MatchPattern, buffer: ReceiveBuffer) -> ReceiveGuard<'c> {
         ReceiveGuard { context, wanted, buffer: Some(buffer), number: None }
+    }
+
+    /// Into memory that is borrowed longer than this value is there.
+    fn into<'b: 'c>(
+        context: &'c Context,
+        wanted: MatchPattern,
+        buffer: SharedBytesMut<'b>,
+    ) -> ReceiveGuard<'c> {
+        // SAFETY: the mailbox has it until the message has been taken or the receive withdrawn, at the latest when this
+        // value is dropped.
+        ReceiveGuard::new(context, wanted, ReceiveBuffer::Lent(unsafe { buffer.lend() }))
     }
 
     fn post(&mut self) -> Result<(), Error> {
@@ -207,10 +260,6 @@ impl Drop for ReceiveGuard<'_> {
             guard.handler().mailbox.awaited = None;
         }
     }
-}
-
-fn raw(buffer: &mut [u8]) -> ReceiveBuffer {
-    ReceiveBuffer::Raw(buffer.as_mut_ptr(), buffer.len())
 }
 
 fn fits(received: MessageStatus, capacity: usize) -> Result<MessageStatus, Error> {

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use kumi_net::layout::ROOM;
-use kumi_net::{Guard, Wait};
+use kumi_net::{CopySource, Guard, SharedBytes, Wait};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     Frame, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend,
@@ -20,9 +20,9 @@ use crate::window::Window;
 
 /// The part of the multicast that is the same for all members.
 #[derive(Clone, Copy)]
-struct MulticastRecord<'d> {
+struct MulticastRecord<S> {
     offset: usize,
-    data: &'d [u8],
+    data: S,
     mark: u64,
 }
 
@@ -80,6 +80,35 @@ impl Window<'_> {
             .map(drop)
     }
 
+    /// As [`Window::multicast_append`], or without `wait` as [`Window::try_multicast_append`], of bytes that others may
+    /// write meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::multicast_append`].
+    pub fn multicast_append_shared(
+        &self,
+        to: &[u32],
+        offset: usize,
+        record: SharedBytes<'_>,
+        wait: bool,
+    ) -> Result<Vec<u32>, Error> {
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_FIFO }, wait)
+    }
+
+    /// As [`Window::multicast_append_shared`], to signal ports.
+    ///
+    /// # Errors
+    /// As [`Window::multicast_signal`].
+    pub fn multicast_signal_shared(
+        &self,
+        to: &[u32],
+        offset: usize,
+        record: SharedBytes<'_>,
+        wait: bool,
+    ) -> Result<Vec<u32>, Error> {
+        self.append_to_all(to, MulticastRecord { offset, data: record, mark: MARK_SIGNAL }, wait)
+    }
+
     /// As [`Window::multicast_append`], without waiting for room: the ranks whose FIFO is full, in
     /// rising order. There nothing was appended, at all others it was.
     ///
@@ -122,7 +151,7 @@ impl Window<'_> {
     fn append_to_all(
         &self,
         to: &[u32],
-        record: MulticastRecord<'_>,
+        record: MulticastRecord<impl CopySource>,
         wait: bool,
     ) -> Result<Vec<Rank>, Error> {
         self.context.check_handlers()?;
@@ -169,7 +198,7 @@ impl Window<'_> {
     fn append_once(
         &self,
         rank: Rank,
-        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
+        MulticastRecord { offset, data, mark }: MulticastRecord<impl CopySource>,
         missing: &mut MissingMembers,
         ask: bool,
     ) -> bool {
@@ -180,7 +209,7 @@ impl Window<'_> {
                 else {
                     return Ok(false);
                 };
-                if !ask || !self.ask_for_room(&queue, (rank, offset), data)? {
+                if !ask || !self.ask_for_room(&queue, (rank, offset), data.len())? {
                     return Ok(true);
                 }
             }
@@ -201,7 +230,7 @@ impl Window<'_> {
     fn append_through_trees(
         &self,
         by_frames: &[Rank],
-        record: MulticastRecord<'_>,
+        record: MulticastRecord<impl CopySource>,
         wait: bool,
         missing: &mut MissingMembers,
     ) -> Result<(), Error> {
@@ -240,7 +269,7 @@ impl Window<'_> {
         })?;
         drop(over);
         if let Some((rank, reason)) = refusals.refused {
-            missing.fail(append_refused(rank, record.offset as u64, record.data, reason));
+            missing.fail(append_refused(rank, record.offset as u64, record.data.len(), reason));
         }
         if let Some(stranger) = refusals.full.iter().find(|rank| !by_frames.contains(rank)) {
             let text = format!("rank {stranger} had no room for a record that it was not sent");
@@ -254,7 +283,7 @@ impl Window<'_> {
         &self,
         children: &[TreeChild],
         token: u64,
-        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
+        MulticastRecord { offset, data, mark }: MulticastRecord<impl CopySource>,
     ) -> Result<(), Error> {
         let mut sent_to = 0;
         self.context.drive(Wait::Room, |guard| {
@@ -265,10 +294,10 @@ impl Window<'_> {
                     offset: offset as u64,
                     signal: mark == MARK_SIGNAL,
                     source: self.context.rank(),
-                    members: (list.len() / 4) as u16,
-                    tail: &[],
+                    members: list,
+                    data,
                 });
-                if !guard.send(*rank, &[&frame.header(), list, data])? {
+                if !guard.send_parts(*rank, &[&frame.header(), list], &[data])? {
                     guard.transmit()?;
                     return Ok(None);
                 }
@@ -282,7 +311,7 @@ impl Window<'_> {
     /// Appends at those that are missing, to each by itself and all at the same time.
     fn append_directly(
         &self,
-        record: MulticastRecord<'_>,
+        record: MulticastRecord<impl CopySource>,
         wait: bool,
         missing: &mut MissingMembers,
     ) -> Result<(), Error> {
@@ -321,7 +350,7 @@ impl Window<'_> {
     fn exchange_directly(
         &self,
         guard: &mut Guard<'_, Engine>,
-        MulticastRecord { offset, data, mark }: MulticastRecord<'_>,
+        MulticastRecord { offset, data, mark }: MulticastRecord<impl CopySource>,
         wait: bool,
         missing: &mut MissingMembers,
         under_way: &mut usize,
@@ -335,14 +364,14 @@ impl Window<'_> {
                 // There is room now: once more.
                 Ok(true) => missing.by_frames.push(rank),
                 Err(Refusal::Full) => missing.full.push(rank),
-                Err(reason) => missing.fail(append_refused(rank, offset, data, reason)),
+                Err(reason) => missing.fail(append_refused(rank, offset, data.len(), reason)),
             }
         }
         let mut sent = false;
         for to in std::mem::take(&mut missing.by_frames) {
             let (token, window) = (guard.handler().token(), self.keys[to as usize]);
             let frame = Frame::Append { token, window, offset, wait, signal, data };
-            if guard.send(to, &[&frame.header(), data])? {
+            if guard.send_parts(to, &[&frame.header()], &[data])? {
                 guard.handler().multicasts.directs.add(to, token);
                 // The awaited answer may be behind messages that nobody has received.
                 guard.handler().mailbox.awaited_too.push(to);

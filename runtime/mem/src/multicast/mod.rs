@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use kumi_net::Wait;
+use kumi_net::{CopySource, SharedBytes, Wait};
 use kumi_proto::Rank;
 use kumi_proto::frame::{Frame, MULTICAST_BYTES};
 
@@ -36,9 +36,9 @@ struct TreeChild {
 
 /// The part of the multicast that is the same for all members.
 #[derive(Clone, Copy)]
-struct MulticastContent<'d> {
+struct MulticastContent<S> {
     offset: usize,
-    data: &'d [u8],
+    data: S,
     notify: Option<u32>,
 }
 
@@ -82,6 +82,30 @@ impl Window<'_> {
         data: &[u8],
         notify: Option<u32>,
     ) -> Result<(), Error> {
+        self.multicast_bytes(to, offset, data, notify)
+    }
+
+    /// As [`Window::multicast`], of bytes that others may write meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::multicast`].
+    pub fn multicast_shared(
+        &self,
+        to: &[u32],
+        offset: usize,
+        data: SharedBytes<'_>,
+        notify: Option<u32>,
+    ) -> Result<(), Error> {
+        self.multicast_bytes(to, offset, data, notify)
+    }
+
+    fn multicast_bytes(
+        &self,
+        to: &[u32],
+        offset: usize,
+        data: impl CopySource,
+        notify: Option<u32>,
+    ) -> Result<(), Error> {
         self.context.check_handlers()?;
         if let Some(notify) = notify {
             check_notify(notify)?;
@@ -89,8 +113,8 @@ impl Window<'_> {
         let (mapped, by_frames) = self.members(to, offset, data.len())?;
         for rank in mapped {
             match notify {
-                Some(notify) => self.put_notify(rank, offset, data, notify)?,
-                None => self.put(rank, offset, data)?,
+                Some(notify) => self.put_bytes_notify(rank, offset, data, notify)?,
+                None => self.put_bytes(rank, offset, data)?,
             }
         }
         if by_frames.is_empty() {
@@ -140,7 +164,7 @@ impl Window<'_> {
     fn multicast_by_frames(
         &self,
         by_frames: &[Rank],
-        content: MulticastContent<'_>,
+        content: MulticastContent<impl CopySource>,
     ) -> Result<Option<(Rank, Refusal)>, Error> {
         let children: Vec<TreeChild> = by_frames
             .chunks(MOST_MEMBERS)
@@ -176,7 +200,7 @@ impl Window<'_> {
         &self,
         children: &[TreeChild],
         token: u64,
-        MulticastContent { offset, data, notify }: MulticastContent<'_>,
+        MulticastContent { offset, data, notify }: MulticastContent<impl CopySource>,
         batch: Range<usize>,
     ) -> Result<(), Error> {
         let longest = children.iter().map(|child| child.list.len()).max().unwrap_or(0);
@@ -187,7 +211,7 @@ impl Window<'_> {
             while !begun || done < batch.end {
                 // Conditions of every way of sending.
                 let most = self.context.longest - MULTICAST_BYTES - longest;
-                let piece = &data[done..batch.end.min(done + most)];
+                let piece = data.slice(done, (batch.end - done).min(most));
                 let last = done + piece.len() == batch.end;
                 for TreeChild { rank, list } in &children[sent_to..] {
                     let frame = Frame::Multicast {
@@ -195,10 +219,10 @@ impl Window<'_> {
                         window: self.keys[*rank as usize],
                         offset: (offset + done) as u64,
                         notify: notify.filter(|_| last),
-                        members: (list.len() / 4) as u16,
-                        tail: &[],
+                        members: list,
+                        data: piece,
                     };
-                    if !guard.send(*rank, &[&frame.header(), list, piece])? {
+                    if !guard.send_parts(*rank, &[&frame.header(), list], &[piece])? {
                         guard.transmit()?;
                         return Ok(None);
                     }

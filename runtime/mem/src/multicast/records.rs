@@ -1,7 +1,7 @@
 //! Multicast of a record, the members' side: append it where there is room, forward it, combine the
 //! answers. Nobody waits for room here: the sender does.
 
-use kumi_net::{Attachment, Delivery};
+use kumi_net::{Attachment, CopySource, Delivery};
 use kumi_proto::Rank;
 use kumi_proto::frame::{
     self, MULTICAST_APPEND_BYTES, MulticastAppend, MulticastAppendDone, WindowKey,
@@ -71,19 +71,19 @@ impl Engine {
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        cast: &MulticastAppend<'_>,
+        cast: &MulticastAppend<'_, impl CopySource>,
     ) -> Result<Delivery, String> {
-        let MulticastAppend { token, window, offset, signal, source, .. } = *cast;
+        let MulticastAppend { token, window, offset, signal, source, members, data } = *cast;
         if source >= attachment.ranks() {
             return Err(format!("a record of rank {source}, which does not exist"));
         }
-        let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(window);
-        let (mapped, by_frames) = relay::sort(attachment, &keys, members)?;
-        if !by_frames.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
+        let (mapped, by_frames) = relay::sort(attachment, &keys, frame::members(members))?;
+        let length = MULTICAST_APPEND_BYTES + members.len() + data.len();
+        if !by_frames.is_empty() && length > self.longest {
             return Err("a record for many ranks that is too long to be forwarded".into());
         }
-        let cost = relay::cost(data, &by_frames);
+        let cost = relay::cost(data.len(), &by_frames);
         if self.answers.len() >= MOST_ANSWERS
             || !by_frames.is_empty() && !self.multicasts.has_room(attachment, cost)
         {
@@ -99,7 +99,7 @@ impl Engine {
             return Ok(Delivery::Taken);
         }
         for rank in mapped {
-            match self.append_mapped(attachment, rank, keys[rank as usize], cast, data) {
+            match self.append_mapped(attachment, rank, keys[rank as usize], cast) {
                 Ok(()) => {}
                 Err(Refusal::Full) => refusals.full.push(rank),
                 Err(reason) => {
@@ -119,7 +119,9 @@ impl Engine {
         self.multicasts.begin_record(token, Some((from, above)), ranks, refusals, most);
         let children =
             children.into_iter().map(|(rank, rest)| (rank, relay::list(&rest))).collect();
-        let (data, record) = (data.to_vec(), Some((source, signal)));
+        let (mut kept, record) = (Vec::new(), Some((source, signal)));
+        data.append_to(&mut kept);
+        let data = kept;
         let notify = None;
         let forward = PendingForward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
@@ -132,10 +134,9 @@ impl Engine {
         attachment: &Attachment,
         rank: Rank,
         window: WindowKey,
-        cast: &MulticastAppend<'_>,
-        data: &[u8],
+        cast: &MulticastAppend<'_, impl CopySource>,
     ) -> Result<(), Refusal> {
-        let MulticastAppend { offset, signal, source, .. } = *cast;
+        let MulticastAppend { offset, signal, source, data, .. } = *cast;
         let local = attachment.local_of(rank).ok_or(Refusal::Window)?;
         if local == attachment.local() {
             let record = IncomingRecord { from: source, token: 0, wait: false, signal, data };
@@ -168,8 +169,7 @@ impl Engine {
         from: Rank,
         done: &MulticastAppendDone<'_>,
     ) -> Result<(), String> {
-        let count = (done.full.len() / 4) as u16;
-        let full: Vec<Rank> = frame::members(count, done.full).0.collect();
+        let full: Vec<Rank> = frame::members(done.full).collect();
         // Without anybody who waits for it the answer is dropped below.
         let most = self.multicasts.may_be_full(done.token).unwrap_or(full.len());
         if full.len() > most || full.iter().any(|rank| *rank >= attachment.ranks()) {

@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kumi_net::layout::NOTIFIES;
-use kumi_net::{AnswerSender, Attachment, ChannelError, Delivery};
+use kumi_net::{AnswerSender, Attachment, ChannelError, CopySource, Delivery, SharedBytes};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
+use kumi_proto::frame::{self, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
 
 use super::records::{DirectAppends, RecordRefusals};
-use crate::engine::{Engine, MOST_ANSWERS, QueuedAnswer};
+use crate::engine::{Engine, MOST_ANSWERS, PlainFrame, QueuedAnswer};
 use crate::error::Refusal;
 use crate::window::key::is_private;
 use crate::window::mapped_piece::MappedPiece;
@@ -31,13 +31,13 @@ const RELAYS_PER_RANK: usize = 64;
 
 /// A multicast's frame.
 #[derive(Clone, Copy)]
-pub(crate) struct MulticastFrame<'d> {
+pub(crate) struct MulticastFrame<'l, S> {
     pub(crate) token: u64,
     pub(crate) window: WindowKey,
     pub(crate) offset: u64,
     pub(crate) notify: Option<u32>,
-    pub(crate) members: u16,
-    pub(crate) tail: &'d [u8],
+    pub(crate) members: &'l [u8],
+    pub(crate) data: S,
 }
 
 /// A batch that waits for the answers of the children.
@@ -86,15 +86,15 @@ pub(super) struct PendingForward {
 
 impl PendingForward {
     /// The header in front of members and data, for a child.
-    fn header(&self, to: Rank, members: u16) -> FrameHeader {
+    fn header(&self, to: Rank, members: &[u8]) -> FrameHeader {
         let PendingForward { token, offset, notify, .. } = *self;
-        let (window, tail) = (self.keys[to as usize], &[]);
+        let (window, data) = (self.keys[to as usize], &[][..]);
         match self.record {
-            None => Frame::Multicast { token, window, offset, notify, members, tail }.header(),
+            None => PlainFrame::Multicast { token, window, offset, notify, members, data }.header(),
             Some((source, signal)) => {
                 let append =
-                    MulticastAppend { token, window, offset, signal, source, members, tail };
-                Frame::MulticastAppend(append).header()
+                    MulticastAppend { token, window, offset, signal, source, members, data };
+                PlainFrame::MulticastAppend(append).header()
             }
         }
     }
@@ -231,9 +231,9 @@ impl MulticastTable {
             let Some(mut forward) = self.forwards.pop_front() else { break };
             let mut left = Vec::new();
             for (to, list) in std::mem::take(&mut forward.children) {
-                let header = forward.header(to, (list.len() / 4) as u16);
+                let header = forward.header(to, &list);
                 let parts: [&[u8]; 3] = [&header, &list, &forward.data];
-                if full.contains(&to) || !send(to, &parts)? {
+                if full.contains(&to) || !send(to, &parts, SharedBytes::default())? {
                     if !full.contains(&to) {
                         full.push(to);
                     }
@@ -257,29 +257,29 @@ impl Engine {
         &mut self,
         attachment: &Attachment,
         from: Rank,
-        cast: &MulticastFrame<'_>,
+        cast: &MulticastFrame<'_, impl CopySource>,
     ) -> Result<Delivery, String> {
         // Those without a token are not answered.
         if cast.token != 0 && self.answers.len() >= MOST_ANSWERS {
             return Ok(Delivery::Full);
         }
-        let (members, data) = frame::members(cast.members, cast.tail);
-        let keys = self.windows.keys(cast.window);
-        let (mapped, by_frames) = sort(attachment, &keys, members)?;
+        let (keys, data) = (self.windows.keys(cast.window), cast.data);
+        let (mapped, by_frames) = sort(attachment, &keys, frame::members(cast.members))?;
         if keys.is_empty() {
             return Ok(self.refuse_cast(attachment, from, cast.token));
         }
-        if !by_frames.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
+        let length = MULTICAST_BYTES + cast.members.len() + data.len();
+        if !by_frames.is_empty() && length > self.longest {
             return Err("a multicast that is too long to be forwarded".into());
         }
-        if !by_frames.is_empty() && !self.multicasts.has_room(attachment, cost(data, &by_frames)) {
+        if !by_frames.is_empty()
+            && !self.multicasts.has_room(attachment, cost(data.len(), &by_frames))
+        {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
         for rank in mapped {
-            if let Err(reason) =
-                self.write_mapped(attachment, rank, keys[rank as usize], cast, data)
-            {
+            if let Err(reason) = self.write_mapped(attachment, rank, keys[rank as usize], cast) {
                 refused.get_or_insert((rank, reason));
                 self.refused_here += 1;
             }
@@ -291,7 +291,7 @@ impl Engine {
             }
             return Ok(Delivery::Taken);
         }
-        self.forward(from, cast, refused, keys, &by_frames, data);
+        self.forward(from, cast, refused, keys, &by_frames);
         Ok(Delivery::Taken)
     }
 
@@ -309,11 +309,10 @@ impl Engine {
     fn forward(
         &mut self,
         from: Rank,
-        cast: &MulticastFrame<'_>,
+        cast: &MulticastFrame<'_, impl CopySource>,
         refused: Option<(Rank, Refusal)>,
         keys: Arc<[WindowKey]>,
         by_frames: &[Rank],
-        data: &[u8],
     ) {
         let children = split(by_frames);
         let token = if cast.token == 0 { 0 } else { self.token() };
@@ -326,7 +325,9 @@ impl Engine {
         }
         let MulticastFrame { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
-        let (cost, data, record) = (cost(data, by_frames), data.to_vec(), None);
+        let (mut data, record) = (Vec::new(), None);
+        cast.data.append_to(&mut data);
+        let cost = cost(data.len(), by_frames);
         let forward = PendingForward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
     }
@@ -337,13 +338,12 @@ impl Engine {
         attachment: &Attachment,
         rank: Rank,
         window: WindowKey,
-        cast: &MulticastFrame<'_>,
-        data: &[u8],
+        cast: &MulticastFrame<'_, impl CopySource>,
     ) -> Result<(), Refusal> {
-        let MulticastFrame { offset, notify, .. } = *cast;
-        let shape = Shape::whole(offset, data.len() as u64);
+        let MulticastFrame { offset, notify, data, .. } = *cast;
         let local = attachment.local_of(rank).ok_or(Refusal::Window)?;
         if local == attachment.local() {
+            let shape = Shape::whole(offset, data.len() as u64);
             return self.windows.put(attachment.own(), window, &shape, notify, data);
         }
         let mapped = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
@@ -351,8 +351,7 @@ impl Engine {
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
-        // SAFETY: inside of the peer's window by the check.
-        unsafe { shape.scatter(mapped.base.add(offset as usize), data) };
+        mapped.bytes().slice(offset as usize, data.len()).copy_from(data);
         if let Some(notify) = notify {
             mapped.raise(attachment, local, notify);
         }
@@ -410,15 +409,16 @@ pub(super) fn sort(
     Ok((mapped, by_frames))
 }
 
-/// Cost of keeping data for these members.
-pub(super) fn cost(data: &[u8], by_frames: &[Rank]) -> usize {
-    data.len() + 4 * by_frames.len() + OVERHEAD
+/// Cost of keeping so many bytes for these members.
+pub(super) fn cost(bytes: usize, by_frames: &[Rank]) -> usize {
+    bytes + 4 * by_frames.len() + OVERHEAD
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::window::key::RandomSource;
+    use kumi_proto::frame::Frame;
     use proptest::prelude::*;
 
     /// Follows a tree; the longest way in it.
@@ -450,14 +450,13 @@ mod tests {
         // 6 takes nothing at first, then one at a time.
         for room in [0, 1, 1, 5] {
             let mut left = room;
-            let mut send = |to, parts: &[&[u8]]| {
+            let mut send = |to, parts: &[&[u8]], _: SharedBytes<'_>| {
                 let frame = parts.concat();
-                let Ok(Frame::Multicast { token, window, members: 1, tail, .. }) =
-                    Frame::decode(&frame)
+                let Ok(Frame::Multicast { token, window, members, .. }) = Frame::decode(&frame)
                 else {
                     panic!("{frame:?}")
                 };
-                assert_eq!((&tail[..4], window), (&list(&[50 + to])[..], 100 + u64::from(to)));
+                assert_eq!((members, window), (&list(&[50 + to])[..], 100 + u64::from(to)));
                 if to == 6 {
                     if left == 0 {
                         return Ok(false);
@@ -472,7 +471,8 @@ mod tests {
         assert_eq!(sent, [(5, 1), (5, 3), (6, 1), (6, 2), (6, 3)]);
         assert_eq!((casts.kept, casts.owes()), (0, false));
         casts.forwards.push_back(forward(4, &[5]));
-        let mut send = |_, _: &[&[u8]]| panic!("5 has an older answer to come first");
+        let mut send =
+            |_, _: &[&[u8]], _: SharedBytes<'_>| panic!("5 has an older answer to come first");
         casts.hand_out(&mut vec![5], &mut send).expect("nothing sent");
         assert!(casts.owes());
     }

@@ -4,15 +4,14 @@
 //! by frames the target's engine does, with the same instructions. So all of them, and the owner's, are
 //! atomic with respect to each other.
 
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use kumi_net::SharedBytesMut;
 use kumi_net::counters::Counter;
-use kumi_proto::frame::{Frame, Operation, Width};
+use kumi_proto::frame::{Operation, Width};
 
-use crate::engine::PendingRequest;
-use crate::error::Error;
+use crate::engine::{PendingRequest, PlainFrame};
+use crate::error::{Error, Refusal};
 use crate::window::Window;
 use crate::window::table::{Access, check};
 
@@ -44,23 +43,18 @@ macro_rules! apply {
 }
 
 impl AtomicOperation {
-    /// Does it; the value before.
-    ///
-    /// # Safety
-    /// As many bytes as the width says, at a multiple of it, are inside of a window.
-    pub(crate) unsafe fn apply(self, place: NonNull<u8>) -> u64 {
+    /// Does it on as many bytes as the width says; the value before. None if they are not aligned.
+    pub(crate) fn apply(self, place: SharedBytesMut<'_>) -> Option<u64> {
         let AtomicOperation { operation, width, operand, operand2 } = self;
         match width {
             Width::Eight => {
-                // SAFETY: eight aligned bytes of window memory, by the caller's promise.
-                let cell = unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) };
-                apply!(cell, operation, operand, operand2)
+                let cell = place.atomic_u64()?;
+                Some(apply!(cell, operation, operand, operand2))
             }
             Width::Four => {
-                // SAFETY: four aligned bytes of window memory, by the caller's promise.
-                let cell = unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) };
+                let cell = place.atomic_u32()?;
                 // Nothing is cut off: the decoder and the functions below keep to 32 bits.
-                u64::from(apply!(cell, operation, operand as u32, operand2 as u32))
+                Some(u64::from(apply!(cell, operation, operand as u32, operand2 as u32)))
             }
         }
     }
@@ -163,9 +157,8 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
-        let place = self.own_word(offset, 8)?;
-        // SAFETY: eight aligned bytes of the own window.
-        Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) }.load(Acquire))
+        let place = self.own(offset, 8)?;
+        Ok(place.atomic_u64().ok_or_else(|| misaligned(offset, 8))?.load(Acquire))
     }
 
     /// Writes eight aligned bytes of the own memory at once.
@@ -173,9 +166,8 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), Error> {
-        let place = self.own_word(offset, 8)?;
-        // SAFETY: eight aligned bytes of the own window.
-        unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) }.store(value, Release);
+        let place = self.own(offset, 8)?;
+        place.atomic_u64().ok_or_else(|| misaligned(offset, 8))?.store(value, Release);
         Ok(())
     }
 
@@ -184,9 +176,8 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
     pub fn load_u32(&self, offset: usize) -> Result<u32, Error> {
-        let place = self.own_word(offset, 4)?;
-        // SAFETY: four aligned bytes of the own window.
-        Ok(unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) }.load(Acquire))
+        let place = self.own(offset, 4)?;
+        Ok(place.atomic_u32().ok_or_else(|| misaligned(offset, 4))?.load(Acquire))
     }
 
     /// Writes four aligned bytes of the own memory at once.
@@ -194,20 +185,9 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
     pub fn store_u32(&self, offset: usize, value: u32) -> Result<(), Error> {
-        let place = self.own_word(offset, 4)?;
-        // SAFETY: four aligned bytes of the own window.
-        unsafe { AtomicU32::from_ptr(place.cast().as_ptr()) }.store(value, Release);
+        let place = self.own(offset, 4)?;
+        place.atomic_u32().ok_or_else(|| misaligned(offset, 4))?.store(value, Release);
         Ok(())
-    }
-
-    /// Address of `bytes` bytes of the own memory, aligned to their number. Windows in the segment
-    /// start at multiples of eight; others may not.
-    fn own_word(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, Error> {
-        let place = self.own(offset, bytes)?;
-        if !offset.is_multiple_of(bytes) || !place.addr().get().is_multiple_of(bytes) {
-            return Err(Error::BadAlignment { offset: offset as u64, width: bytes as u64 });
-        }
-        Ok(place)
     }
 
     fn atomic(
@@ -225,13 +205,13 @@ impl Window<'_> {
                 .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
             self.context.attachment().count(Counter::DirectAtomics, 1);
             let atomic = AtomicOperation { operation, width, operand, operand2 };
-            // SAFETY: inside of the peer's window and aligned, by the check (windows with the right
-            // start at multiples of eight).
-            return Ok(unsafe { atomic.apply(mapped.base.add(offset)) });
+            let done = atomic.apply(mapped.bytes().slice(offset, bytes as usize));
+            return done
+                .ok_or_else(|| self.refused(to, offset, bytes as usize, Refusal::Alignment));
         }
         self.context.check_rank(to)?;
         let window = self.keys[to as usize];
-        let frame = |token| Frame::AtomicRequest {
+        let frame = |token| PlainFrame::AtomicRequest {
             token,
             window,
             offset: at,
@@ -246,4 +226,9 @@ impl Window<'_> {
             Err(reason) => Err(self.refused(to, offset, bytes as usize, reason)),
         }
     }
+}
+
+#[cold]
+fn misaligned(offset: usize, bytes: u64) -> Error {
+    Error::BadAlignment { offset: offset as u64, width: bytes }
 }

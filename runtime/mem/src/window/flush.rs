@@ -1,9 +1,10 @@
 //! Flush: waits until puts and messages have arrived.
 
 use kumi_net::Wait;
-use kumi_proto::frame::{Frame, NO_WINDOW};
+use kumi_proto::frame::NO_WINDOW;
 
 use crate::context::Context;
+use crate::engine::PlainFrame;
 use crate::error::Error;
 
 impl Context {
@@ -81,7 +82,7 @@ impl Context {
         self.drive(self.wait_for(&unsent), |guard| {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();
-                let frame = Frame::GetRequest { token, window: NO_WINDOW, offset: 0, len: 0 };
+                let frame = PlainFrame::GetRequest { token, window: NO_WINDOW, offset: 0, len: 0 };
                 if !guard.send(to, &[&frame.header()])? {
                     break;
                 }

@@ -2,7 +2,7 @@
 
 mod get;
 
-use kumi_net::{Guard, Wait};
+use kumi_net::{CopySource, Guard, SharedBytes, Wait};
 use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
 use crate::engine::Engine;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::message::parts::frames_to_queue;
 use crate::window::completion::OnPlacement;
 use crate::window::pieces::Piece;
-use crate::window::table::{Access, Rights, check, copy_in};
+use crate::window::table::{Access, Rights, check};
 use crate::window::{Window, check_notify};
 
 /// A piece of at most so many bytes is not divided between frames.
@@ -72,6 +72,30 @@ impl Window<'_> {
         data: &[&[u8]],
         after: OnPlacement<'_>,
     ) -> Result<(), Error> {
+        self.put_buffers(to, pieces, data, after)
+    }
+
+    /// As [`Window::put_lists`], of bytes that others may write meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::put_list`].
+    pub fn put_lists_shared(
+        &self,
+        to: u32,
+        pieces: &[Piece],
+        data: &[SharedBytes<'_>],
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        self.put_buffers(to, pieces, data, after)
+    }
+
+    fn put_buffers<S: CopySource>(
+        &self,
+        to: u32,
+        pieces: &[Piece],
+        data: &[S],
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
         let bytes = same_bytes(pieces, data.iter().map(|buffer| buffer.len()))?;
         if let Some(notify) = after.notify {
             check_notify(notify)?;
@@ -100,9 +124,7 @@ impl Window<'_> {
             let mut done = 0;
             while done < piece.length {
                 let run = source.next(piece.length - done);
-                // SAFETY: inside of a piece, and thereby of the peer's window, by the checks; there
-                // are as many bytes as the pieces have.
-                unsafe { copy_in(mapped.base.add(piece.offset + done), run) };
+                mapped.bytes().slice(piece.offset + done, run.len()).copy_from(run);
                 done += run.len();
             }
         }
@@ -122,7 +144,7 @@ impl Window<'_> {
     fn put_list_by_frames(
         &self,
         to: u32,
-        rest: UnsentPut<'_>,
+        rest: UnsentPut<'_, impl CopySource>,
         after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let Some(completion) = after.completion else {
@@ -136,7 +158,7 @@ impl Window<'_> {
     fn send_list(
         &self,
         to: u32,
-        mut rest: UnsentPut<'_>,
+        mut rest: UnsentPut<'_, impl CopySource>,
         notify: Option<u32>,
         token: u64,
     ) -> Result<(), Error> {
@@ -172,14 +194,14 @@ impl Window<'_> {
     }
 
     /// Queues one frame. Returns the rest of the put, or nothing if there is no room.
-    fn send_pieces<'l>(
+    fn send_pieces<'l, S: CopySource>(
         &self,
         guard: &mut Guard<'_, Engine>,
         to: u32,
-        mut rest: UnsentPut<'l>,
+        mut rest: UnsentPut<'l, S>,
         notify: Option<u32>,
         token: u64,
-    ) -> Result<Option<UnsentPut<'l>>, Error> {
+    ) -> Result<Option<UnsentPut<'l, S>>, Error> {
         let most = guard.max_frame(to) - PUT_LIST_BYTES;
         let taken = rest.list.take(|count, bytes| {
             let used = (count + 1) * PIECE_BYTES + bytes;
@@ -193,18 +215,17 @@ impl Window<'_> {
             window: self.keys[to as usize],
             offset: taken.offset,
             notify: notify.filter(|_| last),
-            pieces: (taken.list.len() / PIECE_BYTES) as u16,
-            tail: &[],
+            pieces: &taken.list,
+            data: S::default(),
         });
-        let header = frame.header();
-        let mut parts = vec![&header[..], &taken.list];
+        let mut parts = Vec::new();
         let mut left = taken.bytes;
         while left > 0 {
             let run = rest.source.next(left);
             parts.push(run);
             left -= run.len();
         }
-        Ok(guard.send(to, &parts)?.then_some(rest))
+        Ok(guard.send_parts(to, &[&frame.header(), &taken.list], &parts)?.then_some(rest))
     }
 }
 
@@ -227,38 +248,38 @@ fn same_bytes(pieces: &[Piece], buffers: impl Iterator<Item = usize>) -> Result<
 
 /// Position in a caller's buffers: the bytes not taken yet.
 #[derive(Clone, Copy)]
-struct BufferCursor<'d> {
-    buffers: &'d [&'d [u8]],
+struct BufferCursor<'d, S> {
+    buffers: &'d [S],
     /// Bytes taken from the first of them.
     inside: usize,
 }
 
-impl<'d> BufferCursor<'d> {
+impl<S: CopySource> BufferCursor<'_, S> {
     /// The next bytes that lie in one buffer, at most so many; not empty before the end.
-    fn next(&mut self, most: usize) -> &'d [u8] {
+    fn next(&mut self, most: usize) -> S {
         while let [first, behind @ ..] = self.buffers {
-            let rest = &first[self.inside..];
-            if rest.is_empty() {
+            let rest = first.len() - self.inside;
+            if rest == 0 {
                 *self = BufferCursor { buffers: behind, inside: 0 };
                 continue;
             }
-            let run = &rest[..rest.len().min(most)];
+            let run = first.slice(self.inside, rest.min(most));
             self.inside += run.len();
             return run;
         }
-        &[]
+        S::default()
     }
 }
 
 /// The part of a put that has not been sent.
 #[derive(Clone, Copy)]
-struct UnsentPut<'l> {
+struct UnsentPut<'l, S> {
     list: PieceCursor<'l>,
-    source: BufferCursor<'l>,
+    source: BufferCursor<'l, S>,
     bytes: usize,
 }
 
-impl UnsentPut<'_> {
+impl<S> UnsentPut<'_, S> {
     /// About how many bytes it takes in frames.
     fn on_the_wire(&self) -> usize {
         self.bytes + self.list.pieces.len() * PIECE_BYTES

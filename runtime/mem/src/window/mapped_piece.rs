@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use kumi_net::Attachment;
 use kumi_net::layout::{Notify, WindowEntry};
+use kumi_net::{Attachment, SharedBytesMut};
 use kumi_proto::frame::WindowKey;
 
 use crate::window::key::{is_private, slot};
@@ -73,6 +73,14 @@ impl MappedPiece {
         let entry = NonNull::from(&context.windows[slot(key)]);
         let notifies = NonNull::from(&context.notifies.0[counter_index(key, 0)]);
         MappedPiece { base, size, rights, key, entry, notifies }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> SharedBytesMut<'_> {
+        // SAFETY: a range of an arena, which stays mapped as long as the context and in which there are no references. Or
+        // the own piece, which stays as long as its window, whose value holds this.
+        unsafe { SharedBytesMut::new(self.base, self.size as usize) }
     }
 
     /// Raises a notification counter (checked to be one) and wakes its rank.

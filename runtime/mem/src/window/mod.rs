@@ -15,24 +15,24 @@ mod transfer;
 pub(crate) mod zero_copy;
 
 use std::cell::OnceCell;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
 
-use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::NOTIFIES;
+use kumi_net::{CopySource, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
 
 use crate::context::Context;
-use crate::engine::PendingRequest;
+use crate::engine::{PendingRequest, PlainFrame};
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::SignalPort;
 use crate::window::completion::OnPlacement;
 use crate::window::key::is_private;
 use crate::window::mapped_piece::MappedPiece;
-use crate::window::table::{Access, Rights, WindowMemory, check, copy_in, counter_index};
+use crate::window::strided::Strided;
+use crate::window::table::{Access, Rights, WindowMemory, check, counter_index};
 
 /// Most bytes of one get request; longer gets are several.
 pub(crate) const GET_PIECE: usize = 1 << 30;
@@ -99,9 +99,7 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        let from = self.own(offset, into.len())?;
-        // SAFETY: the range is inside of the window; others may write meanwhile, as documented.
-        unsafe { into.as_mut_ptr().copy_from(from.as_ptr(), into.len()) };
+        self.own(offset, into.len())?.shared().copy_to(into);
         Ok(())
     }
 
@@ -110,18 +108,14 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        let to = self.own(offset, from.len())?;
-        // SAFETY: the range is inside of the window.
-        unsafe { copy_in(to, from) };
+        self.own(offset, from.len())?.copy_from(from);
         Ok(())
     }
 
-    pub(crate) fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
-        let size = self.memory.length as u64;
-        check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
-            .map_err(|_| self.out_of_bounds(self.context.rank(), offset, length))?;
-        // SAFETY: just checked.
-        Ok(unsafe { self.memory.base.add(offset) })
+    #[inline]
+    pub(crate) fn own(&self, offset: usize, length: usize) -> Result<SharedBytesMut<'_>, Error> {
+        let part = self.memory.bytes().get(offset, length);
+        part.ok_or_else(|| self.out_of_bounds(self.context.rank(), offset, length))
     }
 
     pub(crate) fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
@@ -185,6 +179,45 @@ impl Window<'_> {
     ///   more than 400 bytes. These may take several packets, so the caller checks them as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
+        self.put_bytes(to, offset, data)
+    }
+
+    /// As [`Window::put_with`], of bytes that others may write meanwhile, such as those of a window. The target gets each
+    /// byte as it was at some time during the call.
+    ///
+    /// # Errors
+    /// As [`Window::put_with`].
+    pub fn put_shared(
+        &self,
+        to: u32,
+        offset: usize,
+        data: SharedBytes<'_>,
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        match after {
+            OnPlacement { notify: None, completion: None } => self.put_bytes(to, offset, data),
+            OnPlacement { notify: Some(notify), completion: None } => {
+                self.put_bytes_notify(to, offset, data, notify)
+            }
+            after => {
+                let (stride, block) = (data.len(), data.len());
+                self.put_strided_shared(
+                    to,
+                    Strided { offset, stride, block, count: 1 },
+                    data,
+                    after,
+                )
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put_bytes(
+        &self,
+        to: u32,
+        offset: usize,
+        data: impl CopySource,
+    ) -> Result<(), Error> {
         match self.mapped(to) {
             Some((_, mapped)) => {
                 self.put_mapped(mapped?, to, offset, data)?;
@@ -206,6 +239,17 @@ impl Window<'_> {
         to: u32,
         offset: usize,
         data: &[u8],
+        notify: u32,
+    ) -> Result<(), Error> {
+        self.put_bytes_notify(to, offset, data, notify)
+    }
+
+    #[inline]
+    pub(crate) fn put_bytes_notify(
+        &self,
+        to: u32,
+        offset: usize,
+        data: impl CopySource,
         notify: u32,
     ) -> Result<(), Error> {
         check_notify(notify)?;
@@ -263,15 +307,14 @@ impl Window<'_> {
         mapped: &MappedPiece,
         to: u32,
         offset: usize,
-        data: &[u8],
+        data: impl CopySource,
     ) -> Result<(), Error> {
         let length = data.len() as u64;
         if let Err(reason) = check(mapped.rights, mapped.size, offset as u64, length, Access::Write)
         {
             return Err(self.refused(to, offset, data.len(), reason));
         }
-        // SAFETY: inside of the peer's window by the check.
-        unsafe { copy_in(mapped.base.add(offset), data) };
+        mapped.bytes().slice(offset, data.len()).copy_from(data);
         Ok(())
     }
 
@@ -279,18 +322,18 @@ impl Window<'_> {
         &self,
         to: u32,
         at: usize,
-        data: &[u8],
+        data: impl CopySource,
         notify: Option<u32>,
     ) -> Result<(), Error> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.puts_to(to);
         self.context.send_frames(to, data, true, |most, done| {
-            let rest = &data[done..];
-            let piece = rest.len().min(most - PUT_BYTES);
-            let notify = notify.filter(|_| piece == rest.len());
+            let rest = data.len() - done;
+            let piece = rest.min(most - PUT_BYTES);
+            let notify = notify.filter(|_| piece == rest);
             let (window, offset) = (self.keys[to as usize], (at as u64).wrapping_add(done as u64));
-            Frame::Put { window, offset, notify, data: &rest[..piece] }
+            Frame::Put { window, offset, notify, data: data.slice(done, piece) }
         })
     }
 
@@ -299,14 +342,25 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::BadRank`], [`Error::OutOfBounds`], [`Error::NoRight`], [`Error::BadWindow`].
     pub fn get(&self, from: u32, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        self.get_shared(from, offset, into.into())
+    }
+
+    /// As [`Window::get`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::get`].
+    pub fn get_shared(
+        &self,
+        from: u32,
+        offset: usize,
+        into: SharedBytesMut<'_>,
+    ) -> Result<(), Error> {
         let length = into.len();
         if let Some((_, mapped)) = self.mapped(from) {
             let mapped = mapped?;
             check(mapped.rights, mapped.size, offset as u64, length as u64, Access::Read)
                 .map_err(|reason| self.refused(from, offset, length, reason))?;
-            // SAFETY: inside of the peer's window by the check; it may change meanwhile, as
-            // documented.
-            unsafe { into.as_mut_ptr().copy_from(mapped.base.as_ptr().add(offset), length) };
+            into.copy_from(mapped.bytes().slice(offset, length).shared());
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
@@ -316,11 +370,11 @@ impl Window<'_> {
         let (mut rest, mut first) = (into, true);
         while first || !rest.is_empty() {
             first = false;
-            let (piece, tail) = rest.split_at_mut(rest.len().min(GET_PIECE));
+            let (piece, tail) = rest.split_at(rest.len().min(GET_PIECE));
             let (window, start, len) = (self.keys[from as usize], at, piece.len() as u32);
-            let frame = |token| Frame::GetRequest { token, window, offset: start, len };
-            let pending =
-                PendingRequest::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
+            let frame = |token| PlainFrame::GetRequest { token, window, offset: start, len };
+            // SAFETY: borrowed until this returns; `request` has the engine forget it before.
+            let pending = PendingRequest::Bytes { into: unsafe { piece.lend() }, received: 0 };
             self.context
                 .request(from, pending, frame)?
                 .map_err(|reason| self.refused(from, offset, length, reason))?;

@@ -1,11 +1,9 @@
 //! Pieces of a window: any lengths at any places.
 
-use std::ptr::NonNull;
-
+use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 use kumi_proto::frame::pieces;
 
 use crate::window::strided::Shape;
-use crate::window::table::copy_in;
 
 /// A piece of a window's memory; see [`crate::Window::put_list`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +24,8 @@ pub(crate) trait ByteLayout {
     /// inside of a window if this range is.
     fn span(&self) -> u64;
 
-    /// Copies into window memory.
-    ///
-    /// # Safety
-    /// The span is inside of a window from `to` on, and `data` has as many bytes as lie in it.
-    unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]);
+    /// Copies into window memory: `to` is the span, and `data` has as many bytes as lie in it.
+    fn scatter(&self, to: SharedBytesMut<'_>, data: impl CopySource);
 }
 
 impl ByteLayout for Shape {
@@ -42,10 +37,8 @@ impl ByteLayout for Shape {
         self.span()
     }
 
-    // SAFETY: the caller keeps the trait's promises.
-    unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
-        // SAFETY: promised by the caller.
-        unsafe { self.scatter(to, data) }
+    fn scatter(&self, to: SharedBytesMut<'_>, data: impl CopySource) {
+        self.scatter(to, data);
     }
 }
 
@@ -75,27 +68,21 @@ impl<B: AsRef<[u8]>> PieceList<B> {
         pieces(self.list.as_ref()).map(|(distance, length)| (distance as usize, length as usize))
     }
 
-    /// Copies from window memory: the bytes from `at` on, one piece behind the other.
-    ///
-    /// # Safety
-    /// The span is inside of a window from `from` on, and `at + into.len()` not beyond the pieces'
-    /// bytes.
-    unsafe fn gather(&self, from: NonNull<u8>, at: usize, into: &mut [u8]) {
-        let (mut skip, mut rest) = (at, into);
+    /// Copies from window memory, which is the span: the bytes from `at` on, one piece behind the other. The pieces have
+    /// so many.
+    fn gather(&self, from: SharedBytes<'_>, at: usize, mut into: SharedBytesMut<'_>) {
+        let mut skip = at;
         for (distance, length) in self.pieces() {
             if skip >= length {
                 skip -= length;
                 continue;
             }
-            let most = (length - skip).min(rest.len());
-            if most == 0 {
+            let (piece, behind) = into.split_at((length - skip).min(into.len()));
+            if piece.is_empty() {
                 break;
             }
-            let (piece, behind) = rest.split_at_mut(most);
-            // SAFETY: bytes of a piece of the span, which the caller promises; others may write
-            // them meanwhile, as documented for windows.
-            unsafe { piece.as_mut_ptr().copy_from(from.as_ptr().add(distance + skip), most) };
-            (skip, rest) = (0, behind);
+            piece.copy_from(from.slice(distance + skip, piece.len()));
+            (skip, into) = (0, behind);
         }
     }
 }
@@ -109,13 +96,11 @@ impl<B: AsRef<[u8]>> ByteLayout for PieceList<B> {
         self.span
     }
 
-    // SAFETY: the caller keeps the trait's promises.
-    unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
+    fn scatter(&self, to: SharedBytesMut<'_>, data: impl CopySource) {
         let mut rest = data;
         for (distance, length) in self.pieces() {
-            let (piece, behind) = rest.split_at(length.min(rest.len()));
-            // SAFETY: a piece of the span, which the caller promises.
-            unsafe { copy_in(to.add(distance), piece) };
+            let (piece, behind) = rest.split_at(length);
+            to.slice(distance, length).copy_from(piece);
             rest = behind;
         }
     }
@@ -142,18 +127,11 @@ impl GetLayout {
         }
     }
 
-    /// Copies from window memory: the bytes from `at` on, one block behind the other.
-    ///
-    /// # Safety
-    /// The range is inside of a window from `from` on, and `at + into.len()` not beyond the
-    /// blocks' bytes.
-    pub(crate) unsafe fn gather(&self, from: NonNull<u8>, at: usize, into: &mut [u8]) {
-        // SAFETY: promised by the caller.
-        unsafe {
-            match self {
-                GetLayout::Even(shape) => shape.gather(from, at, into),
-                GetLayout::List(list) => list.gather(from, at, into),
-            }
+    /// Copies from window memory, which is the range: the bytes from `at` on, one block behind the other. There are so many.
+    pub(crate) fn gather(&self, from: SharedBytes<'_>, at: usize, into: SharedBytesMut<'_>) {
+        match self {
+            GetLayout::Even(shape) => shape.gather(from, at, into),
+            GetLayout::List(list) => list.gather(from, at, into),
         }
     }
 }
@@ -161,23 +139,33 @@ impl GetLayout {
 /// Buffers that a caller lends until its get is over; they are filled one after the other.
 #[derive(Debug)]
 pub(crate) struct LentBuffers {
-    /// Start and length of those that are not full.
-    rest: std::vec::IntoIter<(*mut u8, usize)>,
+    /// Those that are not full.
+    rest: std::vec::IntoIter<SharedBytesMut<'static>>,
     /// The rest of the buffer that is being filled.
-    now: (*mut u8, usize),
+    now: SharedBytesMut<'static>,
 }
-
-// SAFETY: the memory behind the pointers is lent by a caller that waits; which thread writes it does
-// not matter.
-unsafe impl Send for LentBuffers {}
 
 impl LentBuffers {
     /// # Safety
-    /// The buffers may be written as long as the value is there.
-    pub(crate) unsafe fn new(buffers: &mut [&mut [u8]]) -> LentBuffers {
-        let raw = |buffer: &mut &mut [u8]| (buffer.as_mut_ptr(), buffer.len());
-        let rest: Vec<_> = buffers.iter_mut().map(raw).collect();
-        LentBuffers { rest: rest.into_iter(), now: (std::ptr::null_mut(), 0) }
+    /// As long as the value is used, or one that was split from it, the buffers are what [`SharedBytesMut::new`] demands.
+    pub(crate) unsafe fn new<'b>(buffers: impl Iterator<Item = SharedBytesMut<'b>>) -> LentBuffers {
+        // SAFETY: the caller's promise.
+        LentBuffers::of(buffers.map(|buffer| unsafe { buffer.lend() }).collect())
+    }
+
+    fn of(buffers: Vec<SharedBytesMut<'static>>) -> LentBuffers {
+        LentBuffers { rest: buffers.into_iter(), now: SharedBytesMut::default() }
+    }
+
+    /// The next bytes that lie in one buffer, at most so many; none behind the last buffer.
+    fn next(&mut self, most: usize) -> SharedBytesMut<'static> {
+        while self.now.is_empty() {
+            let Some(next) = self.rest.next() else { break };
+            self.now = next;
+        }
+        let (part, behind) = self.now.split_at(self.now.len().min(most));
+        self.now = behind;
+        part
     }
 
     /// Takes the room for the next bytes out of the lent buffers, as much as there is; the caller fills
@@ -185,42 +173,27 @@ impl LentBuffers {
     pub(crate) fn split(&mut self, mut length: usize) -> LentBuffers {
         let mut parts = Vec::new();
         while length > 0 {
-            let (into, room) = self.now;
-            let part = room.min(length);
-            if part == 0 {
-                let Some(next) = self.rest.next() else { break };
-                self.now = next;
-                continue;
+            let part = self.next(length);
+            if part.is_empty() {
+                break;
             }
-            parts.push((into, part));
-            // SAFETY: at most the end of the buffer.
-            self.now = (unsafe { into.add(part) }, room - part);
-            length -= part;
+            length -= part.len();
+            parts.push(part);
         }
-        LentBuffers { rest: parts.into_iter(), now: (std::ptr::null_mut(), 0) }
+        LentBuffers::of(parts)
     }
 
     /// Writes the next bytes; bytes beyond the last buffer are dropped.
-    ///
-    /// # Safety
-    /// So many bytes are at `from`.
-    pub(crate) unsafe fn write(&mut self, mut from: *const u8, mut length: usize) {
-        while length > 0 {
-            let (into, room) = self.now;
-            let part = room.min(length);
-            if part == 0 {
-                let Some(next) = self.rest.next() else { return };
-                self.now = next;
-                continue;
+    pub(crate) fn write(&mut self, data: impl CopySource) {
+        let mut rest = data;
+        while !rest.is_empty() {
+            let part = self.next(rest.len());
+            if part.is_empty() {
+                return;
             }
-            // SAFETY: inside of the lent buffers and of the range that the caller promises. It may be
-            // window memory, which changes or overlaps as documented for gets.
-            unsafe {
-                into.copy_from(from, part);
-                self.now = (into.add(part), room - part);
-                from = from.add(part);
-            }
-            length -= part;
+            let (first, behind) = rest.split_at(part.len());
+            part.copy_from(first);
+            rest = behind;
         }
     }
 }

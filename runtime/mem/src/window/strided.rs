@@ -1,9 +1,8 @@
 //! Strided blocks: equal length, equal distances.
 
-use std::ptr::NonNull;
+use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 
 use crate::error::Error;
-use crate::window::table::copy_in;
 
 /// The blocks of a strided put or get in a window: for example a column of a matrix. On the caller's
 /// side the blocks follow each other.
@@ -67,39 +66,30 @@ impl Shape {
         before_last.and_then(|bytes| bytes.checked_add(self.block)).unwrap_or(u64::MAX)
     }
 
-    /// Copies whole blocks into window memory.
-    ///
-    /// # Safety
-    /// The span of the shape, with as many blocks as `data` has, is inside of a window from `to`
-    /// on.
-    pub(crate) unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
-        if self.block == 0 {
-            return;
+    /// Copies whole blocks into window memory, which begins and ends as they do.
+    pub(crate) fn scatter(&self, to: SharedBytesMut<'_>, data: impl CopySource) {
+        if self.count == 1 {
+            return to.copy_from(data);
         }
-        for (index, block) in data.chunks_exact(self.block as usize).enumerate() {
-            // SAFETY: a block of the span, which the caller promises.
-            unsafe { copy_in(to.add(index * self.stride as usize), block) };
+        let (stride, block) = (self.stride as usize, self.block as usize);
+        let (mut rest, mut at) = (data, 0);
+        while !rest.is_empty() {
+            let (first, behind) = rest.split_at(block);
+            to.slice(at, block).copy_from(first);
+            (rest, at) = (behind, at + stride);
         }
     }
 
-    /// Copies from window memory: the bytes from `at` on of the blocks, one after the other.
-    ///
-    /// # Safety
-    /// The span is inside of a window from `from` on, and `at + into.len()` not beyond the
-    /// blocks' bytes.
-    pub(crate) unsafe fn gather(&self, from: NonNull<u8>, at: usize, into: &mut [u8]) {
+    /// Copies from window memory, which begins and ends as the blocks do: the bytes from `at` on, one block after the
+    /// other. The blocks have so many.
+    pub(crate) fn gather(&self, from: SharedBytes<'_>, at: usize, mut into: SharedBytesMut<'_>) {
         let (stride, block) = (self.stride as usize, self.block as usize);
-        let mut done = 0;
-        while done < into.len() {
-            let (index, inside) = ((at + done) / block, (at + done) % block);
-            let piece = (block - inside).min(into.len() - done);
-            // SAFETY: bytes of a block of the span, which the caller promises; others may write
-            // them meanwhile, as documented for windows.
-            unsafe {
-                let start = from.as_ptr().add(index * stride + inside);
-                into.as_mut_ptr().add(done).copy_from(start, piece);
-            }
-            done += piece;
+        let mut at = at;
+        while !into.is_empty() {
+            let (index, inside) = (at / block, at % block);
+            let (piece, behind) = into.split_at((block - inside).min(into.len()));
+            piece.copy_from(from.slice(index * stride + inside, piece.len()));
+            (into, at) = (behind, at + piece.len());
         }
     }
 }

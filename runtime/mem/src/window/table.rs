@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use kumi_net::Attachment;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
+use kumi_net::{Attachment, CopySource, SharedBytesMut};
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::error::Refusal;
@@ -77,7 +76,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// One window's memory.
+/// One window's memory. Whoever has this value uses it only as long as the window is there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WindowMemory {
     pub(crate) base: NonNull<u8>,
@@ -89,8 +88,18 @@ pub(crate) struct WindowMemory {
     offset: usize,
 }
 
-// SAFETY: window memory is shared by design; it is reached by raw copies and atomics only.
+// SAFETY: window memory is shared by design; it is reached as shared bytes only.
 unsafe impl Send for WindowMemory {}
+
+impl WindowMemory {
+    /// Its bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> SharedBytesMut<'_> {
+        // SAFETY: the table made this value of a range of the arena, where there are no references, or of memory whose
+        // owner promised to `lend` what is demanded. It is so until the window is removed.
+        unsafe { SharedBytesMut::new(self.base, self.length) }
+    }
+}
 
 /// A window and what the others call theirs.
 #[derive(Debug)]
@@ -173,7 +182,7 @@ impl WindowTable {
     /// Makes a window of memory of the program's own, as it is.
     ///
     /// # Safety
-    /// The `length` bytes at `base` may be read and written by any thread until the window has been removed.
+    /// Until the window has been removed the `length` bytes at `base` are what [`SharedBytesMut::new`] demands.
     pub(crate) unsafe fn lend(
         &mut self,
         attachment: &Attachment,
@@ -297,18 +306,22 @@ impl WindowTable {
         memory.filter(|memory| memory.key == key).ok_or(Refusal::Window)
     }
 
-    /// The address of a range of a window that somebody wants to use.
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &WindowMemory> {
+        self.slots.iter().flatten().map(|slot| &slot.memory)
+    }
+
+    /// The range of a window that somebody wants to use.
     pub(crate) fn access(
         &self,
         key: WindowKey,
         offset: u64,
         length: u64,
         access: Access,
-    ) -> Result<NonNull<u8>, Refusal> {
+    ) -> Result<SharedBytesMut<'_>, Refusal> {
         let memory = self.find(key)?;
         check(memory.rights, memory.length as u64, offset, length, access)?;
-        // SAFETY: `offset` is inside of the window by the check, so it fits a usize.
-        Ok(unsafe { memory.base.add(offset as usize) })
+        memory.bytes().get(offset as usize, length as usize).ok_or(Refusal::Bounds)
     }
 
     /// Applies a put that came as a frame.
@@ -318,14 +331,13 @@ impl WindowTable {
         key: WindowKey,
         shape: &impl ByteLayout,
         notify: Option<u32>,
-        data: &[u8],
+        data: impl CopySource,
     ) -> Result<(), Refusal> {
         let to = self.access(key, shape.start(), shape.span(), Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
-        // SAFETY: the range was just checked; window memory may be written at any time.
-        unsafe { shape.scatter(to, data) };
+        shape.scatter(to, data);
         if let Some(notify) = notify {
             let index = counter_index(key, notify);
             context.notifies.0[index].count.fetch_add(1, SeqCst);
@@ -341,25 +353,6 @@ fn pages(length: usize) -> usize {
 /// The place of a notification counter in the context.
 pub(crate) fn counter_index(key: WindowKey, notify: u32) -> usize {
     slot(key) * NOTIFIES + notify as usize
-}
-
-/// Copies into window memory. Eight aligned bytes appear at once.
-///
-/// # Safety
-/// `data.len()` bytes at `to` are inside of a window.
-#[inline]
-pub(crate) unsafe fn copy_in(to: NonNull<u8>, data: &[u8]) {
-    if let Ok(bytes) = <[u8; 8]>::try_from(data)
-        && to.cast::<u64>().is_aligned()
-    {
-        // SAFETY: eight aligned bytes of window memory, by the caller's promise.
-        let word = unsafe { AtomicU64::from_ptr(to.cast().as_ptr()) };
-        word.store(u64::from_ne_bytes(bytes), Release);
-        return;
-    }
-    // SAFETY: inside of the window by the caller's promise. `data` is the program's or a packet's, not
-    // window memory; otherwise it overlaps like any other racing access, hence `copy`.
-    unsafe { to.as_ptr().copy_from(data.as_ptr(), data.len()) };
 }
 
 #[cfg(test)]
@@ -397,22 +390,23 @@ mod tests {
         let one = windows.create(&attachment, 64, Rights::ALL).expect("window");
         for bit in 0..64 {
             let wrong = windows.access(one.key ^ 1 << bit, 0, 8, Access::Read);
-            assert_eq!(wrong, Err(Refusal::Window), "bit {bit}");
+            assert_eq!(wrong.err(), Some(Refusal::Window), "bit {bit}");
         }
         for wrong in [NO_WINDOW, u64::MAX, slot(one.key) as u64] {
-            assert_eq!(windows.access(wrong, 0, 0, Access::Read), Err(Refusal::Window));
+            assert_eq!(windows.access(wrong, 0, 0, Access::Read).err(), Some(Refusal::Window));
             windows.remove(&attachment, wrong).expect("nothing");
         }
-        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Ok(one.base));
+        let found = windows.access(one.key, 0, 8, Access::Read).expect("a window");
+        assert_eq!((found.start(), found.len()), (one.base, 8));
         windows.remove(&attachment, one.key).expect("remove");
-        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Err(Refusal::Window));
+        assert_eq!(windows.access(one.key, 0, 8, Access::Read).err(), Some(Refusal::Window));
         assert_eq!(attachment.own().windows[slot(one.key)].key.load(SeqCst), NO_WINDOW);
         // Its slot, used again, has another name.
         let again: Vec<_> = (0..WINDOWS)
             .map(|_| windows.create(&attachment, 0, Rights::ALL).expect("window").key)
             .collect();
         assert!(again.iter().any(|key| slot(*key) == slot(one.key)));
-        assert_eq!(windows.access(one.key, 0, 0, Access::Read), Err(Refusal::Window));
+        assert_eq!(windows.access(one.key, 0, 0, Access::Read).err(), Some(Refusal::Window));
         assert_eq!(windows.create(&attachment, 0, Rights::ALL).err(), Some(WindowRefusal::Slot));
     }
 
@@ -428,9 +422,7 @@ mod tests {
             let all = windows.create(&attachment, 64 << 30, Rights::ALL).expect("beside it");
             for offset in [0, length as u64 - 8] {
                 let word = windows.access(one.key, offset, 8, Access::Atomic).expect("inside");
-                // SAFETY: eight aligned bytes of the window.
-                let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
-                assert_eq!(word.swap(7, SeqCst), 0);
+                assert_eq!(word.atomic_u64().expect("aligned").swap(7, SeqCst), 0);
             }
             let much = windows.create(&attachment, 64 << 30, Rights::ALL);
             assert_eq!(much.err(), Some(WindowRefusal::Room));
@@ -457,7 +449,7 @@ mod tests {
             assert_eq!(odd.base.as_ptr(), base.add(1));
             assert!(is_private(odd.key) && windows.any_private_on_node(&attachment));
             assert_eq!(
-                windows.access(odd.key, 63, 0, Access::Read).map(|at| at.as_ptr()),
+                windows.access(odd.key, 63, 0, Access::Read).map(SharedBytesMut::as_ptr),
                 Ok(base.add(64))
             );
             windows.remove(&attachment, odd.key).expect("remove");

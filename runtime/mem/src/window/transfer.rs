@@ -1,9 +1,10 @@
 //! Puts that report their arrival, and strided puts and gets.
 
 use kumi_net::counters::Counter;
+use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 
-use crate::engine::PendingRequest;
+use crate::engine::{PendingRequest, PlainFrame};
 use crate::error::Error;
 use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
@@ -45,6 +46,22 @@ impl Window<'_> {
         unsafe { self.put_blocks(to, shape, data, after, false) }
     }
 
+    /// As [`Window::put_strided`], of bytes that others may write meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::put_strided`].
+    pub fn put_strided_shared(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: SharedBytes<'_>,
+        after: OnPlacement<'_>,
+    ) -> Result<(), Error> {
+        shape.check(data.len())?;
+        // SAFETY: nothing is lent for longer than the call.
+        unsafe { self.put_blocks(to, shape, data, after, false) }
+    }
+
     /// The same of a shape that is right; if `stays`, what goes to another node may be sent from where it is.
     ///
     /// # Safety
@@ -53,7 +70,7 @@ impl Window<'_> {
         &self,
         to: u32,
         shape: Strided,
-        data: &[u8],
+        data: impl CopySource,
         after: OnPlacement<'_>,
         stays: bool,
     ) -> Result<(), Error> {
@@ -72,8 +89,7 @@ impl Window<'_> {
         let span = if data.is_empty() { 0 } else { blocks.span() };
         check(mapped.rights, mapped.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
-        // SAFETY: inside of the peer's window by the check.
-        unsafe { blocks.scatter(mapped.base.add(shape.offset), data) };
+        blocks.scatter(mapped.bytes().slice(shape.offset, span as usize), data);
         self.finish_mapped(mapped, (to, local), after)
     }
 
@@ -83,7 +99,7 @@ impl Window<'_> {
         &self,
         to: u32,
         shape: Strided,
-        data: &[u8],
+        data: impl CopySource,
         after: OnPlacement<'_>,
         stays: bool,
     ) -> Result<(), Error> {
@@ -108,29 +124,29 @@ impl Window<'_> {
         &self,
         to: u32,
         shape: Strided,
-        data: &[u8],
+        data: impl CopySource,
         (notify, token): (Option<u32>, u64),
         stays: bool,
     ) -> Result<(), Error> {
         let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
         self.context.puts_to(to);
         let frame = |most: usize, done: usize| {
-            let rest = &data[done..];
+            let rest = data.len() - done;
             let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);
             let several = count > 1 && fit > 0;
             // Without bytes there is one frame, from the start.
             let (index, inside) = (done / block.max(1), done % block.max(1));
             let piece = if several {
-                rest.len().min(fit * block)
+                rest.min(fit * block)
             } else {
                 let header = if token == 0 { PUT_BYTES } else { PUT_COUNTED_BYTES };
-                (block - inside).min(most - header).min(rest.len())
+                (block - inside).min(most - header).min(rest)
             };
-            let last = piece == rest.len();
+            let last = piece == rest;
             let notify = notify.filter(|_| last);
             let start = (index as u64).wrapping_mul(stride as u64);
             let offset = (offset as u64).wrapping_add(start).wrapping_add(inside as u64);
-            let data = &rest[..piece];
+            let data = data.slice(done, piece);
             let last = last && token != 0;
             if several {
                 let (stride, block) = (stride as u64, block as u32);
@@ -154,28 +170,43 @@ impl Window<'_> {
     /// As [`Window::get`]; [`Error::BadLength`] if `into` is not what the shape gives, or its
     /// blocks overlap.
     pub fn get_strided(&self, from: u32, shape: Strided, into: &mut [u8]) -> Result<(), Error> {
+        self.get_strided_shared(from, shape, into.into())
+    }
+
+    /// As [`Window::get_strided`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::get_strided`].
+    pub fn get_strided_shared(
+        &self,
+        from: u32,
+        shape: Strided,
+        into: SharedBytesMut<'_>,
+    ) -> Result<(), Error> {
         shape.check(into.len())?;
         if into.is_empty() {
-            return self.get(from, shape.offset, into);
+            return self.get_shared(from, shape.offset, into);
         }
         let blocks = shape.shape();
         if let Some((_, mapped)) = self.mapped(from) {
             let mapped = mapped?;
             check(mapped.rights, mapped.size, blocks.offset, blocks.span(), Access::Read)
                 .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
-            // SAFETY: inside of the peer's window by the check, and as many bytes as the blocks
-            // have, by that of the shape.
-            unsafe { blocks.gather(mapped.base.add(shape.offset), 0, into) };
+            let span = mapped.bytes().slice(shape.offset, blocks.span() as usize);
+            blocks.gather(span.shared(), 0, into);
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
         self.context.check_rank(from)?;
         let Strided { offset, stride, block, .. } = shape;
         let together = (GET_PIECE / block).max(1);
-        for (index, piece) in into.chunks_mut(together * block).enumerate() {
+        let (mut rest, mut index) = (into, 0usize);
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.len().min(together * block));
             let offset = offset.wrapping_add(index.wrapping_mul(together).wrapping_mul(stride));
+            (rest, index) = (behind, index + 1);
             if block > GET_PIECE {
-                self.get(from, offset, piece)?;
+                self.get_shared(from, offset, piece)?;
             } else {
                 self.get_blocks(
                     from,
@@ -188,13 +219,13 @@ impl Window<'_> {
     }
 
     /// One request for blocks of less than 2^32 bytes.
-    fn get_blocks(&self, from: u32, shape: Strided, into: &mut [u8]) -> Result<(), Error> {
+    fn get_blocks(&self, from: u32, shape: Strided, into: SharedBytesMut<'_>) -> Result<(), Error> {
         let (window, blocks) = (self.keys[from as usize], shape.shape());
         let (block, count) = (shape.block as u32, shape.count as u32);
         let (offset, stride) = (blocks.offset, blocks.stride);
-        let frame = |token| Frame::GetStrided { token, window, offset, stride, block, count };
-        let length = into.len() as u32;
-        let pending = PendingRequest::Bytes { into: into.as_mut_ptr(), length, received: 0 };
+        let frame = |token| PlainFrame::GetStrided { token, window, offset, stride, block, count };
+        // SAFETY: borrowed until this returns; `request` has the engine forget it before.
+        let pending = PendingRequest::Bytes { into: unsafe { into.lend() }, received: 0 };
         self.context
             .request(from, pending, frame)?
             .map_err(|reason| self.refused(from, shape.offset, blocks.span() as usize, reason))

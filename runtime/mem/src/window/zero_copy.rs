@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use kumi_net::CopySource;
+
 use crate::context::Context;
 use crate::error::Error;
 use crate::window::Window;
@@ -23,9 +25,14 @@ pub(crate) struct ScopedLoan<'c> {
 
 impl<'c> ScopedLoan<'c> {
     /// Lends it, if that is worth it. To ranks of the same node nothing is lent.
-    pub(crate) fn new(context: &'c Context, to: u32, data: &[u8]) -> Option<ScopedLoan<'c>> {
+    pub(crate) fn new(
+        context: &'c Context,
+        to: u32,
+        data: impl CopySource,
+    ) -> Option<ScopedLoan<'c>> {
         let lends = context.lends && data.len() >= WORTHWHILE && !context.same_node(to);
-        lends.then(|| ScopedLoan { context, to, data: data.as_ptr_range() })
+        let start = data.address();
+        lends.then(|| ScopedLoan { context, to, data: start..start.wrapping_add(data.len()) })
     }
 }
 
@@ -70,10 +77,7 @@ impl Window<'_> {
         after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let length = own.end.wrapping_sub(own.start);
-        let from = self.own(own.start, length)?;
-        // SAFETY: inside of the own piece, which stays while this window is borrowed. Others may write it meanwhile: it is
-        // copied, here or by the kernel, as anything that a get reads.
-        let data = unsafe { std::slice::from_raw_parts(from.as_ptr(), length) };
+        let data = self.own(own.start, length)?.shared();
         let shape = Strided { offset, stride: length, block: length, count: 1 };
         // SAFETY: the memory of a window stays until it is removed, which takes back what is lent.
         unsafe { self.put_blocks(to, shape, data, after, true) }

@@ -31,4 +31,6 @@ pub mod models;
 mod queue;
 #[path = "../../src/shm/ring.rs"]
 mod ring;
+#[path = "../../src/shared_bytes.rs"]
+mod shared_bytes;
 mod sync;

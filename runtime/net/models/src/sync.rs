@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+pub(crate) use crate::shared_bytes::{CopySource, SharedBytesMut};
 use loom::cell::UnsafeCell;
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::fence;
@@ -173,7 +174,7 @@ pub(crate) unsafe fn zero(start: NonNull<u8>, bytes: usize) {
             .for_each(|shadow| shadow.word.store(0, Relaxed));
     }
     // SAFETY: the caller's promise.
-    unsafe { start.write_bytes(0, bytes) };
+    unsafe { SharedBytesMut::new(start, bytes) }.clear();
 }
 
 /// # Safety

@@ -8,6 +8,7 @@ use kumi_proto::{
 use crate::segment::MIN_DATAGRAM;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
+use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::shm::idle_flag::tell_delivered;
 use crate::shm::ring::{Consumer, Producer};
 use crate::wait::blocking_wait::BlockingWait;
@@ -20,8 +21,9 @@ use crate::{ChannelError, sys, tracepoints};
 
 /// The layer above, which takes frames. The thread that drives the channel calls it, never two at once.
 pub trait Handler: Send + 'static {
-    /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
-    fn frame(&mut self, attachment: &Attachment, from: Rank, frame: &[u8]) -> Delivery;
+    /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later. One that came through the
+    /// wire is private; one in a ring may change as long as it is looked at.
+    fn frame<S: CopySource>(&mut self, attachment: &Attachment, from: Rank, frame: S) -> Delivery;
     /// Hands out answers of at most `most` bytes, as long as `send` takes them (it says false when
     /// that rank's ring is full).
     ///
@@ -40,8 +42,9 @@ pub trait Handler: Send + 'static {
     }
 }
 
-/// Takes the parts of an answer to a rank; false if its ring is full.
-pub type AnswerSender<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
+/// Takes the parts of an answer to a rank: some that are private, and then bytes of a window. False if its ring is full.
+pub type AnswerSender<'a> =
+    dyn FnMut(Rank, &[&[u8]], SharedBytes<'_>) -> Result<bool, ChannelError> + 'a;
 
 struct HandlerSink<'h, H>(&'h mut H, &'h Attachment);
 
@@ -188,19 +191,20 @@ impl<H: Handler> ChannelCore<H> {
         })
     }
 
-    /// Queues one frame; false if there is no room now. A frame to another node leaves with the
-    /// next [`ChannelCore::transmit`].
-    pub(crate) fn send(
+    /// Queues one frame, made of the parts of `head` and then those of `data`; false if there is no room now. A frame to
+    /// another node leaves with the next [`ChannelCore::transmit`].
+    pub(crate) fn send<S: CopySource>(
         &mut self,
         attachment: &Attachment,
         to: Rank,
-        parts: &[&[u8]],
+        head: &[&[u8]],
+        data: &[S],
     ) -> Result<bool, ChannelError> {
-        let length = parts.iter().map(|part| part.len()).sum();
+        let length = parts_length(head, data);
         if let Some(local) = attachment.local_of(to) {
             let ChannelCore { remote, outgoing, ring_sent, .. } = self;
-            let sent =
-                push(attachment, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts);
+            let ring = &mut outgoing[local];
+            let sent = push(attachment, local, ring, ring_sent, remote.as_ref(), (head, data));
             if sent {
                 tracepoints::send(to, length);
             }
@@ -209,7 +213,7 @@ impl<H: Handler> ChannelCore<H> {
         let ranks = attachment.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
-        let sent = take_full(remote.endpoint.send(remote.now, to, parts), ranks)?;
+        let sent = send_remote(remote, to, (head, data), ranks)?;
         if sent {
             tracepoints::send(to, length);
         }
@@ -407,20 +411,23 @@ impl<H: Handler> ChannelCore<H> {
         let most = far.map_or(near, |far| far.min(near));
         *blocked = false;
         let mut answered = false;
-        let mut send = |to, parts: &[&[u8]]| match (attachment.local_of(to), remote.as_mut()) {
-            (Some(local), remote) => {
-                let ring = &mut outgoing[local];
-                let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
-                *blocked |= !sent;
-                answered |= sent;
-                Ok(sent)
+        let mut send = |to, head: &[&[u8]], data: SharedBytes<'_>| {
+            let parts = (head, &[data][..]);
+            match (attachment.local_of(to), remote.as_mut()) {
+                (Some(local), remote) => {
+                    let ring = &mut outgoing[local];
+                    let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
+                    *blocked |= !sent;
+                    answered |= sent;
+                    Ok(sent)
+                }
+                (None, Some(remote)) => {
+                    let sent = send_remote(remote, to, parts, ranks)?;
+                    answered |= sent;
+                    Ok(sent)
+                }
+                (None, None) => Err(ChannelError::NoRank { to, ranks }),
             }
-            (None, Some(RemoteRanks { endpoint, now, .. })) => {
-                let sent = take_full(endpoint.send(*now, to, parts), ranks)?;
-                answered |= sent;
-                Ok(sent)
-            }
-            (None, None) => Err(ChannelError::NoRank { to, ranks }),
         };
         handler.answer(most, &mut send)?;
         if answered {
@@ -496,14 +503,46 @@ impl<H: Handler> ChannelCore<H> {
     }
 }
 
+/// Bytes of a frame that is made of these parts.
+fn parts_length<S: CopySource>(head: &[&[u8]], data: &[S]) -> usize {
+    let private: usize = head.iter().map(|part| part.len()).sum();
+    private + data.iter().map(|part| part.len()).sum::<usize>()
+}
+
+/// Queues a frame for a rank of another node; false if there is no room now.
+fn send_remote<S: CopySource>(
+    RemoteRanks { endpoint, now, .. }: &mut RemoteRanks,
+    to: Rank,
+    (head, data): (&[&[u8]], &[S]),
+    ranks: u32,
+) -> Result<bool, ChannelError> {
+    let (length, most) = (parts_length(head, data), endpoint.max_frame());
+    if length > most {
+        return Err(ChannelError::Protocol(SendError::TooLong { length, most }));
+    }
+    let write = |room: &mut [u8]| {
+        let mut at = 0;
+        for part in head {
+            room[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        for part in data {
+            part.copy_to(&mut room[at..at + part.len()]);
+            at += part.len();
+        }
+        at
+    };
+    take_full(endpoint.send_with(*now, to, write), ranks)
+}
+
 /// Appends a frame to the ring to a rank of this node; false if there is no room now.
-fn push(
+fn push<S: CopySource>(
     attachment: &Attachment,
     local: usize,
     ring: &mut Option<Producer>,
     ring_sent: &mut u64,
     remote: Option<&RemoteRanks>,
-    parts: &[&[u8]],
+    (head, data): (&[&[u8]], &[S]),
 ) -> bool {
     let me = attachment.local();
     let ring = ring.get_or_insert_with(|| {
@@ -515,7 +554,7 @@ fn push(
     // Counted before it can be seen: an observer that stops all ranks here sees it in flight.
     *ring_sent += 1;
     publish_sent(attachment, *ring_sent, remote);
-    if !ring.push(parts) {
+    if !ring.push(head, data) {
         *ring_sent -= 1;
         publish_sent(attachment, *ring_sent, remote);
         return false;

@@ -33,6 +33,7 @@ use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::waker::ChannelWaker;
 use crate::disclosure::DisclosedPages;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::shared_bytes::CopySource;
 use crate::shm::ring::RingDamage;
 use crate::wait::spin::{AdaptiveSpin, SpinLimit, SpinMode, processors};
 use crate::wait::{Wait, WaitEvent, WaitFlags};
@@ -405,7 +406,20 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
     pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
-        self.core.send(&self.shared.attachment, to, parts)
+        self.core.send(&self.shared.attachment, to, parts, &[] as &[&[u8]])
+    }
+
+    /// As [`Guard::send`], with further parts, which may be shared memory.
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    pub fn send_parts<S: CopySource>(
+        &mut self,
+        to: u32,
+        head: &[&[u8]],
+        data: &[S],
+    ) -> Result<bool, ChannelError> {
+        self.core.send(&self.shared.attachment, to, head, data)
     }
 
     /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it

@@ -6,11 +6,13 @@
 //! asks for them.
 
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use kumi_proto::Rank;
 
 use crate::channel::core::{ChannelCore, Handler, take_full};
 use crate::channel::{Channel, ChannelError, Guard};
+use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::tracepoints;
 
 /// The number by which an address is lent.
@@ -28,8 +30,9 @@ pub(crate) fn address(place: u64) -> *const u8 {
 /// # Safety
 /// `room.len()` bytes at `place` are lent now.
 pub(crate) unsafe fn copy(place: u64, room: &mut [u8]) {
-    // SAFETY: readable, by the caller's promise; room is memory of this library's own, which nobody lends.
-    unsafe { room.as_mut_ptr().copy_from_nonoverlapping(address(place), room.len()) };
+    let Some(start) = NonNull::new(address(place).cast_mut()) else { return };
+    // SAFETY: readable, by the caller's promise, and only read here.
+    unsafe { SharedBytes::new(start, room.len()) }.copy_to(room);
 }
 
 impl<H: Handler> ChannelCore<H> {
@@ -63,18 +66,18 @@ impl<H: Handler> Guard<'_, H> {
     ///
     /// # Errors
     /// As [`Guard::send`].
-    pub unsafe fn send_lent(
+    pub unsafe fn send_lent<S: CopySource>(
         &mut self,
         to: u32,
         header: &[u8],
-        data: &[u8],
+        data: S,
     ) -> Result<bool, ChannelError> {
         let ranks = self.shared.attachment.ranks();
         let Some(remote) = &mut self.core.remote else {
             return Err(ChannelError::NoRank { to, ranks });
         };
         self.core.interval = 1;
-        let place = place_of(data.as_ptr());
+        let place = place_of(data.address());
         let sent =
             take_full(remote.endpoint.send_lent(remote.now, to, header, data, place), ranks)?;
         if sent {

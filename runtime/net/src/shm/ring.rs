@@ -3,12 +3,14 @@
 //! - A record is a word with its length, then its bytes, padded to eight.
 //! - Records do not wrap: a marker skips the space left at the end.
 //! - The producer owns `tail`, the consumer `head`. Both count bytes since the start and never go back.
-//! - The consumer trusts nothing: an impossible record is an error, not an access outside of the ring.
+//! - The consumer trusts nothing: an impossible record is an error, not an access outside of the ring. Its length is read
+//!   once. Its bytes may change as long as they are looked at, so they are [`SharedBytes`].
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::RingHead;
+use crate::shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 use crate::sync::{reads, writes};
 
 /// The length word that says: go on at the start of the ring.
@@ -19,26 +21,43 @@ const WORD: usize = 8;
 #[derive(Debug, Clone, Copy)]
 struct RingMemory {
     head: NonNull<RingHead>,
-    data: NonNull<u8>,
-    size: usize,
+    data: SharedBytesMut<'static>,
 }
 
 impl RingMemory {
+    /// # Safety
+    /// As [`Producer::new`].
+    unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> RingMemory {
+        // SAFETY: the caller's promise; both ends reach the bytes by this type only.
+        RingMemory { head, data: unsafe { SharedBytesMut::new(data, size) } }
+    }
+
     fn positions(&self) -> &RingHead {
         // SAFETY: `new` got a pointer to a ring head that outlives this value; it consists of
         // atomics.
         unsafe { self.head.as_ref() }
     }
 
-    fn offset(&self, position: u64) -> usize {
-        (position as usize) & (self.size - 1)
+    fn size(&self) -> usize {
+        self.data.len()
     }
 
-    /// The address `offset` bytes into the data; the caller has checked it against the size.
-    fn at(&self, offset: usize) -> *mut u8 {
-        debug_assert!(offset <= self.size);
-        // SAFETY: inside of the data by the caller's check.
-        unsafe { self.data.as_ptr().add(offset) }
+    fn offset(&self, position: u64) -> usize {
+        (position as usize) & (self.size() - 1)
+    }
+
+    /// The bytes that are to be written.
+    fn written(&self, offset: usize, bytes: usize) -> SharedBytesMut<'static> {
+        let room = self.data.slice(offset, bytes);
+        writes(room.as_ptr(), bytes);
+        room
+    }
+
+    /// The bytes that are to be read.
+    fn looked_at(&self, offset: usize, bytes: usize) -> SharedBytes<'static> {
+        let record = self.data.slice(offset, bytes).shared();
+        reads(record.as_ptr(), bytes);
+        record
     }
 }
 
@@ -84,46 +103,49 @@ unsafe impl Send for Consumer {}
 
 impl Producer {
     /// # Safety
-    /// `head` and the `size` bytes at `data` are a ring whose memory outlives this value. `size` is a
-    /// power of two, `data` is aligned to 8, and this is the ring's only producer.
+    /// `head` and the `size` bytes at `data` are a ring whose memory outlives this value, and no reference to its bytes
+    /// is used. `size` is a power of two, `data` is aligned to 8, and this is the ring's only producer.
     pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Producer {
-        let memory = RingMemory { head, data, size };
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RingMemory::new(head, data, size) };
         let known_head = memory.positions().head.0.load(Acquire);
-        // A peer could have written nonsense there; a word's multiple keeps accesses aligned.
+        // A peer could have written nonsense there; a word's multiple keeps accesses aligned and inside.
         let tail = memory.positions().tail.0.load(Relaxed) & !(WORD as u64 - 1);
         Producer { memory, tail, known_head }
     }
 
-    /// Appends one record made of the parts; false if there is no room now.
+    /// Appends one record made of the parts of `head` and then those of `data`; false if there is no room now.
     ///
     /// The new tail is written with release order. If the consumer must notice it, the caller adds a
     /// full barrier.
-    pub(crate) fn push(&mut self, parts: &[&[u8]]) -> bool {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        assert!(length <= max_record(self.memory.size), "record larger than the ring takes");
+    pub(crate) fn push<S: CopySource>(&mut self, head: &[&[u8]], data: &[S]) -> bool {
+        let length = head.iter().map(|part| part.len()).sum::<usize>()
+            + data.iter().map(|part| part.len()).sum::<usize>();
+        assert!(length <= max_record(self.memory.size()), "record larger than the ring takes");
         let need = WORD + padded(length);
         let mut offset = self.memory.offset(self.tail);
-        let to_end = self.memory.size - offset;
+        let to_end = self.memory.size() - offset;
         let skip = if to_end < need { to_end } else { 0 };
         if !self.has_room(skip + need) {
             return false;
         }
+        // Free: the consumer does not touch it before the tail says so.
         if skip > 0 {
-            writes(self.memory.at(offset), WORD);
-            // SAFETY: offset < size and both are multiples of 8, so a word fits; it is free.
-            unsafe { self.memory.at(offset).cast::<u64>().write(SKIP) };
+            self.memory.written(offset, WORD).store_u64(0, SKIP);
             offset = 0;
         }
-        writes(self.memory.at(offset), need);
-        // SAFETY: `need` contiguous bytes from here are inside of the ring and free: the consumer
-        // does not touch them before the tail says so.
-        unsafe {
-            self.memory.at(offset).cast::<u64>().write(length as u64);
-            let mut to = self.memory.at(offset + WORD);
-            for part in parts {
-                to.copy_from_nonoverlapping(part.as_ptr(), part.len());
-                to = to.add(part.len());
-            }
+        let record = self.memory.written(offset, need);
+        record.store_u64(0, length as u64);
+        let mut room = record.slice(WORD, length);
+        for part in head {
+            let (place, behind) = room.split_at(part.len());
+            place.copy_from(*part);
+            room = behind;
+        }
+        for part in data {
+            let (place, behind) = room.split_at(part.len());
+            place.copy_from(*part);
+            room = behind;
         }
         self.tail = self.tail.wrapping_add((skip + need) as u64);
         self.memory.positions().tail.0.store(self.tail, Release);
@@ -135,11 +157,11 @@ impl Producer {
             let used = tail.wrapping_sub(head);
             used <= size as u64 && bytes as u64 <= size as u64 - used
         };
-        if fits(self.known_head, self.tail, self.memory.size) {
+        if fits(self.known_head, self.tail, self.memory.size()) {
             return true;
         }
         self.known_head = self.memory.positions().head.0.load(Acquire);
-        fits(self.known_head, self.tail, self.memory.size)
+        fits(self.known_head, self.tail, self.memory.size())
     }
 
     /// Everything pushed has been consumed.
@@ -152,15 +174,17 @@ impl Consumer {
     /// # Safety
     /// As [`Producer::new`], and this is the ring's only consumer.
     pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Consumer {
-        let memory = RingMemory { head, data, size };
+        // SAFETY: the caller's promise.
+        let memory = unsafe { RingMemory::new(head, data, size) };
         let head = memory.positions().head.0.load(Relaxed) & !(WORD as u64 - 1);
         Consumer { memory, head, step: 0 }
     }
 
-    /// The next record, without consuming it. The bytes stay until [`Consumer::consume`].
-    pub(crate) fn peek(&mut self) -> Result<Option<&[u8]>, RingDamage> {
+    /// The next record, without consuming it. The producer does not write it until [`Consumer::consume`]; one that breaks
+    /// this rule garbles the bytes of its own record, of which no more are looked at than it has.
+    pub(crate) fn peek(&mut self) -> Result<Option<SharedBytes<'_>>, RingDamage> {
         let tail = self.memory.positions().tail.0.load(Acquire);
-        let size = self.memory.size;
+        let size = self.memory.size();
         let mut available = tail.wrapping_sub(self.head);
         let damage = RingDamage { position: self.head };
         if available > size as u64 || !available.is_multiple_of(WORD as u64) {
@@ -171,9 +195,7 @@ impl Consumer {
         if available == 0 {
             return Ok(None);
         }
-        reads(self.memory.at(offset), WORD);
-        // SAFETY: offset < size, a multiple of 8: a word is there, and the producer is done with it.
-        let mut length = unsafe { self.memory.at(offset).cast::<u64>().read_volatile() };
+        let mut length = self.memory.looked_at(offset, WORD).load_u64(0);
         if length == SKIP {
             skip = (size - offset) as u64;
             available = available.checked_sub(skip).ok_or(damage)?;
@@ -181,9 +203,7 @@ impl Consumer {
                 return Err(damage);
             }
             offset = 0;
-            reads(self.memory.at(0), WORD);
-            // SAFETY: the first word of the ring.
-            length = unsafe { self.memory.at(0).cast::<u64>().read_volatile() };
+            length = self.memory.looked_at(0, WORD).load_u64(0);
         }
         let length = usize::try_from(length).map_err(|_| damage)?;
         if length > max_record(size) {
@@ -194,11 +214,7 @@ impl Consumer {
             return Err(damage);
         }
         self.step = skip + need as u64;
-        reads(self.memory.at(offset), need);
-        // SAFETY: inside of the ring by the checks above. The producer does not write there until the
-        // head has passed it. A peer that breaks this rule has the same job and user, and garbles only
-        // the bytes of its own record.
-        Ok(Some(unsafe { std::slice::from_raw_parts(self.memory.at(offset + WORD), length) }))
+        Ok(Some(self.memory.looked_at(offset, need).slice(WORD, length)))
     }
 
     /// Consumes the record that [`Consumer::peek`] returned last.
@@ -246,16 +262,16 @@ pub mod fuzz_target {
     /// a record outside of the ring. Then writes into it.
     pub(super) fn survive(memory: &Memory) {
         let (mut producer, mut consumer) = ends(memory);
-        let base = memory.data.get() as usize;
+        let base = memory.data.get().addr();
         for _ in 0..100 {
             let Ok(Some(record)) = consumer.peek() else { break };
-            let start = record.as_ptr() as usize;
+            let start = record.as_ptr().addr();
             assert!(start >= base && start + record.len() <= base + SIZE);
-            let sum: u64 = record.iter().map(|byte| u64::from(*byte)).sum();
+            let sum: u64 = record.to_vec().into_iter().map(u64::from).sum();
             std::hint::black_box(sum);
             consumer.consume();
         }
-        std::hint::black_box(producer.push(&[&[1; 100]]));
+        std::hint::black_box(producer.push(&[], &[&[1; 100][..]]));
     }
 
     /// A ring as a broken or hostile peer of this node may leave it: both positions, then the bytes
@@ -300,7 +316,7 @@ mod tests {
             scope.spawn(move || {
                 let body = vec![0u8; SIZE];
                 for i in 0..RECORDS {
-                    while !producer.push(&[&i.to_ne_bytes(), &body[..length(i)]]) {
+                    while !producer.push(&[&i.to_ne_bytes()], &[&body[..length(i)]]) {
                         std::thread::yield_now();
                     }
                 }
@@ -309,13 +325,45 @@ mod tests {
                 loop {
                     if let Some(record) = consumer.peek().expect("undamaged") {
                         assert_eq!(record.len(), 8 + length(i));
-                        assert_eq!(record[..8], i.to_ne_bytes());
+                        assert_eq!(record.slice(0, 8).to_vec(), i.to_ne_bytes());
                         break;
                     }
                     std::thread::yield_now();
                 }
                 consumer.consume();
             }
+        });
+    }
+
+    /// A length that changes between two reads must not lead behind the ring, or behind the record.
+    #[test]
+    #[cfg_attr(
+        miri,
+        ignore = "accesses of different sizes at the same time, as a hostile rank does them"
+    )]
+    fn a_length_that_changes_while_it_is_read_leads_nowhere_else() {
+        let memory = memory();
+        memory.head.tail.0.store(SIZE as u64, Relaxed);
+        let (_, mut consumer) = ends(&memory);
+        let base = memory.data.get().addr();
+        // SAFETY: the data, which is reached by shared bytes only.
+        let data = unsafe { SharedBytesMut::new(NonNull::from(&memory.data).cast(), SIZE) };
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    for length in [8, SKIP, 1000, u64::MAX - 1, 1 << 40, 0, SIZE as u64 - 8] {
+                        data.store_u64(0, length);
+                    }
+                }
+            });
+            for _ in 0..200_000 {
+                if let Ok(Some(record)) = consumer.peek() {
+                    let start = record.as_ptr().addr();
+                    assert!(start == base + WORD && record.len() <= 1000, "{record:?}");
+                }
+            }
+            stop.store(true, Relaxed);
         });
     }
 
@@ -334,14 +382,14 @@ mod tests {
                 if push {
                     let record = vec![at as u8; length];
                     let used: usize = queue.iter().map(|r| WORD + padded(r.len())).sum();
-                    if producer.push(&[&record[..length / 2], &record[length / 2..]]) {
+                    if producer.push(&[&record[..length / 2]], &[&record[length / 2..]]) {
                         queue.push_back(record);
                     } else {
                         // Its own size, and at most as much lost at the end of the ring twice.
                         prop_assert!(used + 3 * (WORD + padded(max_record(SIZE))) > SIZE);
                     }
                 } else {
-                    let found = consumer.peek().expect("undamaged").map(<[u8]>::to_vec);
+                    let found = consumer.peek().expect("undamaged").map(SharedBytes::to_vec);
                     prop_assert_eq!(&found, &queue.pop_front());
                     if found.is_some() {
                         consumer.consume();
@@ -380,8 +428,9 @@ mod tests {
             memory.head.tail.0.store(start, Relaxed);
             let (mut producer, mut consumer) = ends(&memory);
             for _ in 0..100 {
-                prop_assert!(producer.push(&[&[7; 64][..length]]));
-                prop_assert_eq!(consumer.peek(), Ok(Some(&[7; 64][..length])));
+                prop_assert!(producer.push(&[], &[&[7; 64][..length]]));
+                let record = consumer.peek().expect("undamaged").map(SharedBytes::to_vec);
+                prop_assert_eq!(record, Some(vec![7; length]));
                 consumer.consume();
             }
         }

@@ -45,7 +45,7 @@ impl Memory {
 fn take(queue: &Queue, head: &mut u64) -> Result<Option<(u32, Vec<u8>)>, QueueDamage> {
     let Some(next) = queue.peek(*head, 8)? else { return Ok(None) };
     let mut data = vec![0; next.length];
-    *head = queue.take(*head, next, &mut data);
+    *head = queue.take(*head, next, (&mut data[..]).into());
     Ok(Some((next.from, data)))
 }
 
@@ -53,7 +53,7 @@ fn take(queue: &Queue, head: &mut u64) -> Result<Option<(u32, Vec<u8>)>, QueueDa
 fn the_bytes_are_those_of_the_document() {
     let mut memory = Memory::new(32);
     let queue = memory.opened();
-    assert_eq!(queue.push(3, b"abcdefghi"), Ok(PushOutcome::Taken));
+    assert_eq!(queue.push(3, &b"abcdefghi"[..]), Ok(PushOutcome::Taken));
     let words = memory.inside();
     assert_eq!(words[0].to_le_bytes(), *b"KUMIFIF\x01");
     assert_eq!(words[1..3], [32, 5]);
@@ -76,15 +76,19 @@ fn the_edges_of_full_and_empty() {
     let mut head = 0;
     assert_eq!(take(&queue, &mut head), Ok(None));
     assert!(queue.takes(24) && !queue.takes(25));
-    assert_eq!(queue.push(0, &[7; 25]), Ok(PushOutcome::TooLong));
-    assert_eq!(queue.push(0, &[7; 24]), Ok(PushOutcome::Taken));
-    assert_eq!(queue.push(0, &[]), Ok(PushOutcome::Full));
+    assert_eq!(queue.push(0, &[7; 25][..]), Ok(PushOutcome::TooLong));
+    assert_eq!(queue.push(0, &[7; 24][..]), Ok(PushOutcome::Taken));
+    assert_eq!(queue.push(0, &[][..]), Ok(PushOutcome::Full));
     assert_eq!(queue.has_room(0), Ok(false));
     assert_eq!(take(&queue, &mut head), Ok(Some((0, vec![7; 24]))));
     for _ in 0..4 {
-        assert_eq!(queue.push(1, &[]), Ok(PushOutcome::Taken), "empty records take a word each");
+        assert_eq!(
+            queue.push(1, &[][..]),
+            Ok(PushOutcome::Taken),
+            "empty records take a word each"
+        );
     }
-    assert_eq!(queue.push(1, &[]), Ok(PushOutcome::Full));
+    assert_eq!(queue.push(1, &[][..]), Ok(PushOutcome::Full));
     assert_eq!(take(&queue, &mut head), Ok(Some((1, vec![]))));
     assert_eq!((queue.has_room(0), queue.has_room(1)), (Ok(true), Ok(false)));
 }
@@ -95,10 +99,10 @@ fn a_record_that_is_not_there_yet_holds_up_those_behind_it() {
     let queue = memory.opened();
     // A sender that has reserved 16 bytes and was stopped then.
     queue.positions().tail.0.store(16, SeqCst);
-    assert_eq!(queue.push(1, b"later"), Ok(PushOutcome::Taken));
+    assert_eq!(queue.push(1, &b"later"[..]), Ok(PushOutcome::Taken));
     let mut head = 0;
     assert_eq!(take(&queue, &mut head), Ok(None));
-    queue.copy_in(8, b"first");
+    queue.copy_in(8, &b"first"[..]);
     queue.word(0).store(word_of(2, 5), SeqCst);
     assert_eq!(take(&queue, &mut head), Ok(Some((2, b"first".to_vec()))));
     assert_eq!(take(&queue, &mut head), Ok(Some((1, b"later".to_vec()))));
@@ -115,7 +119,7 @@ fn senders_keep_their_order_and_lose_nothing() {
                 for number in 0..RECORDS {
                     let mut record = number.to_le_bytes().to_vec();
                     record.resize(4 + (number * 7 + from) as usize % 60, from as u8);
-                    while queue.push(from, &record) != Ok(PushOutcome::Taken) {
+                    while queue.push(from, &record[..]) != Ok(PushOutcome::Taken) {
                         std::thread::yield_now();
                     }
                 }
@@ -158,7 +162,7 @@ proptest! {
                 let record: Vec<u8> = (0..length).map(|at| (at + number) as u8 | 1).collect();
                 let used: u64 = reference.iter().map(|(_, data)| need(data.len())).sum();
                 let before = memory.inside();
-                let pushed = queue.push(from, &record);
+                let pushed = queue.push(from, &record[..]);
                 let right = if need(length) > capacity {
                     PushOutcome::TooLong
                 } else if used + need(length) > capacity {
@@ -201,7 +205,7 @@ proptest! {
         }
         let mut head = own & !7;
         for _ in 0..20 {
-            let _ = queue.push(1, &[1; 20]);
+            let _ = queue.push(1, &[1; 20][..]);
             let _ = queue.has_room(5);
             match take(&queue, &mut head) {
                 Ok(Some((from, data))) => {

@@ -12,8 +12,14 @@ fn wanted(from: Source, tag: Tag) -> MatchPattern {
 fn vector(mailbox: &mut Mailbox, number: u64) -> Option<(MessageStatus, Vec<u8>)> {
     match mailbox.take(number)? {
         (received, ReceiveBuffer::Grown(vector)) => Some((received, vector)),
-        (_, ReceiveBuffer::Raw(..)) => None,
+        (_, ReceiveBuffer::Lent(_)) => None,
     }
+}
+
+/// The test looks at the memory only when the mailbox is done with it.
+fn lent(memory: &mut [u8]) -> ReceiveBuffer {
+    // SAFETY: as said; the tests keep the memory longer than the mailbox.
+    ReceiveBuffer::Lent(unsafe { SharedBytesMut::from(memory).lend() })
 }
 
 fn grown() -> ReceiveBuffer {
@@ -24,7 +30,7 @@ fn grown() -> ReceiveBuffer {
 fn messages_of_a_pair_match_in_order_and_tags_select() {
     let mut mailbox = Mailbox::new(1 << 20);
     for (tag, byte) in [(1, b'a'), (2, b'b'), (1, b'c')] {
-        assert_eq!(mailbox.first(5, tag, 1, &[byte]), Ok(Delivery::Taken));
+        assert_eq!(mailbox.first(5, tag, 1, &[byte][..]), Ok(Delivery::Taken));
     }
     let take = |mailbox: &mut Mailbox, tag| {
         let number = mailbox.post(wanted(Source::Any, tag), grown());
@@ -40,7 +46,7 @@ fn messages_of_a_pair_match_in_order_and_tags_select() {
 #[test]
 fn any_tag_never_takes_the_librarys_own() {
     let mut mailbox = Mailbox::new(1 << 20);
-    assert_eq!(mailbox.first(0, -4, 0, &[]), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(0, -4, 0, &[][..]), Ok(Delivery::Taken));
     assert!(mailbox.probe(wanted(Source::Any, Tag::Any)).is_none());
     assert!(mailbox.probe(wanted(Source::Any, Tag::Is(-4))).is_some());
 }
@@ -48,13 +54,13 @@ fn any_tag_never_takes_the_librarys_own() {
 #[test]
 fn fragments_go_to_the_buffer_even_when_the_receive_comes_in_the_middle() {
     let mut mailbox = Mailbox::new(1 << 20);
-    assert_eq!(mailbox.first(1, 0, 6, b"ab"), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(1, 0, 6, &b"ab"[..]), Ok(Delivery::Taken));
     let mut memory = [0u8; 6];
-    let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
+    let buffer = lent(&mut memory[..]);
     let number = mailbox.post(wanted(Source::Rank(1), Tag::Is(0)), buffer);
     assert!(mailbox.take(number).is_none());
-    mailbox.part(1, b"cd").expect("part");
-    mailbox.part(1, b"ef").expect("part");
+    mailbox.part(1, &b"cd"[..]).expect("part");
+    mailbox.part(1, &b"ef"[..]).expect("part");
     assert!(mailbox.take(number).is_some_and(|(received, _)| received.len == 6));
     assert_eq!(&memory, b"abcdef");
     assert_eq!(mailbox.cost, 0);
@@ -64,10 +70,10 @@ fn fragments_go_to_the_buffer_even_when_the_receive_comes_in_the_middle() {
 fn a_buffer_too_small_gets_the_start() {
     let mut mailbox = Mailbox::new(1 << 20);
     let mut memory = [9u8; 4];
-    let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), 3);
+    let buffer = lent(&mut memory[..3]);
     let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
-    assert_eq!(mailbox.first(1, 0, 6, b"abcd"), Ok(Delivery::Taken));
-    mailbox.part(1, b"ef").expect("part");
+    assert_eq!(mailbox.first(1, 0, 6, &b"abcd"[..]), Ok(Delivery::Taken));
+    mailbox.part(1, &b"ef"[..]).expect("part");
     assert!(mailbox.take(number).is_some_and(|(received, _)| received.len == 6));
     assert_eq!(&memory, b"abc\x09");
 }
@@ -75,33 +81,33 @@ fn a_buffer_too_small_gets_the_start() {
 #[test]
 fn the_bound_holds_except_for_whom_is_awaited() {
     let mut mailbox = Mailbox::new(1000);
-    assert_eq!(mailbox.first(1, 0, 900, &[0; 900]), Ok(Delivery::Taken));
-    assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Full));
+    assert_eq!(mailbox.first(1, 0, 900, &[0; 900][..]), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(2, 0, 100, &[0; 100][..]), Ok(Delivery::Full));
     mailbox.awaited = Some(2);
-    assert_eq!(mailbox.first(3, 0, 100, &[0; 100]), Ok(Delivery::Full));
-    assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(3, 0, 100, &[0; 100][..]), Ok(Delivery::Full));
+    assert_eq!(mailbox.first(2, 0, 100, &[0; 100][..]), Ok(Delivery::Taken));
     (mailbox.awaited, mailbox.awaited_too) = (None, vec![3, 4]);
-    assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Full));
-    assert_eq!(mailbox.first(4, 0, 100, &[0; 100]), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(2, 0, 100, &[0; 100][..]), Ok(Delivery::Full));
+    assert_eq!(mailbox.first(4, 0, 100, &[0; 100][..]), Ok(Delivery::Taken));
     mailbox.awaited_too.clear();
     let number = mailbox.post(wanted(Source::Rank(3), Tag::Any), grown());
-    assert_eq!(mailbox.first(3, 0, 5000, &[1; 5000]), Ok(Delivery::Taken), "posted");
+    assert_eq!(mailbox.first(3, 0, 5000, &[1; 5000][..]), Ok(Delivery::Taken), "posted");
     assert!(vector(&mut mailbox, number).is_some_and(|(_, data)| data.len() == 5000));
 }
 
 #[test]
 fn senders_faults_are_noticed() {
     let mut mailbox = Mailbox::new(1000);
-    assert!(mailbox.part(1, b"x").is_err());
-    assert!(mailbox.first(1, 0, 1, b"xy").is_err());
+    assert!(mailbox.part(1, &b"x"[..]).is_err());
+    assert!(mailbox.first(1, 0, 1, &b"xy"[..]).is_err());
     for total in [u64::MAX, u64::MAX - 63, LONGEST + 1] {
-        assert!(mailbox.first(1, 0, total, b"x").is_err());
+        assert!(mailbox.first(1, 0, total, &b"x"[..]).is_err());
     }
-    assert_eq!(mailbox.first(1, 0, LONGEST, b"x"), Ok(Delivery::Full));
+    assert_eq!(mailbox.first(1, 0, LONGEST, &b"x"[..]), Ok(Delivery::Full));
     assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
-    assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
-    assert!(mailbox.first(1, 0, 4, b"xy").is_err());
-    assert!(mailbox.part(1, b"xyz").is_err());
+    assert_eq!(mailbox.first(1, 0, 4, &b"xy"[..]), Ok(Delivery::Taken));
+    assert!(mailbox.first(1, 0, 4, &b"xy"[..]).is_err());
+    assert!(mailbox.part(1, &b"xyz"[..]).is_err());
 }
 
 #[test]
@@ -109,14 +115,14 @@ fn a_withdrawn_receive_is_not_written_to() {
     let mut mailbox = Mailbox::new(1000);
     let mut memory = [0u8; 8];
     let number = {
-        let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
+        let buffer = lent(&mut memory[..]);
         mailbox.post(wanted(Source::Any, Tag::Any), buffer)
     };
-    assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
+    assert_eq!(mailbox.first(1, 0, 4, &b"xy"[..]), Ok(Delivery::Taken));
     mailbox.withdraw(number);
-    mailbox.part(1, b"zz").expect("kept");
+    mailbox.part(1, &b"zz"[..]).expect("kept");
     assert_eq!(&memory[..4], b"xy\0\0");
-    assert_eq!(mailbox.first(1, 0, 1, b"n"), Ok(Delivery::Taken), "the pair goes on");
+    assert_eq!(mailbox.first(1, 0, 1, &b"n"[..]), Ok(Delivery::Taken), "the pair goes on");
     for data in ["xyzz", "n"] {
         let number = mailbox.post(wanted(Source::Any, Tag::Any), grown());
         assert!(vector(&mut mailbox, number).is_some_and(|(_, got)| got == data.as_bytes()));
@@ -129,18 +135,18 @@ fn a_withdrawn_receive_of_too_little_drops_the_message() {
     for rest in [false, true] {
         let mut mailbox = Mailbox::new(1000);
         let mut memory = [0u8; 3];
-        let buffer = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
+        let buffer = lent(&mut memory[..]);
         let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
-        assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
+        assert_eq!(mailbox.first(1, 0, 4, &b"xy"[..]), Ok(Delivery::Taken));
         if rest {
-            mailbox.part(1, b"zz").expect("taken");
+            mailbox.part(1, &b"zz"[..]).expect("taken");
         }
         mailbox.withdraw(number);
         if !rest {
-            mailbox.part(1, b"zz").expect("dropped");
+            mailbox.part(1, &b"zz"[..]).expect("dropped");
         }
         assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
-        assert_eq!(mailbox.first(1, 0, 1, b"n"), Ok(Delivery::Taken), "the pair goes on");
+        assert_eq!(mailbox.first(1, 0, 1, &b"n"[..]), Ok(Delivery::Taken), "the pair goes on");
     }
 }
 
@@ -156,12 +162,12 @@ fn come(mailbox: &mut Mailbox, messages: &mut Vec<Sent>, fresh: (u32, i32, usize
     let (from, tag, len) = fresh;
     if let Some(sent) = messages.iter_mut().find(|sent| sent.0 == from && sent.2 != sent.3) {
         let to = (sent.3 + more).min(sent.2);
-        mailbox.part(from, &text(sent.2, sent.3..to)).expect("part");
+        mailbox.part(from, &text(sent.2, sent.3..to)[..]).expect("part");
         sent.3 = to;
         return;
     }
     let to = more.min(len);
-    let taken = mailbox.first(from, tag, len as u64, &text(len, 0..to));
+    let taken = mailbox.first(from, tag, len as u64, &text(len, 0..to)[..]);
     assert_eq!(taken, Ok(Delivery::Taken));
     messages.push((from, tag, len, to));
 }
@@ -202,9 +208,9 @@ proptest! {
                 let bytes = data[*sent..*sent + piece].to_vec();
                 if *sent == 0 {
                     let total = data.len() as u64;
-                    prop_assert_eq!(mailbox.first(from as u32, *tag, total, &bytes), Ok(Delivery::Taken));
+                    prop_assert_eq!(mailbox.first(from as u32, *tag, total, &bytes[..]), Ok(Delivery::Taken));
                 } else {
-                    mailbox.part(from as u32, &bytes).expect("part");
+                    mailbox.part(from as u32, &bytes[..]).expect("part");
                 }
                 *sent += piece;
                 if *sent == data.len() {
@@ -239,7 +245,7 @@ proptest! {
                 (0, None) => {
                     let source = if some % 2 == 0 { Source::Any } else { Source::Rank(from) };
                     let tag = if some % 3 == 0 { Tag::Any } else { Tag::Is(tag) };
-                    let raw = ReceiveBuffer::Raw(memory.as_mut_ptr(), memory.len());
+                    let raw = lent(&mut memory[..]);
                     let buffer = if some > 8 { grown() } else { raw };
                     let wanted = wanted(source, tag);
                     open = Some((mailbox.post(wanted, buffer), wanted, some > 8));
@@ -260,7 +266,7 @@ proptest! {
                     let right = text(len, 0..len);
                     match buffer {
                         ReceiveBuffer::Grown(data) => prop_assert_eq!((data, true), (right, grown)),
-                        ReceiveBuffer::Raw(..) => prop_assert_eq!(&memory[..len], &right[..]),
+                        ReceiveBuffer::Lent(_) => prop_assert_eq!(&memory[..len], &right[..]),
                     }
                     open = None;
                 }

@@ -1,12 +1,12 @@
 //! Gets of lists, by as many requests as needed, several of them in flight.
 
-use kumi_net::Guard;
 use kumi_net::counters::Counter;
-use kumi_proto::frame::{Frame, GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES};
+use kumi_net::{Guard, SharedBytesMut};
+use kumi_proto::frame::{GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES};
 
 use super::{FramePieces, NOTHING, PieceCursor, same_bytes};
 use crate::context::RequestCleanup;
-use crate::engine::{Engine, PendingRequest};
+use crate::engine::{Engine, PendingRequest, PlainFrame};
 use crate::error::{Error, Refusal};
 use crate::window::pieces::{LentBuffers, Piece};
 use crate::window::table::{Access, check};
@@ -59,11 +59,26 @@ impl Window<'_> {
         pieces: &[Piece],
         into: &mut [&mut [u8]],
     ) -> Result<(), Error> {
+        let into: Vec<SharedBytesMut<'_>> =
+            into.iter_mut().map(|buffer| SharedBytesMut::from(&mut **buffer)).collect();
+        self.get_lists_shared(from, pieces, &into)
+    }
+
+    /// As [`Window::get_lists`], into bytes that others may use meanwhile, such as those of a window.
+    ///
+    /// # Errors
+    /// As [`Window::get_list`].
+    pub fn get_lists_shared(
+        &self,
+        from: u32,
+        pieces: &[Piece],
+        into: &[SharedBytesMut<'_>],
+    ) -> Result<(), Error> {
         let bytes = same_bytes(pieces, into.iter().map(|buffer| buffer.len()))?;
         self.context.check_rank(from)?;
         // SAFETY: `into` is borrowed until this returns. Requests that have not ended then are
         // withdrawn, and the buffers with them.
-        let mut lent = unsafe { LentBuffers::new(into) };
+        let mut lent = unsafe { LentBuffers::new(into.iter().copied()) };
         if let Some((_, mapped)) = self.mapped(from) {
             let mapped = mapped?;
             for piece in pieces.iter().chain(&[NOTHING]) {
@@ -72,8 +87,7 @@ impl Window<'_> {
                     .map_err(|reason| self.refused(from, piece.offset, piece.length, reason))?;
             }
             for piece in pieces {
-                // SAFETY: inside of the peer's window by the checks.
-                unsafe { lent.write(mapped.base.as_ptr().add(piece.offset), piece.length) };
+                lent.write(mapped.bytes().slice(piece.offset, piece.length).shared());
             }
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
@@ -125,8 +139,8 @@ impl Window<'_> {
         {
             let token = guard.handler().token();
             let (window, offset) = (self.keys[asking.from as usize], taken.offset);
-            let frame = Frame::GetList(GetList { token, window, offset, pieces: &taken.list });
-            if !guard.send(asking.from, &[&frame.header(), frame.data()])? {
+            let frame = PlainFrame::GetList(GetList { token, window, offset, pieces: &taken.list });
+            if !guard.send(asking.from, &[&frame.header(), frame.list()])? {
                 asking.unsent = Some((taken, into));
                 break;
             }

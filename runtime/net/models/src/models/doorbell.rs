@@ -51,7 +51,7 @@ impl Rank {
 }
 
 fn deliver(producer: &mut Producer, value: u8, to: &Rank) -> bool {
-    let pushed = producer.push(&[&[value; 8]]);
+    let pushed = producer.push(&[], &[&[value; 8][..]]);
     if pushed {
         to.wake.mark(0);
         to.wake();

@@ -44,7 +44,7 @@ impl Memory {
 fn take(queue: &Queue, head: &mut u64) -> Option<(u32, u8)> {
     let next = queue.peek(*head, 4).expect("nobody has damaged it")?;
     let mut data = vec![0; next.length];
-    *head = queue.take(*head, next, &mut data);
+    *head = queue.take(*head, next, (&mut data[..]).into());
     assert!(data.iter().all(|byte| *byte == data[0]), "{data:?} is not one record");
     Some((next.from, data[0]))
 }
@@ -57,7 +57,7 @@ pub fn records_of_two_senders() {
         let senders = [(0, 2), (1, 1)].map(|(from, count)| {
             thread::spawn(move || {
                 for value in 0..count {
-                    assert_eq!(queue.push(from, &[value + 1; 8]), Ok(PushOutcome::Taken));
+                    assert_eq!(queue.push(from, &[value + 1; 8][..]), Ok(PushOutcome::Taken));
                 }
             })
         });
@@ -84,7 +84,7 @@ pub fn a_full_queue_wakes_its_senders() {
     explore(3, || {
         let memory = Memory::new(24);
         let queue = memory.queue;
-        assert_eq!(queue.push(0, &[1; 8]), Ok(PushOutcome::Taken));
+        assert_eq!(queue.push(0, &[1; 8][..]), Ok(PushOutcome::Taken));
         let room = Arc::new((AtomicU64::default(), ModelDoorbell::new()));
         let told = Arc::clone(&room);
         let sender = thread::spawn(move || {
@@ -92,7 +92,7 @@ pub fn a_full_queue_wakes_its_senders() {
             for value in 2..4 {
                 loop {
                     let seen = told.0.load(SeqCst);
-                    match queue.push(0, &[value; 8]).expect("nobody has damaged it") {
+                    match queue.push(0, &[value; 8][..]).expect("nobody has damaged it") {
                         PushOutcome::Taken => break,
                         PushOutcome::Full => {}
                         PushOutcome::TooLong => panic!("it fits"),
@@ -144,7 +144,7 @@ pub fn the_ports_thread_wakes() {
             }
         });
         for value in 1..3 {
-            assert_eq!(queue.push(2, &[value; 8]), Ok(PushOutcome::Taken));
+            assert_eq!(queue.push(2, &[value; 8][..]), Ok(PushOutcome::Taken));
             queue.wake_taker();
         }
         port.join().expect("the port's thread ends");

@@ -56,7 +56,7 @@ pub(super) fn take(consumer: &mut Consumer, value: u8, length: usize) -> bool {
     match consumer.peek().expect("nobody has damaged it") {
         None => false,
         Some(record) => {
-            assert_eq!(record, &[value; 32][..length]);
+            assert_eq!(record.to_vec(), &[value; 32][..length]);
             consumer.consume();
             true
         }
@@ -70,14 +70,14 @@ fn passes<const SIZE: usize>(position: u64, before: u8, lengths: &'static [usize
         let record = |value: u8| ([value; 32], lengths[usize::from(value)]);
         for value in 0..before {
             let (bytes, length) = record(value);
-            assert!(producer.push(&[&bytes[..length]]));
+            assert!(producer.push(&[], &[&bytes[..length]]));
         }
         let all = lengths.len() as u8;
         let other = Arc::clone(&memory);
         let thread = thread::spawn(move || {
             for value in before..all {
                 let (bytes, length) = record(value);
-                while !producer.push(&[&bytes[..length / 2], &bytes[length / 2..length]]) {
+                while !producer.push(&[&bytes[..length / 2]], &[&bytes[length / 2..length]]) {
                     thread::yield_now();
                 }
             }
@@ -90,7 +90,7 @@ fn passes<const SIZE: usize>(position: u64, before: u8, lengths: &'static [usize
             }
         }
         let producer = thread.join().expect("the producer ends");
-        assert!(producer.drained() && consumer.peek() == Ok(None));
+        assert!(producer.drained() && matches!(consumer.peek(), Ok(None)));
     });
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
+use crate::CopySource;
 use crate::channel::core::AnswerSender;
 use crate::segment::attachment::Attachment;
 use crate::segment::launch::{LaunchBlock, bind_socket, doorbell};
@@ -63,7 +64,7 @@ impl Driver for RefusingDriver {
 struct NoHandler;
 
 impl Handler for NoHandler {
-    fn frame(&mut self, _: &Attachment, _: Rank, _: &[u8]) -> Delivery {
+    fn frame<S: CopySource>(&mut self, _: &Attachment, _: Rank, _: S) -> Delivery {
         Delivery::Taken
     }
 
