@@ -1,9 +1,10 @@
 //! Checks of arguments from C: pointers, lengths, ranks, tags, types.
 
+use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
-use std::slice;
+use std::ptr::NonNull;
 
-use kumi_mem::{Error, Op, Scalar, Source, Tag, any_overlap};
+use kumi_mem::{Context, Error, Op, Scalar, SharedBytes, SharedBytesMut, Source, Tag, any_overlap};
 
 use crate::code::{Code, Failure};
 
@@ -11,7 +12,8 @@ use crate::code::{Code, Failure};
 /// `PTRDIFF_MAX`.
 const LARGEST: usize = isize::MAX as usize;
 
-fn check<T>(pointer: *const T, count: usize, what: &str) -> Result<(), Failure> {
+/// Checks that an array can be where C says.
+pub fn check<T>(pointer: *const T, count: usize, what: &str) -> Result<(), Failure> {
     let bytes = count.checked_mul(size_of::<T>()).filter(|n| *n <= LARGEST);
     if bytes.is_none() {
         let text = format!("{what}: {count} elements are more than memory can hold");
@@ -28,41 +30,95 @@ fn check<T>(pointer: *const T, count: usize, what: &str) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The caller's array as a slice.
+/// The caller's bytes, which may be a window's.
 ///
 /// # Safety
-/// If `pointer` is not null it points to `count` initialised elements that
-/// nobody writes during `'a`.
-pub unsafe fn input<'a, T: Copy>(
+/// If `pointer` is not null it points to `length` initialised bytes, which stay during `'a`. Whoever else writes them is
+/// no Rust code, or uses them as shared bytes.
+pub unsafe fn input<'a>(
+    pointer: *const c_void,
+    length: usize,
+    what: &str,
+) -> Result<SharedBytes<'a>, Failure> {
+    check(pointer.cast::<u8>(), length, what)?;
+    let Some(start) = NonNull::new(pointer.cast_mut()).filter(|_| length > 0) else {
+        return Ok(SharedBytes::default());
+    };
+    // SAFETY: checked above: not longer than an object can be; the rest is promised by the caller.
+    Ok(unsafe { SharedBytes::new(start.cast(), length) })
+}
+
+/// The caller's bytes, to be written; they may be a window's.
+///
+/// # Safety
+/// As [`input`], and they may be written.
+pub unsafe fn output<'a>(
+    pointer: *mut c_void,
+    length: usize,
+    what: &str,
+) -> Result<SharedBytesMut<'a>, Failure> {
+    check(pointer.cast::<u8>(), length, what)?;
+    let Some(start) = NonNull::new(pointer).filter(|_| length > 0) else {
+        return Ok(SharedBytesMut::default());
+    };
+    // SAFETY: as in `input`.
+    Ok(unsafe { SharedBytesMut::new(start.cast(), length) })
+}
+
+/// A copy of the caller's array of small things: ranks, counts, pieces.
+///
+/// # Safety
+/// As [`input`], for `count` elements. Any bytes are a `T`.
+pub unsafe fn list<T: Copy>(
     pointer: *const T,
     count: usize,
     what: &str,
-) -> Result<&'a [T], Failure> {
+) -> Result<Vec<T>, Failure> {
     check(pointer, count, what)?;
-    if count == 0 {
-        return Ok(&[]);
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { input(pointer.cast(), count * size_of::<T>(), what) }?;
+    let mut list = Vec::<T>::new();
+    list.try_reserve_exact(count).map_err(|_| Failure::from(Code::Memory))?;
+    let room = list.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+    if let Some(room) = NonNull::new(room).filter(|_| count > 0) {
+        // SAFETY: room for `count` elements, which nobody else knows of; all are written before they count.
+        unsafe {
+            SharedBytesMut::new(room, bytes.len()).copy_from(bytes);
+            list.set_len(count);
+        }
     }
-    // SAFETY: checked above: not null, aligned, not longer than an object can
-    // be; the rest is promised by the caller.
-    Ok(unsafe { slice::from_raw_parts(pointer, count) })
+    Ok(list)
 }
 
-/// The caller's array as a slice to write to.
+/// The caller's array of numbers to be combined or moved: where it is, or a copy if it is a window's memory.
 ///
 /// # Safety
-/// If `pointer` is not null it points to `count` elements that nobody else
-/// reads or writes during `'a`.
-pub unsafe fn output<'a, T: Copy>(
-    pointer: *mut T,
+/// As [`input`], for `count` elements; nobody writes them during `'a` unless they are a window's memory.
+pub unsafe fn elements<'a, T: Scalar>(
+    context: &Context,
+    pointer: *const c_void,
     count: usize,
     what: &str,
-) -> Result<&'a mut [T], Failure> {
-    check(pointer, count, what)?;
-    if count == 0 {
-        return Ok(&mut []);
-    }
-    // SAFETY: as in `input`.
-    Ok(unsafe { slice::from_raw_parts_mut(pointer, count) })
+) -> Result<Cow<'a, [T]>, Failure> {
+    check(pointer.cast::<T>(), count, what)?;
+    // SAFETY: aligned, as was checked; the rest is promised by the caller.
+    Ok(unsafe { context.elements(pointer.cast(), count) }?)
+}
+
+/// Runs `body` with the caller's array of numbers, or with a copy that is written back if it is a window's memory.
+///
+/// # Safety
+/// As [`elements`], and nobody reads them meanwhile unless they are a window's memory.
+pub unsafe fn with_elements<T: Scalar>(
+    context: &Context,
+    pointer: *mut c_void,
+    count: usize,
+    what: &str,
+    body: impl FnOnce(&mut [T]) -> Result<(), Error>,
+) -> Result<(), Failure> {
+    check(pointer.cast::<T>(), count, what)?;
+    // SAFETY: as in `elements`.
+    Ok(unsafe { context.with_elements(pointer.cast(), count, body) }?)
 }
 
 /// Two arrays of one call that must not overlap, in bytes.

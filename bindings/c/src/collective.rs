@@ -5,7 +5,10 @@ use std::ffi::{c_int, c_void};
 
 use kumi_mem::{Context, Op, Scalar};
 
-use crate::args::{TypedOperation, disjoint, dispatch, input, operation, output, rank};
+use crate::args::{
+    TypedOperation, check, disjoint, dispatch, elements, input, list, operation, output, rank,
+    with_elements,
+};
 use crate::code::{Code, Failure};
 use crate::state::with;
 
@@ -41,9 +44,9 @@ struct Broadcast<'c> {
 
 impl TypedOperation for Broadcast<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
+        let broadcast = |data: &mut [T]| self.context.broadcast(self.root, data);
         // SAFETY: the caller of `kumi_broadcast` promises `count` elements.
-        let data = unsafe { output(self.data.cast::<T>(), self.count, "data") }?;
-        Ok(self.context.broadcast(self.root, data)?)
+        unsafe { with_elements(self.context, self.data, self.count, "data", broadcast) }
     }
 }
 
@@ -79,31 +82,28 @@ struct Reduce<'c> {
 
 impl TypedOperation for Reduce<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
-        // The runtime reduces in place, and `send` and `recv` may be one
-        // array: reduce a copy.
-        // SAFETY: the caller promises `count` elements, which nobody writes
-        // while this borrow lasts.
-        let send = unsafe { input(self.send.cast::<T>(), self.count, "send") }?;
+        // The runtime reduces in place, `send` and `recv` may be one array, and
+        // both may be a window's memory: reduce a copy.
+        check(self.send.cast::<T>(), self.count, "send")?;
+        let bytes = self.count * size_of::<T>();
+        // SAFETY: the caller promises `count` elements.
+        let send = unsafe { input(self.send, bytes, "send") }?;
         let wanted = self.root.is_none_or(|root| root == self.context.rank());
         let (mut small, mut large);
-        let work = match send.first() {
-            Some(first) if send.len() <= SMALL => {
-                small = [*first; SMALL];
-                small[..send.len()].copy_from_slice(send);
-                &mut small[..send.len()]
-            }
-            _ => {
-                large = Vec::new();
-                large.try_reserve_exact(send.len()).map_err(|_| Failure::from(Code::Memory))?;
-                large.extend_from_slice(send);
-                &mut large[..]
-            }
+        let work = if self.count <= SMALL {
+            small = [T::default(); SMALL];
+            &mut small[..self.count]
+        } else {
+            large = Vec::new();
+            large.try_reserve_exact(self.count).map_err(|_| Failure::from(Code::Memory))?;
+            large.resize(self.count, T::default());
+            &mut large[..]
         };
+        send.copy_to(T::bytes_mut(work));
         if wanted {
             // Checked before the exchange, so that a bad pointer is refused
             // rather than found when the others have gone on.
-            // SAFETY: promised by the caller; `send` is not used again.
-            let _ = unsafe { output(self.recv.cast::<T>(), self.count, "recv") }?;
+            check(self.recv.cast::<T>(), self.count, "recv")?;
         }
         match self.root {
             Some(root) => self.context.reduce(root, self.op, work)?,
@@ -111,8 +111,8 @@ impl TypedOperation for Reduce<'_> {
         }
         if wanted {
             // SAFETY: as above.
-            let recv = unsafe { output(self.recv.cast::<T>(), self.count, "recv") }?;
-            recv.copy_from_slice(work);
+            let recv = unsafe { output(self.recv, bytes, "recv") }?;
+            recv.copy_from(T::bytes(work));
         }
         Ok(())
     }
@@ -181,10 +181,10 @@ impl TypedOperation for Gather<'_> {
         let bytes = |count: usize| count.saturating_mul(size_of::<T>());
         disjoint(self.send, bytes(self.count), self.recv, bytes(all))?;
         // SAFETY: the caller promises the elements; they do not overlap.
-        let send = unsafe { input(self.send.cast::<T>(), self.count, "send") }?;
+        let send = unsafe { elements(self.context, self.send, self.count, "send") }?;
+        let gather = |recv: &mut [T]| self.context.gather(self.root, &send, recv);
         // SAFETY: as above.
-        let recv = unsafe { output(self.recv.cast::<T>(), all, "recv") }?;
-        Ok(self.context.gather(self.root, send, recv)?)
+        unsafe { with_elements(self.context, self.recv, all, "recv", gather) }
     }
 }
 
@@ -220,10 +220,10 @@ impl TypedOperation for AllToAll<'_> {
         let bytes = all.saturating_mul(size_of::<T>());
         disjoint(self.send, bytes, self.recv, bytes)?;
         // SAFETY: the caller promises the elements; they do not overlap.
-        let send = unsafe { input(self.send.cast::<T>(), all, "send") }?;
+        let send = unsafe { elements(self.context, self.send, all, "send") }?;
+        let exchange = |recv: &mut [T]| self.context.alltoall(&send, recv);
         // SAFETY: as above.
-        let recv = unsafe { output(self.recv.cast::<T>(), all, "recv") }?;
-        Ok(self.context.alltoall(send, recv)?)
+        unsafe { with_elements(self.context, self.recv, all, "recv", exchange) }
     }
 }
 
@@ -259,10 +259,12 @@ impl TypedOperation for AllToAllV<'_> {
         disjoint(self.send, bytes(out), self.recv, bytes(back))?;
         // SAFETY: the caller promises as many elements as the counts say; they
         // do not overlap.
-        let send = unsafe { input(self.send.cast::<T>(), out, "send") }?;
+        let send = unsafe { elements(self.context, self.send, out, "send") }?;
+        let exchange = |recv: &mut [T]| {
+            self.context.alltoallv(&send, self.send_counts, recv, self.recv_counts)
+        };
         // SAFETY: as above.
-        let recv = unsafe { output(self.recv.cast::<T>(), back, "recv") }?;
-        Ok(self.context.alltoallv(send, self.send_counts, recv, self.recv_counts)?)
+        unsafe { with_elements(self.context, self.recv, back, "recv", exchange) }
     }
 }
 
@@ -282,9 +284,10 @@ pub unsafe extern "C" fn kumi_alltoallv(
     with(|state| {
         let ranks = state.context.ranks() as usize;
         // SAFETY: promised by the caller.
-        let send_counts = unsafe { input(send_counts, ranks, "send_counts") }?;
+        let send_counts = unsafe { list(send_counts, ranks, "send_counts") }?;
         // SAFETY: promised by the caller.
-        let recv_counts = unsafe { input(recv_counts, ranks, "recv_counts") }?;
+        let recv_counts = unsafe { list(recv_counts, ranks, "recv_counts") }?;
+        let (send_counts, recv_counts) = (&send_counts[..], &recv_counts[..]);
         let work = AllToAllV { context: state.context, send, send_counts, recv, recv_counts };
         dispatch(kind, work)
     })

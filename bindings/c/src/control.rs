@@ -87,7 +87,7 @@ pub unsafe extern "C" fn kumi_error_report(
 ) -> c_int {
     guard(|| {
         // SAFETY: promised by the caller.
-        keep_detail(unsafe { input(detail.cast::<u8>(), length, "detail") }?);
+        keep_detail(&unsafe { input(detail.cast(), length, "detail") }?.to_vec());
         Ok(())
     });
     error

@@ -93,13 +93,9 @@ pub unsafe extern "C" fn kumi_fifo_append(
 ) -> c_int {
     // SAFETY: promised by the caller.
     unsafe {
-        with_bytes(
-            window,
-            to,
-            data,
-            length,
-            |window, to, data| Ok(window.append(to, offset, data)?),
-        )
+        with_bytes(window, to, data, length, |window, to, data| {
+            Ok(window.append_shared(to, offset, data, true).map(drop)?)
+        })
     }
 }
 
@@ -120,7 +116,7 @@ pub unsafe extern "C" fn kumi_fifo_try_append(
     unsafe {
         with_bytes(window, to, data, length, |window, to, data| {
             required(appended, "appended")?;
-            store(appended, c_int::from(window.try_append(to, offset, data)?))
+            store(appended, c_int::from(window.append_shared(to, offset, data, false)?))
         })
     }
 }
@@ -164,8 +160,8 @@ pub unsafe extern "C" fn kumi_fifo_pop(
     with(|state| {
         let fifo = find(state, fifo)?;
         // SAFETY: promised by the caller.
-        let into = unsafe { output(buffer.cast::<u8>(), capacity, "buffer") }?;
-        match fifo.pop(into) {
+        let into = unsafe { output(buffer, capacity, "buffer") }?;
+        match fifo.pop_shared(into) {
             // SAFETY: promised by the caller.
             Ok(popped) => unsafe { tell(popped, length, source) },
             // SAFETY: promised by the caller.
@@ -191,8 +187,8 @@ pub unsafe extern "C" fn kumi_fifo_try_pop(
         let fifo = find(state, fifo)?;
         required(found, "found")?;
         // SAFETY: promised by the caller.
-        let into = unsafe { output(buffer.cast::<u8>(), capacity, "buffer") }?;
-        match fifo.try_pop(into) {
+        let into = unsafe { output(buffer, capacity, "buffer") }?;
+        match fifo.try_pop_shared(into) {
             // SAFETY: promised by the caller.
             Ok(None) => unsafe { store(found, 0) },
             Ok(Some(popped)) => {
@@ -267,13 +263,9 @@ pub unsafe extern "C" fn kumi_signal_send(
 ) -> c_int {
     // SAFETY: promised by the caller.
     unsafe {
-        with_bytes(
-            window,
-            to,
-            data,
-            length,
-            |window, to, data| Ok(window.signal(to, offset, data)?),
-        )
+        with_bytes(window, to, data, length, |window, to, data| {
+            Ok(window.signal_shared(to, offset, data, true).map(drop)?)
+        })
     }
 }
 
@@ -294,7 +286,7 @@ pub unsafe extern "C" fn kumi_signal_try_send(
     unsafe {
         with_bytes(window, to, data, length, |window, to, data| {
             required(sent, "sent")?;
-            store(sent, c_int::from(window.try_signal(to, offset, data)?))
+            store(sent, c_int::from(window.signal_shared(to, offset, data, false)?))
         })
     }
 }

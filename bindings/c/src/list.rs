@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use kumi_mem::{Piece, any_overlap};
 
-use crate::args::{input, output, rank};
+use crate::args::{input, list, output, rank};
 use crate::code::{Code, Failure};
 use crate::state::with;
 use crate::transfer::{KumiCompletion, after};
@@ -58,10 +58,10 @@ pub unsafe extern "C" fn kumi_window_put_list(
         let window = find(state, window)?;
         let after = after(state, notify, completion)?;
         // SAFETY: promised by the caller.
-        let pieces = unsafe { input(pieces, count, "pieces") }?;
+        let pieces = unsafe { list(pieces, count, "pieces") }?;
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), bytes(pieces)?, "data") }?;
-        Ok(window.put_list(rank(to)?, pieces, data, after)?)
+        let data = unsafe { input(data, bytes(&pieces)?, "data") }?;
+        Ok(window.put_lists_shared(rank(to)?, &pieces, &[data], after)?)
     })
 }
 
@@ -85,15 +85,15 @@ pub unsafe extern "C" fn kumi_window_put_lists(
         let window = find(state, window)?;
         let after = after(state, notify, completion)?;
         // SAFETY: promised by the caller.
-        let pieces = unsafe { input(pieces, count, "pieces") }?;
+        let pieces = unsafe { list(pieces, count, "pieces") }?;
         // SAFETY: promised by the caller.
-        let buffers = unsafe { input(buffers, buffer_count, "buffers") }?;
+        let buffers = unsafe { list(buffers, buffer_count, "buffers") }?;
         let one = |buffer: &KumiBuffer| {
             // SAFETY: promised by the caller.
-            unsafe { input(buffer.data.cast::<u8>().cast_const(), buffer.length, "a buffer") }
+            unsafe { input(buffer.data, buffer.length, "a buffer") }
         };
         let data = buffers.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-        Ok(window.put_lists(rank(to)?, pieces, &data, after)?)
+        Ok(window.put_lists_shared(rank(to)?, &pieces, &data, after)?)
     })
 }
 
@@ -112,10 +112,10 @@ pub unsafe extern "C" fn kumi_window_get_list(
     with(|state| {
         let window = find(state, window)?;
         // SAFETY: promised by the caller.
-        let pieces = unsafe { input(pieces, count, "pieces") }?;
+        let pieces = unsafe { list(pieces, count, "pieces") }?;
         // SAFETY: promised by the caller.
-        let buffer = unsafe { output(buffer.cast::<u8>(), bytes(pieces)?, "buffer") }?;
-        Ok(window.get_list(rank(from)?, pieces, buffer)?)
+        let buffer = unsafe { output(buffer, bytes(&pieces)?, "buffer") }?;
+        Ok(window.get_lists_shared(rank(from)?, &pieces, &[buffer])?)
     })
 }
 
@@ -136,15 +136,15 @@ pub unsafe extern "C" fn kumi_window_get_lists(
     with(|state| {
         let window = find(state, window)?;
         // SAFETY: promised by the caller.
-        let pieces = unsafe { input(pieces, count, "pieces") }?;
+        let pieces = unsafe { list(pieces, count, "pieces") }?;
         // SAFETY: promised by the caller.
-        let buffers = unsafe { input(buffers, buffer_count, "buffers") }?;
-        check_apart(buffers)?;
+        let buffers = unsafe { list(buffers, buffer_count, "buffers") }?;
+        check_apart(&buffers)?;
         let one = |buffer: &KumiBuffer| {
             // SAFETY: promised by the caller, and just found to be apart from the others.
-            unsafe { output(buffer.data.cast::<u8>(), buffer.length, "a buffer") }
+            unsafe { output(buffer.data, buffer.length, "a buffer") }
         };
-        let mut into = buffers.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-        Ok(window.get_lists(rank(from)?, pieces, &mut into)?)
+        let into = buffers.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        Ok(window.get_lists_shared(rank(from)?, &pieces, &into)?)
     })
 }

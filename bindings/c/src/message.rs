@@ -68,8 +68,8 @@ pub unsafe extern "C" fn kumi_message_send(
     with(|state| {
         let (to, tag) = (rank(to)?, tag(tag_number)?);
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(state.context.send(to, tag, data)?)
+        let data = unsafe { input(data, length, "data") }?;
+        Ok(state.context.send_shared(to, tag, data)?)
     })
 }
 
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn kumi_message_recv(
     with(|state| {
         let (source, pattern) = (source(from)?, tag_pattern(tag)?);
         // SAFETY: promised by the caller.
-        let buffer = unsafe { output(buffer.cast::<u8>(), capacity, "buffer") }?;
-        let outcome = state.context.recv(source, pattern, buffer);
+        let buffer = unsafe { output(buffer, capacity, "buffer") }?;
+        let outcome = state.context.recv_shared(source, pattern, buffer);
         // SAFETY: promised by the caller.
         unsafe { finish(outcome, from, tag, status) }
     })
@@ -117,10 +117,10 @@ pub unsafe extern "C" fn kumi_message_sendrecv(
         let (source, pattern) = (source(from)?, tag_pattern(recv_tag)?);
         disjoint(data, length, buffer, capacity)?;
         // SAFETY: promised by the caller; they do not overlap.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        let data = unsafe { input(data, length, "data") }?;
         // SAFETY: as above.
-        let buffer = unsafe { output(buffer.cast::<u8>(), capacity, "buffer") }?;
-        let outcome = state.context.sendrecv(to, tag, data, source, pattern, buffer);
+        let buffer = unsafe { output(buffer, capacity, "buffer") }?;
+        let outcome = state.context.sendrecv_shared(to, tag, data, source, pattern, buffer);
         // SAFETY: promised by the caller.
         unsafe { finish(outcome, from, recv_tag, status) }
     })

@@ -5,7 +5,7 @@ use std::ptr;
 
 use kumi_mem::{Completion, OnPlacement, Strided};
 
-use crate::args::{input, output, rank, required, store};
+use crate::args::{input, list, output, rank, required, store};
 use crate::code::{Code, Failure};
 use crate::state::{State, with};
 use crate::window::{KumiWindow, find};
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn kumi_window_put_with(
         let window = find(state, window)?;
         let after = after(state, notify, completion)?;
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.put_with(rank(to)?, offset, data, after)?)
+        let data = unsafe { input(data, length, "data") }?;
+        Ok(window.put_shared(rank(to)?, offset, data, after)?)
     })
 }
 
@@ -154,8 +154,9 @@ pub unsafe extern "C" fn kumi_window_put_strided(
         let window = find(state, window)?;
         let after = after(state, notify, completion)?;
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), bytes(block, count)?, "data") }?;
-        Ok(window.put_strided(rank(to)?, Strided { offset, stride, block, count }, data, after)?)
+        let data = unsafe { input(data, bytes(block, count)?, "data") }?;
+        let shape = Strided { offset, stride, block, count };
+        Ok(window.put_strided_shared(rank(to)?, shape, data, after)?)
     })
 }
 
@@ -176,8 +177,9 @@ pub unsafe extern "C" fn kumi_window_get_strided(
     with(|state| {
         let window = find(state, window)?;
         // SAFETY: promised by the caller.
-        let buffer = unsafe { output(buffer.cast::<u8>(), bytes(block, count)?, "buffer") }?;
-        Ok(window.get_strided(rank(from)?, Strided { offset, stride, block, count }, buffer)?)
+        let buffer = unsafe { output(buffer, bytes(block, count)?, "buffer") }?;
+        let shape = Strided { offset, stride, block, count };
+        Ok(window.get_strided_shared(rank(from)?, shape, buffer)?)
     })
 }
 
@@ -199,10 +201,10 @@ pub unsafe extern "C" fn kumi_window_multicast(
         let window = find(state, window)?;
         let notify = after(state, notify, ptr::null_mut())?.notify;
         // SAFETY: promised by the caller.
-        let ranks = unsafe { input(ranks, count, "ranks") }?;
+        let ranks = unsafe { list(ranks, count, "ranks") }?;
         let ranks: Vec<u32> = ranks.iter().map(|number| rank(*number)).collect::<Result<_, _>>()?;
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.multicast(&ranks, offset, data, notify)?)
+        let data = unsafe { input(data, length, "data") }?;
+        Ok(window.multicast_shared(&ranks, offset, data, notify)?)
     })
 }

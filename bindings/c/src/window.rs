@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use kumi_mem::{Error, Rights, Window};
+use kumi_mem::{Error, OnPlacement, Rights, SharedBytes, Window};
 
 use crate::args::{input, output, rank, required, store};
 use crate::code::{Code, Failure};
@@ -31,12 +31,12 @@ pub(crate) unsafe fn with_bytes(
     to: c_int,
     data: *const c_void,
     length: usize,
-    body: impl FnOnce(WindowRef<'_>, u32, &[u8]) -> Result<(), Failure>,
+    body: impl FnOnce(WindowRef<'_>, u32, SharedBytes<'_>) -> Result<(), Failure>,
 ) -> c_int {
     with(|state| {
         let window = find(state, window)?;
         // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        let data = unsafe { input(data, length, "data") }?;
         body(window, rank(to)?, data)
     })
 }
@@ -167,7 +167,9 @@ pub unsafe extern "C" fn kumi_window_put(
 ) -> c_int {
     // SAFETY: promised by the caller.
     unsafe {
-        with_bytes(window, to, data, length, |window, to, data| Ok(window.put(to, offset, data)?))
+        with_bytes(window, to, data, length, |window, to, data| {
+            Ok(window.put_shared(to, offset, data, OnPlacement::default())?)
+        })
     }
 }
 
@@ -187,7 +189,8 @@ pub unsafe extern "C" fn kumi_window_put_notify(
     // SAFETY: promised by the caller.
     unsafe {
         with_bytes(window, to, data, length, |window, to, data| {
-            Ok(window.put_notify(to, offset, data, notify)?)
+            let after = OnPlacement { notify: Some(notify), completion: None };
+            Ok(window.put_shared(to, offset, data, after)?)
         })
     }
 }
@@ -207,8 +210,8 @@ pub unsafe extern "C" fn kumi_window_get(
     with(|state| {
         let window = find(state, window)?;
         // SAFETY: promised by the caller.
-        let buffer = unsafe { output(buffer.cast::<u8>(), length, "buffer") }?;
-        Ok(window.get(rank(from)?, offset, buffer)?)
+        let buffer = unsafe { output(buffer, length, "buffer") }?;
+        Ok(window.get_shared(rank(from)?, offset, buffer)?)
     })
 }
 

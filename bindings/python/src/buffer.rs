@@ -1,10 +1,12 @@
 //! Memory of Python objects, held for the length of a call.
 //!
-//! While a buffer is held its owner neither frees nor resizes it. Another thread of the program may
-//! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
-//! then undefined, but stays inside of the buffer.
+//! While a buffer is held its owner neither frees nor resizes it. Other threads of the program may write to it meanwhile, and
+//! other ranks if it shows a window. So it is no slice but shared bytes; collectives work on a private copy of a window's.
 
-use kumi_mem::any_overlap;
+use std::borrow::Cow;
+use std::ptr::NonNull;
+
+use kumi_mem::{Context, Error, Scalar, SharedBytes, SharedBytesMut, any_overlap};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
@@ -26,14 +28,27 @@ impl Input {
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        let length = self.0.len_bytes();
-        if length == 0 {
-            return &[];
-        }
-        // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while
-        // `self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), length) }
+    pub fn shared(&self) -> SharedBytes<'_> {
+        let Some(start) = start(&self.0) else { return SharedBytes::default() };
+        // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while it is borrowed. Who writes
+        // them is no Rust code or uses shared bytes.
+        unsafe { SharedBytes::new(start, self.0.len_bytes()) }
+    }
+
+    /// A copy of its bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.shared().to_vec()
+    }
+
+    /// Its bytes for a collective: a copy if they are a window's.
+    ///
+    /// # Errors
+    /// Those of [`Context::elements`].
+    pub fn collective(&self, context: &Context) -> Result<Cow<'_, [u8]>, Error> {
+        let bytes = self.shared();
+        // SAFETY: the buffer is held while `self` is borrowed. That no thread of the program writes it during a call is
+        // demanded by the package's documentation.
+        unsafe { context.elements(bytes.as_ptr(), bytes.len()) }
     }
 }
 
@@ -51,20 +66,38 @@ impl Output {
     }
 
     /// Its bytes.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        let length = self.0.len_bytes();
-        if length == 0 {
-            return &mut [];
-        }
-        // SAFETY: as in `Input::bytes`; it may be written, and this is the only borrow of `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), length) }
+    pub fn shared(&self) -> SharedBytesMut<'_> {
+        let Some(start) = start(&self.0) else { return SharedBytesMut::default() };
+        // SAFETY: as in `Input::shared`, and it may be written.
+        unsafe { SharedBytesMut::new(start, self.0.len_bytes()) }
     }
 
-    /// Its elements, if the memory is aligned for them and holds a whole number of them.
-    pub fn elements<T: kumi_mem::Scalar>(&mut self) -> Option<&mut [T]> {
-        // SAFETY: every bit pattern is a valid scalar, they are sealed to the integers and floats.
-        let (before, elements, after) = unsafe { self.bytes().align_to_mut::<T>() };
-        (before.is_empty() && after.is_empty()).then_some(elements)
+    /// Runs `body` with its bytes, or with a copy if they are a window's.
+    ///
+    /// # Errors
+    /// Those of [`Context::with_elements`] and of `body`.
+    pub fn collective(
+        &mut self,
+        context: &Context,
+        body: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let bytes = self.shared();
+        // SAFETY: the buffer is held and may be written, and this is the only borrow of `self`. That no thread of the
+        // program uses it during a call is demanded by the package's documentation.
+        unsafe { context.with_elements(bytes.as_ptr(), bytes.len(), body) }
+    }
+
+    /// The same with its elements; none if the memory is not aligned for them or holds no whole number of them.
+    pub fn reduction<T: Scalar>(
+        &mut self,
+        context: &Context,
+        body: impl FnOnce(&mut [T]) -> Result<(), Error>,
+    ) -> Option<Result<(), Error>> {
+        let bytes = self.shared();
+        let (start, count) = (bytes.as_ptr().cast::<T>(), bytes.len() / size_of::<T>());
+        let whole = count * size_of::<T>() == bytes.len() && (count == 0 || start.is_aligned());
+        // SAFETY: aligned, as was just found; the rest as in `Output::collective`.
+        whole.then(|| unsafe { context.with_elements(start, count, body) })
     }
 
     /// Checks that it shares no memory with what is sent.
@@ -77,6 +110,11 @@ impl Output {
             "what is sent and what is received share memory: use two arrays",
         )
     }
+}
+
+/// Where a buffer begins, unless it is empty.
+fn start(buffer: &PyUntypedBuffer) -> Option<NonNull<u8>> {
+    NonNull::new(buffer.buf_ptr().cast::<u8>()).filter(|_| buffer.len_bytes() > 0)
 }
 
 /// Checks that no two of these share memory.

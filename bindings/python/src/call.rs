@@ -372,7 +372,7 @@ pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
 /// Lends an array that is sent, which `buffers` holds: as long as it is lent.
 pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<LentBytes> {
     let input = Input::of(array, "an argument")?;
-    let bytes = input.bytes();
+    let bytes = input.shared();
     // SAFETY: the caller holds the buffer as long as its call or transaction is there; the program does not write to it
     // meanwhile, as the package's documentation asks, and bytes that change all the same are sent as before or after.
     let lent = unsafe { LentBytes::new(bytes.as_ptr(), bytes.len()) };
@@ -382,10 +382,10 @@ pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<Lent
 
 /// Lends an array to which a result comes, which `buffers` holds: as long as it is lent.
 pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentBytesMut> {
-    let mut output = Output::of(array, "a result")?;
-    let bytes = output.bytes();
+    let output = Output::of(array, "a result")?;
+    let bytes = output.shared();
     // SAFETY: the caller holds the buffer as long as its call or transaction is there, and the array is for its result.
-    let lent = unsafe { LentBytesMut::new(bytes.as_mut_ptr(), bytes.len()) };
+    let lent = unsafe { LentBytesMut::new(bytes.as_ptr(), bytes.len()) };
     buffers.push(output);
     Ok(lent)
 }

@@ -54,14 +54,14 @@ fn call(callable: &Bound<'_, PyAny>, args: &mut CallbackArgs<'_>) -> PyResult<()
         if arrays[index] {
             let input = Input::of(&value, "an array")?;
             let bytes = args.bytes_mut(index);
-            if input.bytes().len() != bytes.len() {
+            if input.shared().len() != bytes.len() {
                 return Err(wrong(format!(
                     "{} bytes are not {}",
-                    input.bytes().len(),
+                    input.shared().len(),
                     bytes.len()
                 )));
             }
-            bytes.copy_from_slice(input.bytes());
+            input.shared().copy_to(bytes);
         } else if let Ok(text) = value.cast::<PyString>() {
             args.set_text(&names[index], text.to_str()?).map_err(wrong)?;
         } else {

@@ -20,7 +20,9 @@ pub fn broadcast(
     let mut data = Output::of(data, "array")?;
     let state = current()?;
     let root = rank_of(&state, root)?;
-    Ok(released(py, || state.context.broadcast(root, data.bytes())).map_err(Failure::from)?)
+    let broadcast = |data: &mut [u8]| state.context.broadcast(root, data);
+    let done = released(py, || data.collective(state.context, broadcast));
+    Ok(done.map_err(Failure::from)?)
 }
 
 /// One reduction, to be run once its element type is known.
@@ -34,15 +36,14 @@ struct Reduction<'a, 'py> {
 
 impl Reduction<'_, '_> {
     fn run<T: Scalar>(self) -> PyResult<()> {
-        let elements: &mut [T] = self
-            .data
-            .elements()
-            .ok_or_else(|| wrong_type("the array is not aligned for its elements".to_owned()))?;
-        let done = released(self.py, || match self.root {
-            Some(root) => self.context.reduce(root, self.op, elements),
-            None => self.context.allreduce(self.op, elements),
-        });
-        Ok(done.map_err(Failure::from)?)
+        let Reduction { py, context, root, op, data } = self;
+        let reduce = |elements: &mut [T]| match root {
+            Some(root) => context.reduce(root, op, elements),
+            None => context.allreduce(op, elements),
+        };
+        let done = released(py, || data.reduction(context, reduce));
+        let misaligned = || wrong_type("the array is not aligned for its elements".to_owned());
+        Ok(done.ok_or_else(misaligned)?.map_err(Failure::from)?)
     }
 }
 
@@ -93,8 +94,15 @@ pub fn gather(
     if let Some(recv) = &recv {
         recv.apart(&send)?;
     }
-    let into = recv.as_mut().map(Output::bytes).unwrap_or_default();
-    Ok(released(py, || state.context.gather(root, send.bytes(), into)).map_err(Failure::from)?)
+    let done = released(py, || {
+        let send = send.collective(state.context)?;
+        let gather = |into: &mut [u8]| state.context.gather(root, &send, into);
+        match &mut recv {
+            Some(recv) => recv.collective(state.context, gather),
+            None => gather(&mut []),
+        }
+    });
+    Ok(done.map_err(Failure::from)?)
 }
 
 /// Sends the i-th block to rank i and receives one block from each.
@@ -104,8 +112,12 @@ pub fn alltoall(py: Python<'_>, send: &Bound<'_, PyAny>, recv: &Bound<'_, PyAny>
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
     recv.apart(&send)?;
-    let into = recv.bytes();
-    Ok(released(py, || state.context.alltoall(send.bytes(), into)).map_err(Failure::from)?)
+    let done = released(py, || {
+        let send = send.collective(state.context)?;
+        let exchange = |into: &mut [u8]| state.context.alltoall(&send, into);
+        recv.collective(state.context, exchange)
+    });
+    Ok(done.map_err(Failure::from)?)
 }
 
 /// As [`alltoall`], with blocks of these numbers of bytes.
@@ -121,7 +133,11 @@ pub fn alltoallv(
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
     recv.apart(&send)?;
-    let into = recv.bytes();
-    let exchange = move || state.context.alltoallv(send.bytes(), &counts, into, &recv_counts);
-    Ok(released(py, exchange).map_err(Failure::from)?)
+    let done = released(py, move || {
+        let send = send.collective(state.context)?;
+        let exchange =
+            |into: &mut [u8]| state.context.alltoallv(&send, &counts, into, &recv_counts);
+        recv.collective(state.context, exchange)
+    });
+    Ok(done.map_err(Failure::from)?)
 }

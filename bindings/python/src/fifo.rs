@@ -161,12 +161,10 @@ pub fn append(
     let data = Input::of(data, "data")?;
     let (state, window) = window.find()?;
     let to = rank_of(&state, rank)?;
-    let record = data.bytes();
-    let done = released(py, || match (signal, wait) {
-        (false, true) => window.append(to, offset, record).map(|()| true),
-        (false, false) => window.try_append(to, offset, record),
-        (true, true) => window.signal(to, offset, record).map(|()| true),
-        (true, false) => window.try_signal(to, offset, record),
+    let record = data.shared();
+    let done = released(py, || match signal {
+        false => window.append_shared(to, offset, record, wait),
+        true => window.signal_shared(to, offset, record, wait),
     });
     Ok(done.map_err(Failure::from)?)
 }
@@ -186,12 +184,10 @@ pub fn multicast_append(
     let data = Input::of(data, "data")?;
     let (state, window) = window.find()?;
     let to = ranks_of(&state, ranks)?;
-    let record = data.bytes();
-    let full = released(py, || match (signal, wait) {
-        (false, true) => window.multicast_append(&to, offset, record).map(|()| Vec::new()),
-        (false, false) => window.try_multicast_append(&to, offset, record),
-        (true, true) => window.multicast_signal(&to, offset, record).map(|()| Vec::new()),
-        (true, false) => window.try_multicast_signal(&to, offset, record),
+    let record = data.shared();
+    let full = released(py, || match signal {
+        false => window.multicast_append_shared(&to, offset, record, wait),
+        true => window.multicast_signal_shared(&to, offset, record, wait),
     });
     Ok(full.map_err(Failure::from)?)
 }

@@ -18,7 +18,8 @@ const WORD: usize = size_of::<u64>();
 /// The pieces that an array of 64-bit words lists: offset and length of each.
 fn pieces_of(list: &Bound<'_, PyAny>) -> PyResult<Vec<Piece>> {
     let list = Input::of(list, "pieces")?;
-    let (words, rest) = list.bytes().as_chunks::<WORD>();
+    let list = list.to_vec();
+    let (words, rest) = list.as_chunks::<WORD>();
     let number = |word: &[u8; WORD]| usize::try_from(u64::from_ne_bytes(*word));
     let numbers = words.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let (pairs, odd) = numbers.as_chunks::<2>();
@@ -47,10 +48,10 @@ pub fn put_list(
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
     let completion = completion.map(|completion| completion.find(&state)).transpose()?;
-    let data: Vec<&[u8]> = data.iter().map(Input::bytes).collect();
+    let data: Vec<_> = data.iter().map(Input::shared).collect();
     let done = released(py, || {
         let after = OnPlacement { notify, completion: completion.as_deref() };
-        window.put_lists(to, &pieces, &data, after)
+        window.put_lists_shared(to, &pieces, &data, after)
     });
     Ok(done.map_err(Failure::from)?)
 }
@@ -65,11 +66,11 @@ pub fn get_list(
     into: &Bound<'_, PyList>,
 ) -> PyResult<()> {
     let pieces = pieces_of(pieces)?;
-    let mut into = into.iter().map(|one| Output::of(&one, "out")).collect::<PyResult<Vec<_>>>()?;
+    let into = into.iter().map(|one| Output::of(&one, "out")).collect::<PyResult<Vec<_>>>()?;
     apart(&into)?;
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    let mut into: Vec<&mut [u8]> = into.iter_mut().map(Output::bytes).collect();
-    let done = released(py, || window.get_lists(from, &pieces, &mut into));
+    let into: Vec<_> = into.iter().map(Output::shared).collect();
+    let done = released(py, || window.get_lists_shared(from, &pieces, &into));
     Ok(done.map_err(Failure::from)?)
 }

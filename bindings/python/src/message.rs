@@ -46,7 +46,7 @@ pub fn send(
     let data = Input::of(data, "data")?;
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
-    Ok(released(py, || state.context.send(to, tag, data.bytes())).map_err(Failure::from)?)
+    Ok(released(py, || state.context.send_shared(to, tag, data.shared())).map_err(Failure::from)?)
 }
 
 /// Receives a message of any length.
@@ -73,10 +73,10 @@ pub fn recv_into(
     #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
     #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<(u32, i32, usize)> {
-    let mut buffer = Output::of(buffer, "buffer")?;
+    let buffer = Output::of(buffer, "buffer")?;
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
-    let received = released(py, || state.context.recv(source, tag, buffer.bytes()));
+    let received = released(py, || state.context.recv_shared(source, tag, buffer.shared()));
     Ok(status(received.map_err(Failure::from)?))
 }
 
@@ -107,13 +107,13 @@ pub fn sendrecv(
     #[pyo3(from_py_with = maybe_name)] recv_tag: Option<i64>,
 ) -> PyResult<(u32, i32, usize)> {
     let data = Input::of(data, "data")?;
-    let mut buffer = Output::of(buffer, "buffer")?;
+    let buffer = Output::of(buffer, "buffer")?;
     buffer.apart(&data)?;
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
     let (source, recv_tag) = wanted(&state, source, recv_tag)?;
-    let into = buffer.bytes();
+    let (sent, into) = (data.shared(), buffer.shared());
     let received =
-        released(py, || state.context.sendrecv(to, tag, data.bytes(), source, recv_tag, into));
+        released(py, || state.context.sendrecv_shared(to, tag, sent, source, recv_tag, into));
     Ok(status(received.map_err(Failure::from)?))
 }

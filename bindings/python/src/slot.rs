@@ -148,7 +148,7 @@ impl NativeFunction {
         for (index, one) in (0_u16..).zip(given.iter()) {
             let mut array = None;
             if let Ok(pair) = one.cast::<PyTuple>() {
-                let bytes = Input::of(&pair.get_item(1)?, "an array")?.bytes().to_vec();
+                let bytes = Input::of(&pair.get_item(1)?, "an array")?.to_vec();
                 array = Some((pair.get_item(0)?.extract::<Vec<u64>>()?, bytes));
             } else if let Ok(text) = one.cast::<PyString>() {
                 values.push((index, Value::Text(text.to_str()?.to_owned())));

@@ -96,7 +96,7 @@ pub fn put_blocks(
     let completion = completion.map(|completion| completion.find(&state)).transpose()?;
     let done = released(py, || {
         let after = OnPlacement { notify, completion: completion.as_deref() };
-        window.put_strided(to, strided(blocks), data.bytes(), after)
+        window.put_strided_shared(to, strided(blocks), data.shared(), after)
     });
     Ok(done.map_err(Failure::from)?)
 }
@@ -110,10 +110,10 @@ pub fn get_blocks(
     into: &Bound<'_, PyAny>,
     blocks: Blocks,
 ) -> PyResult<()> {
-    let mut into = Output::of(into, "out")?;
+    let into = Output::of(into, "out")?;
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    let done = released(py, || window.get_strided(from, strided(blocks), into.bytes()));
+    let done = released(py, || window.get_strided_shared(from, strided(blocks), into.shared()));
     Ok(done.map_err(Failure::from)?)
 }
 
@@ -132,7 +132,7 @@ pub fn multicast(
     let (state, window) = window.find()?;
     let ranks = ranks_of(&state, ranks)?;
     let notify = notify.map(notify_of).transpose()?;
-    let done = released(py, || window.multicast(&ranks, offset, data.bytes(), notify));
+    let done = released(py, || window.multicast_shared(&ranks, offset, data.shared(), notify));
     Ok(done.map_err(Failure::from)?)
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kumi_mem::{Rights, Window};
+use kumi_mem::{OnPlacement, Rights, Window};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -136,13 +136,13 @@ impl NativeWindow {
     fn make(
         py: Python<'_>,
         bytes: usize,
-        mut memory: Option<Memory>,
+        memory: Option<Memory>,
         rights: Rights,
     ) -> PyResult<Self> {
         let state = current()?;
         clear(&state);
         let context = state.context;
-        let base = memory.as_mut().map(|memory| memory.buffer.bytes().as_mut_ptr());
+        let base = memory.as_ref().map(|memory| memory.buffer.shared().as_ptr());
         let mut made = None;
         released(py, || {
             made = Some(match base {
@@ -206,8 +206,8 @@ impl NativeWindow {
         write: bool,
         atomic: bool,
     ) -> PyResult<Self> {
-        let mut buffer = Output::of(memory, "memory")?;
-        let bytes = buffer.bytes().len();
+        let buffer = Output::of(memory, "memory")?;
+        let bytes = buffer.shared().len();
         let held = Memory { buffer, _guard: guard };
         Self::make(memory.py(), bytes, Some(held), rights_of(read, write, atomic))
     }
@@ -247,10 +247,8 @@ impl NativeWindow {
         let (state, window) = self.find()?;
         let to = rank_of(&state, rank)?;
         let notify = notify.map(notify_of).transpose()?;
-        let done = released(py, || match notify {
-            Some(notify) => window.put_notify(to, offset, data.bytes(), notify),
-            None => window.put(to, offset, data.bytes()),
-        });
+        let after = OnPlacement { notify, completion: None };
+        let done = released(py, || window.put_shared(to, offset, data.shared(), after));
         Ok(done.map_err(Failure::from)?)
     }
 
@@ -262,10 +260,10 @@ impl NativeWindow {
         into: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = whole)] offset: usize,
     ) -> PyResult<()> {
-        let mut into = Output::of(into, "out")?;
+        let into = Output::of(into, "out")?;
         let (state, window) = self.find()?;
         let from = rank_of(&state, rank)?;
-        let done = released(py, || window.get(from, offset, into.bytes()));
+        let done = released(py, || window.get_shared(from, offset, into.shared()));
         Ok(done.map_err(Failure::from)?)
     }
 
