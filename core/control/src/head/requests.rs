@@ -235,7 +235,8 @@ impl Head {
             return Ok(());
         }
         let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
-        let nodes: BTreeSet<NodeId> = self.membership.routes().nodes().filter(concerns).collect();
+        let nodes: BTreeSet<NodeId> =
+            self.membership.tree().routes().nodes().filter(concerns).collect();
         let set = NodeSet::from_nodes(nodes.iter().copied());
         let request = self.samples.begin(job, client, nodes, self.time.now());
         let command = match job {
@@ -308,7 +309,7 @@ impl Head {
     /// Finishes a shutdown once all jobs and all daemons are gone, or the daemons took too long. Jobs
     /// that are not over then stay recorded as ending; the next head takes them over.
     pub(super) fn check_shutdown(&mut self) {
-        let all_gone = !self.membership.has_links() && self.jobs.all_over();
+        let all_gone = !self.membership.tree().has_links() && self.jobs.all_over();
         let now = self.time.now();
         let finished = self.shutdown.as_mut().and_then(|s| s.take_finished(all_gone, now));
         let Some(clients) = finished else { return };
