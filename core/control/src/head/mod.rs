@@ -15,6 +15,8 @@
 //! | `quota` | memory kept for each user |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
+//! `listing` decides what each user sees of the jobs.
+//!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
 //!
@@ -45,6 +47,7 @@ mod job;
 mod job_table;
 mod keys;
 mod lifecycle;
+mod listing;
 mod membership;
 mod policy;
 mod preparation;

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, Mode, NodeId};
 
+use super::listing::{self, Viewer};
 use super::shutdown::Shutdown;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
@@ -38,7 +39,9 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let (records, idle) = (self.jobs.listed(all), self.idle.running(&self.jobs));
+                let viewer = Viewer { user, owns_cluster: self.owns_cluster(user) };
+                let records = listing::list(&self.jobs, all, &viewer);
+                let idle = self.idle.running(&self.jobs);
                 self.actions.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }
