@@ -504,7 +504,7 @@ pub fn metaserver(input: &[u8]) -> usize {
                 desk.placed(stream, &placed(""));
             }
             MetaserverEvent::Cancel(stream) => desk.fail(stream, &failure),
-            MetaserverEvent::Over(stream, over) => {
+            MetaserverEvent::AttemptReport(stream, over) => {
                 same(&over, AttemptReport::encode, AttemptReport::decode);
                 desk.close(stream);
             }

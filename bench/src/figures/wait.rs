@@ -1,4 +1,4 @@
-//! Ways of waiting (SSS-CORE's SS-Wait, §3.2): two jobs of pairs that synchronise, on the same two
+//! Ways of waiting (SS-Wait of the SSS-CORE paper, §3.2): two jobs of pairs that synchronise, on the same two
 //! nodes, and what both do together against one of them alone.
 //!
 //! Under operating-system scheduling a job's partner often has no processor, and who waits awake for

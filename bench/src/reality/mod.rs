@@ -1,4 +1,4 @@
-//! The same list of jobs simulated and run on a local cluster (paper 0, §7.3).
+//! The same list of jobs simulated and run on a local cluster (SCore-D paper, §7.3).
 //!
 //! The list is the paper's, scaled: sizes from 1 to the machine's, load rising step by step, services of 1 to 15
 //! units. A unit is a slice, as in the paper, and some hundred milliseconds instead of a second. A

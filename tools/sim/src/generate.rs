@@ -1,4 +1,4 @@
-//! Synthetic workloads (paper 0, §7.2): arrivals, sizes and service times from three independent
+//! Synthetic workloads (SCore-D paper, §7.2): arrivals, sizes and service times from three independent
 //! streams of one seed, so that every policy gets the same jobs, and the same sizes and services
 //! at every load.
 

@@ -1,4 +1,4 @@
-//! Simulators: scheduling policies of `kumi-sched` (paper 0, chapter 7) and calls of routines, in
+//! Simulators: scheduling policies of `kumi-sched` (SCore-D paper, chapter 7) and calls of routines, in
 //! virtual time.
 //!
 //! [`generate`], [`swf`] and [`history`] make lists of jobs, [`engine::run`] runs one policy over

@@ -1,4 +1,4 @@
-//! Report of a simulation, with the measures of paper 0, §7.2.
+//! Report of a simulation, with the measures of the SCore-D paper, §7.2.
 
 use std::collections::BTreeMap;
 

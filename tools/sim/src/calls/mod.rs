@@ -1,4 +1,4 @@
-//! Calls of routines over networks in virtual time: the queueing model of paper 4, section 4.
+//! Calls of routines over networks in virtual time: the queueing model of the Ninf paper, section 4.
 //!
 //! A call goes out over its site's path, is computed at a server, and comes back. Paths and servers are queues:
 //! first come, first served, or shared equally by all who are there. Which server is taken, and who waits, is

@@ -133,7 +133,7 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// Linpack of order `n`: 8n² + 20n bytes and 2/3n³ + 2n² operations (paper 4, section 3.2). The matrix and
+    /// Linpack of order `n`: 8n² + 20n bytes and 2/3n³ + 2n² operations (Ninf paper, section 3.2). The matrix and
     /// the right side go there, solution and pivots come back.
     #[must_use]
     pub fn linpack(n: u64) -> Self {

@@ -64,7 +64,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A machine of `procs` processors, slots of a second and no costs, as in paper 0, §7.2.
+    /// A machine of `procs` processors, slots of a second and no costs, as in the SCore-D paper, §7.2.
     pub fn new(procs: u32) -> Self {
         Self {
             procs,

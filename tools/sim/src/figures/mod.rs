@@ -1,4 +1,4 @@
-//! Figures and tables of paper 0, chapter 7: simulated, drawn and set beside the paper's numbers.
+//! Figures and tables of the SCore-D paper, chapter 7: simulated, drawn and with the paper's numbers beside them.
 //!
 //! Every part says first which simulations it needs; all of them run as one sweep; then each part
 //! draws and judges what came of its own.

@@ -1,4 +1,4 @@
-//! Tables 1 to 3 and figure 3 of paper 4, simulated, and set beside the paper's numbers.
+//! Tables 1 to 3 and figure 3 of the Ninf paper, simulated, and with the paper's numbers beside them.
 
 mod density;
 mod ep;

@@ -130,7 +130,7 @@ public final class MetaserverMessages {
             return new AttemptReport(ticket, ended, 0, 0, 0, 0, 0, 0);
         }
 
-        /** The body of an OVER frame. */
+        /** The body of an ATTEMPT_REPORT frame. */
         public byte[] encode() {
             ByteBuffer out = ByteBuffer.allocate(Ticket.LENGTH + 1 + 48).order(ByteOrder.LITTLE_ENDIAN);
             ticket.put(out);

@@ -51,7 +51,7 @@ public final class Protocol {
     /** Requests a placement from a metaserver. */
     public static final int PLACE = 32;
     static final int PLACED = 33;
-    static final int OVER = 34;
+    static final int ATTEMPT_REPORT = 34;
     static final int CLOSED = 35;
     static final int TICKET = 46;
     /** Receivers skip unknown frames from here on. */
@@ -119,7 +119,7 @@ public final class Protocol {
 
     /** The report on an attempt; stream 0: the call's own stream is gone. */
     public static byte[] over(int stream, MetaserverMessages.AttemptReport over) {
-        return frame(OVER, stream, over.encode());
+        return frame(ATTEMPT_REPORT, stream, over.encode());
     }
 
     /** The pass right before a call, from {@link MetaserverMessages.Placement#shown}. */
