@@ -29,12 +29,12 @@ exactly, but for one job or two: without that the loads of 3,000 such jobs would
 TQLB grows faster than its load. What is left over is added to the utilisation. The paper's are numbers \
 of one run; the last column has how many of ours have a largest TQLB no higher.";
 
-/// What came of one policy at one load.
+/// Result of one policy at one load.
 #[derive(Clone, Copy)]
 struct Cell {
     used: Estimate,
     tqlb: Estimate,
-    /// Runs whose largest TQLB is at most the paper's.
+    /// Runs whose largest TQLB does not exceed the paper's.
     below: usize,
 }
 
@@ -103,8 +103,8 @@ impl Part for Table1 {
     }
 }
 
-/// The load to aim at so that this seed's jobs amount to `load`: sizes and services are the same at every load, and
-/// only the gaps between arrivals change. What the list is refused for, its run will tell.
+/// The target load at which this seed's jobs amount to `load`. Sizes and services are the same at every load;
+/// only the gaps between arrivals change. An error of the list appears when it runs.
 fn aimed(mix: WorkloadMix, load: f64, units: u64) -> f64 {
     let offered = |aim| {
         let jobs = poisson("dqt", mix, aim, units)
