@@ -9,28 +9,28 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long killed processes may take to be gone.
+/// Time for killed processes to disappear.
 const DYING: Duration = Duration::from_secs(5);
-/// How long a process may take to begin a program: until then it has no arguments by which it could be known.
+/// Time for a process to begin a program. Until then it has no arguments by which to recognise it.
 const BEGINNING: Duration = Duration::from_secs(1);
 /// The flag of the kernel's own threads in `/proc/N/stat`.
 const KERNEL_THREAD: u64 = 0x20_0000;
 
-/// The processes of the cluster in `dir`: daemons have `--cluster-dir DIR` among their arguments,
-/// watchers the cluster's control group, and ranks have the directory in their environment.
+/// The processes of the cluster in `dir`. Daemons have `--cluster-dir DIR` among their arguments, watchers
+/// have the cluster's control group, and ranks have the directory in their environment.
 pub fn existing(dir: &Path) -> Vec<i32> {
     look(dir).0
 }
 
-/// [`existing`], and whether there is a process of which it is not known yet: one that is about to begin another program has no
-/// arguments for a moment, as a daemon has when whoever starts it is killed.
+/// [`existing`], and whether some process is still unknown. A process that is about to begin another program
+/// has no arguments for a moment. A daemon is in that state when its starter is killed.
 fn look(dir: &Path) -> (Vec<i32>, bool) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let (mut found, mut unknown) = (Vec::new(), false);
     for number in numbers.filter(|&number| number != own) {
-        // One that cannot be read is gone, or nobody's whom this user could end.
+        // An unreadable process has ended, or belongs to another user.
         let Ok(cmdline) = fs::read(format!("/proc/{number}/cmdline")) else { continue };
         if belongs(number, &cmdline, dir) {
             found.push(number);
@@ -47,13 +47,13 @@ fn belongs(number: i32, cmdline: &[u8], dir: &Path) -> bool {
         || rank_environment(&environ(), dir)
 }
 
-/// Whether a process without arguments may be about to have some: it lives, and is none of the kernel's.
+/// Whether a process without arguments may soon have some: it lives, and is not a kernel thread.
 fn begins(number: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|(state, flags)| !ended(state) && flags & KERNEL_THREAD == 0)
 }
 
-/// `kumid watch …/kumi-NAME/node-…`; the cluster's name is that of its directory.
+/// `kumid watch …/kumi-NAME/node-…`; the cluster's name follows from its directory.
 fn watcher_arguments(cmdline: &[u8], dir: &Path) -> bool {
     let words: Vec<&[u8]> = cmdline.split(|&byte| byte == 0).collect();
     let Some(name) = dir.file_name().and_then(|name| name.to_str()) else { return false };
@@ -75,8 +75,8 @@ fn cluster_dir(cmdline: &[u8]) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(words.next()?)))
 }
 
-/// Where else a cluster of the same name is run by the same user. The names of network namespaces
-/// and control groups are made of the cluster's name, so they are that cluster's then.
+/// Other directories in which this user runs a cluster of the same name. Names of network namespaces and
+/// control groups contain the cluster's name, so existing ones belong to that cluster.
 pub fn namesake(dir: &Path) -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -89,7 +89,7 @@ fn namesake_in<'l>(cmdline: &'l [u8], dir: &Path) -> Option<&'l Path> {
     cluster_dir(cmdline).filter(|other| *other != dir && other.file_name() == dir.file_name())
 }
 
-/// `KUMI_CLUSTER_DIR=DIR`, which `kumi run` gives to ranks, and `KUMI_JOB`, which their daemon does.
+/// `KUMI_CLUSTER_DIR=DIR`, which `kumi run` sets for ranks, and `KUMI_JOB`, which their daemon sets.
 fn rank_environment(environ: &[u8], dir: &Path) -> bool {
     let dir = dir.as_os_str().as_bytes();
     let settings: Vec<&[u8]> = environ.split(|&byte| byte == 0).collect();
@@ -97,12 +97,12 @@ fn rank_environment(environ: &[u8], dir: &Path) -> bool {
         && settings.iter().any(|setting| setting.starts_with(b"KUMI_JOB="))
 }
 
-/// Kills one process; one that is gone already is no failure.
+/// Kills one process; if it has ended already, that is no error.
 pub fn kill(number: i32) {
     let _gone = send(Pid::from_raw(number), Signal::SIGKILL);
 }
 
-/// Waits until no process of the cluster is left; the ones that are when the time is over.
+/// Waits until no process of the cluster is left; returns those left after the time limit.
 pub fn wait_gone(dir: &Path, patience: Duration) -> Vec<i32> {
     let deadline = Instant::now() + patience;
     loop {
@@ -114,11 +114,11 @@ pub fn wait_gone(dir: &Path, patience: Duration) -> Vec<i32> {
     }
 }
 
-/// Kills every process of the cluster; those that do not go are returned.
+/// Kills every process of the cluster; returns those that do not end.
 pub fn kill_all(dir: &Path) -> Vec<i32> {
     let begin = Instant::now();
     loop {
-        // One look for both: a process cannot be unknown to the one and a daemon to the other.
+        // One search for both: otherwise a process could be unknown to one and a daemon to the other.
         let (found, unknown) = look(dir);
         let left: Vec<i32> = found.into_iter().filter(|&n| !is_dead(n)).collect();
         let clear = left.is_empty() && (!unknown || begin.elapsed() >= BEGINNING);
@@ -130,7 +130,7 @@ pub fn kill_all(dir: &Path) -> Vec<i32> {
     }
 }
 
-/// Whether a process is gone or only waits to be collected by its parent.
+/// Whether a process has ended or only waits for its parent to collect it.
 pub fn is_dead(number: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{number}/stat"));
     stat.map_or(true, |stat| state(&stat).is_none_or(|(state, _)| ended(state)))
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(state("7 (kworker/0:1) I 2 0 0 0 -1 69238880 0"), Some(('I', 0x420_8060)));
         assert_eq!(state("7 (a) R"), None);
         assert_eq!(state(""), None);
-        // The first of the kernel's threads, where they are to be seen, and this process.
+        // The first kernel thread, if visible, and this process.
         assert!(
             !fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n")
                 || !begins(2)
