@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 1000;
 /// Waiting calls of each client.
 const CALLS: usize = 10;
-/// Slots of the server that they wait for.
+/// Slots of the server for which they wait.
 const SLOTS: usize = 2;
 /// Measured calls to another server, through the metaserver and directly.
 const PROBES: usize = 300;

@@ -81,7 +81,7 @@ impl ServerGroup {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Seconds that a call costs besides its work, one after the other through the metaserver.
+    /// Seconds that a call costs in addition to its work, one after the other through the metaserver.
     fn cost(&self) -> Result<f64, BenchError> {
         let begin = Instant::now();
         for _ in 0..EMPTY {
