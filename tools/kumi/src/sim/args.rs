@@ -181,7 +181,7 @@ impl From<SizesArg> for Sizes {
     }
 }
 
-/// One seed or a range of them.
+/// One seed or a range of seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     /// The first.

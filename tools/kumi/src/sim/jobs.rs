@@ -43,7 +43,7 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
     tell(args.output.json.as_deref(), &cases, &reports)
 }
 
-/// The figures, as data and as a table. Where the data goes to standard output the table does not.
+/// The figures, as data and as a table. If the data goes to standard output, the table is not printed.
 fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), Error> {
     let text = match reports {
         [one] => serde_json::to_string_pretty(one),
@@ -58,7 +58,7 @@ fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), 
     output::text(&show::table(cases, reports))
 }
 
-/// Every combination of jobs and policy, in the order in which they were given.
+/// Every combination of jobs and policy, in the order of the arguments.
 fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
     let lists = match (&args.source.swf, &args.source.history) {
         (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
@@ -85,7 +85,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `length` is about how long is simulated, in seconds.
+/// `length` is about the simulated time, in seconds.
 fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     let interval = args.output.sample.unwrap_or(length / 1000).max(1);
     Options {
@@ -102,12 +102,12 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     }
 }
 
-/// A list of jobs, and what is known of it.
+/// A list of jobs with its properties.
 struct JobList {
     jobs: JobSource,
-    /// The machine that it is from.
+    /// Size of its own machine.
     procs: Option<u32>,
-    /// About how long it takes, in seconds.
+    /// Its approximate length, in seconds.
     length: u64,
     load: Option<f64>,
     seed: Option<u64>,
