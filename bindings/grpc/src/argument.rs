@@ -310,7 +310,7 @@ impl ArgumentReader<'_> {
                 let ArgumentForm::Text { capacity: Some(capacity) } =
                     self.plan()?.arguments[index].form
                 else {
-                    return Err(self.wrong(index, "is a text of no stated size"));
+                    return Err(self.wrong(index, "is a text without a size in the description"));
                 };
                 Ok(Some(Destination::Text(address, size(capacity))))
             }

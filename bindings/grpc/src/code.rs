@@ -40,8 +40,8 @@ codes! {
     NotInitialized = 1, c"GRPC_NOT_INITIALIZED", "call grpc_initialize first";
     /// No such file.
     ConfigFileNotFound = 2, c"GRPC_CONFIGFILE_NOT_FOUND", "the configuration file cannot be read";
-    /// What is in it cannot be.
-    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file, or the environment, says something that cannot be";
+    /// It has an invalid setting.
+    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file or an environment variable has an invalid setting";
     /// The server cannot be reached.
     ServerNotFound = 4, c"GRPC_SERVER_NOT_FOUND", "no server can be reached";
     /// It has no such routine.

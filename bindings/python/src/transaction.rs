@@ -152,7 +152,8 @@ fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
 }
 
 /// The report on a call: routine, server, attempts, why its inputs came through the client, begin and end in
-/// seconds, a sentence, and its results, each with the number of its parameter (`None`: it has not run).
+/// seconds, a sentence, and its results. Each result has the number of its parameter (`None`: the call has
+/// not run).
 fn told<'py>(
     py: Python<'py>,
     report: &Report,

@@ -40,7 +40,7 @@ struct Memory {
     _guard: Py<PyAny>,
 }
 
-/// A window, and its memory if that is not its own. Whoever forgets one forgets both.
+/// A window, and its memory if that is not its own. Forgetting a window also forgets its memory.
 pub struct WindowOnMemory {
     // In the order of their ends.
     window: Window<'static>,
@@ -269,7 +269,7 @@ impl NativeWindow {
         Ok(done.map_err(Failure::from)?)
     }
 
-    /// What a notification counter shows.
+    /// The value of a notification counter.
     fn notified(&self, py: Python<'_>, #[pyo3(from_py_with = name)] notify: i64) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;

@@ -102,7 +102,7 @@ fn render(checks: &[Check]) -> String {
     }
     let missing = checks.iter().filter(|check| !check.ok).count();
     text.push_str(&match missing {
-        0 => "\nEverything is there.\n".to_owned(),
+        0 => "\nNothing is missing.\n".to_owned(),
         _ if can_run(checks) => format!("\nJobs can run; {missing} of the above cost something.\n"),
         _ => String::new(),
     });
@@ -128,7 +128,7 @@ no  thing: found
 Jobs can run; 1 of the above cost something.
 ";
         assert_eq!(render(&[check(true, ESSENTIAL), check(false, "slower")]), expected);
-        assert!(render(&[check(true, "x")]).ends_with("Everything is there.\n"));
+        assert!(render(&[check(true, "x")]).ends_with("Nothing is missing.\n"));
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub enum SimError {
     TooLarge {
         /// Its number in the list.
         job: u64,
-        /// What it asks for.
+        /// Its size.
         size: u32,
-        /// What there is.
+        /// The machine's size.
         procs: u32,
     },
     /// An invalid parameter.

@@ -387,7 +387,8 @@ impl Front {
 }
 
 impl Node {
-    /// What its parent and it wait for, if that matters.
+    /// The state on which it and its parent wait: pending children, and whether it has reported; `None` if it
+    /// is not activated.
     fn progress(&self) -> Option<(u32, bool)> {
         self.state.is_activated().then_some((self.pending, self.reported))
     }

@@ -58,7 +58,7 @@ pub struct Dqt {
     loads: Loads,
     /// Placed jobs, each with its member number in the rings.
     jobs: BTreeMap<JobId, u32>,
-    /// What each member has, by member number.
+    /// Nodes of each member, by member number.
     held: Vec<Nodes>,
     /// Waiting jobs and the nodes they want, in order of arrival.
     waiting: BTreeMap<u64, Request>,

@@ -46,7 +46,7 @@ impl PythonArgs {
         }
         let said = String::from_utf8_lossy(&answer.stderr);
         // The last line of a traceback has the error; the lines before have its place.
-        let last = said.trim_end().lines().last().unwrap_or("it says nothing").to_owned();
+        let last = said.trim_end().lines().last().unwrap_or("it printed nothing").to_owned();
         if last.contains("No module named 'kumi'") || last.contains("No module named kumi") {
             return Err(wrong(format!(
                 "{} has no package kumi; install it there, or name another with --interpreter",

@@ -171,7 +171,7 @@ fn on_loopback(cpus: Vec<Vec<usize>>) -> Result<(SocketAddrV4, Vec<NodeConfig>),
 /// A port that is free now. If another program takes it first, the daemon reports that.
 fn free_port(address: Ipv4Addr, taken: &mut BTreeSet<SocketAddrV4>) -> Result<u16, Error> {
     let failed = |error: std::io::Error| Error::Machine {
-        what: format!("no port can be had at {address}"),
+        what: format!("no port is free at {address}"),
         said: error.to_string(),
     };
     loop {

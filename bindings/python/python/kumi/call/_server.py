@@ -167,7 +167,7 @@ def _sources(functions: Functions) -> list[str]:
     for function in functions if isinstance(functions, Sequence) else [functions]:
         one = served(function)
         if one is None:
-            raise DescriptionError(f"{function!r} has not the decorator kumi.call.routine")
+            raise DescriptionError(f"{function!r} lacks the decorator kumi.call.routine")
         names.setdefault(_source(one.origin), []).append(one.name)
     if not names:
         raise ArgumentError("no functions to serve")

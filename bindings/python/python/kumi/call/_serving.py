@@ -97,9 +97,9 @@ class DescribedFunction:
         said = self.function(**given)
         values = said if len(results) > 1 else [said][: len(results)]
         if len(results) > 1 and not isinstance(said, tuple | list):
-            raise TypeError(f"it gave {type(said).__name__}, and is described to give {len(results)} values")
+            raise TypeError(f"it returned {type(said).__name__}; the description has {len(results)} results")
         if len(values) != len(results):
-            raise TypeError(f"it gave {len(values)} values, and is described to give {len(results)}")
+            raise TypeError(f"it returned {len(values)} values; the description has {len(results)} results")
         for (one, place), value in zip(results, values, strict=True):
             _put(one, place, value)
 
@@ -192,12 +192,12 @@ def _put(one: _Param, place: Any, value: Any) -> None:
             raise TypeError(f"{what} is {type(value).__name__}, and described as a text")
         text = value.encode() + b"\0"
         if len(text) > len(place):
-            raise ValueError(f"{what} has {len(text) - 1} bytes, and {len(place) - 1} at most as described")
+            raise ValueError(f"{what} has {len(text) - 1} bytes; the description allows {len(place) - 1}")
         place[: len(text)] = np.frombuffer(text, np.uint8)
         return
     given = np.asarray(value)
     if given.shape != place.shape:
-        raise ValueError(f"{what} has the shape {given.shape}, and {place.shape} as described")
+        raise ValueError(f"{what} has the shape {given.shape}; the description says {place.shape}")
     # Conversions may lose digits of fractions, but change no integers.
     casting = "same_kind" if place.dtype.kind in "fc" else "safe"
     if given.ndim == 0 and given.dtype.kind in "iu" and place.dtype.kind in "iu":
@@ -206,7 +206,7 @@ def _put(one: _Param, place: Any, value: Any) -> None:
             raise OverflowError(f"{what} is {given}, which {place.dtype} does not hold")
         casting = "unsafe"
     if not np.can_cast(given.dtype, place.dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(f"{what} has elements of {given.dtype}, and of {place.dtype} as described")
+        raise TypeError(f"{what} has elements of {given.dtype}; the description says {place.dtype}")
     np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
 
 

@@ -236,7 +236,7 @@ final class Connection {
                 }
             });
         } catch (RuntimeException | OutOfMemoryError none) {
-            giveBack(exchange, CallbackInvocation.CallbackOutcome.failed("no thread can be had for it: " + none));
+            giveBack(exchange, CallbackInvocation.CallbackOutcome.failed("no thread is available for it: " + none));
         }
     }
 

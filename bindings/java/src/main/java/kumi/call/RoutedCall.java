@@ -209,7 +209,7 @@ final class RoutedCall<T> {
     private void requestPlace() {
         if (hasRun && !idempotent) {
             // A metaserver that does not know the attempt would run it twice.
-            giveUp(new CallException.NoServer("no metaserver knows of it any more", SERVER_GONE, false, null));
+            giveUp(new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
             return;
         }
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
@@ -498,7 +498,7 @@ final class RoutedCall<T> {
         boolean unknown = placeRequest == null || isReattaching;
         if (unknown && how == AttemptOutcome.BROKEN && !idempotent) {
             leaveStream();
-            giveUp(new CallException.NoServer("no metaserver knows of it", SERVER_GONE, false, null));
+            giveUp(new CallException.NoServer("no metaserver knows it", SERVER_GONE, false, null));
         } else if (placeRequest == null) {
             requestPlace();
         }
