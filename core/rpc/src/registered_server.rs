@@ -76,7 +76,7 @@ impl RegisteredServer {
     pub fn report_running(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
             self.put(FrameKind::RunningTickets, |out| {
-                some.iter().for_each(|ticket| ticket.encode(out))
+                some.iter().for_each(|ticket| ticket.encode(out));
             });
         }
     }
