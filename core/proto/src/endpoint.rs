@@ -116,7 +116,7 @@ impl<M: ContextMemory> Endpoint<M> {
     }
 
     /// Everything about one peer.
-    #[inline]
+    #[inline(always)]
     fn view(&mut self, peer: u32) -> (View<'_>, &mut Schedule) {
         let Self { memory, local, schedule, .. } = self;
         (local.view(memory.bytes_mut(), peer), schedule)

@@ -337,6 +337,27 @@ fn a_report_says_what_the_endpoint_knows() {
     assert_eq!((two.round_trip_us, two.congestion_window), (None, 32));
 }
 
+/// Lines of 32 bytes that are not all 0, each with the number of its first byte.
+fn dump(bytes: &[u8]) -> Vec<String> {
+    let lines = bytes.chunks(32).enumerate();
+    let used = lines.filter(|(_, line)| line.iter().any(|&byte| byte != 0));
+    let hex = |word: &[u8]| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let words = |line: &[u8]| line.chunks(4).map(hex).collect::<Vec<_>>().join(" ");
+    used.map(|(at, line)| format!("{:5}: {}", at * 32, words(line))).collect()
+}
+
+/// The example of docs/reference/channel-context.md, byte for byte.
+#[test]
+#[cfg(target_endian = "little")]
+fn the_bytes_are_those_of_the_documentation() {
+    let page = include_str!("../../../docs/reference/channel-context.md");
+    let example = page.split("```text\n").last().and_then(|rest| rest.split("```").next());
+    let documented: Vec<_> = example.expect("an example").lines().map(str::to_owned).collect();
+    let (_, bytes) = sample();
+    let written = dump(&bytes);
+    assert_eq!(documented, written, "now:\n{}", written.join("\n"));
+}
+
 #[test]
 fn changes_are_counted_by_twos() {
     let mut endpoint = Endpoint::new(config(), 0, 4, KEY).unwrap();

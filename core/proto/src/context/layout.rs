@@ -190,6 +190,7 @@ impl ContextLayout {
         (self.divide_block(one), self.divide_block(two))
     }
 
+    #[inline]
     fn range(&self, number: u32) -> core::ops::Range<usize> {
         let start = (number as usize - 1) * self.block_stride;
         start..start + self.block_stride

@@ -60,7 +60,7 @@ impl Local {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn view<'m>(&'m mut self, bytes: &'m mut [u8], number: u32) -> View<'m> {
         let Parts { totals, peers, blocks } = self.layout.parts(bytes);
         let peer = &mut peers[number as usize];

@@ -77,13 +77,13 @@ enum Place {
 impl View<'_> {
     /// Completes a run of data packets.
     pub(super) fn transmit(
-        self,
+        &mut self,
         now: Micros,
         run: PacketRun,
         number: u32,
         schedule: &mut Schedule,
     ) -> Transmission {
-        let Self { peer, mut ring, mut shared, mut table, nonce, layout, .. } = self;
+        let Self { peer, ring, shared, table, nonce, layout, .. } = self;
         let to = peer.rank;
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };
@@ -92,8 +92,8 @@ impl View<'_> {
         schedule.note_deadline(peer, number);
         let tally = table.of(&mut peer.tally, to);
         let (resent, fragment) = (run.resent, run.fragment);
-        let done = peer.sender.transmit(now, run, (to, piggyback), &mut ring, &mut shared, tally);
-        *nonce = shared.packets.counter();
+        let done = peer.sender.transmit(now, run, (to, piggyback), ring, shared, tally);
+        **nonce = shared.packets.counter();
         let CompletedRun { place, mut length, segment } = done;
         let ring_at = layout.packets_at(peer.sender.ring);
         let place = match place {
