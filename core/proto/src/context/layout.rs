@@ -102,8 +102,19 @@ pub(crate) struct Block<'m> {
     pub(crate) bytes: &'m mut [u8],
 }
 
-/// The region had the right length and alignment when the endpoint was made.
-const CHECKED: &str = "the region was checked when the endpoint was made";
+/// The outcome of a cast. The region had the right length and alignment when the endpoint was made.
+#[inline]
+pub(super) fn cast<T, E>(result: Result<T, E>) -> T {
+    match result {
+        Ok(part) => part,
+        Err(_) => shrunk(),
+    }
+}
+
+#[cold]
+fn shrunk() -> ! {
+    panic!("the memory of a context shrank or moved to an odd address")
+}
 
 impl ContextLayout {
     /// The layout for an endpoint with these settings in a job of so many ranks.
@@ -148,10 +159,10 @@ impl ContextLayout {
         let (front, blocks) = bytes.split_at_mut(self.blocks_at);
         let (front, peers) = front.split_at_mut(PEERS);
         let totals = &mut front[TOTALS..TOTALS + size_of::<Totals>()];
-        let totals = Totals::mut_from_bytes(totals).ok().expect(CHECKED);
+        let totals = cast(Totals::mut_from_bytes(totals));
         // The last record is followed by the rest of its page.
         let peers = &mut peers[..self.peers * size_of::<PeerRecord>()];
-        let peers = <[PeerRecord]>::mut_from_bytes(peers).ok().expect(CHECKED);
+        let peers = cast(<[PeerRecord]>::mut_from_bytes(peers));
         Parts { totals, peers, blocks }
     }
 
@@ -159,7 +170,7 @@ impl ContextLayout {
     #[inline]
     pub(crate) fn records<'m>(&self, bytes: &'m [u8]) -> &'m [PeerRecord] {
         let peers = &bytes[PEERS..PEERS + self.peers * size_of::<PeerRecord>()];
-        <[PeerRecord]>::ref_from_bytes(peers).ok().expect(CHECKED)
+        cast(<[PeerRecord]>::ref_from_bytes(peers))
     }
 
     /// The block with this number plus one; for 0 one without slots.
@@ -199,7 +210,7 @@ impl ContextLayout {
     #[inline]
     fn divide_block<'m>(&self, block: &'m mut [u8]) -> Block<'m> {
         let (slots, bytes) = block.split_at_mut(self.window * size_of::<Slot>());
-        let slots = <[Slot]>::mut_from_bytes(slots).ok().expect(CHECKED);
+        let slots = cast(<[Slot]>::mut_from_bytes(slots));
         Block { slots, bytes: &mut bytes[..self.window * self.max_datagram] }
     }
 
@@ -212,7 +223,7 @@ impl ContextLayout {
 /// The numbers of the endpoint as a whole.
 #[inline]
 pub(crate) fn totals(bytes: &[u8]) -> &Totals {
-    Totals::ref_from_bytes(&bytes[TOTALS..TOTALS + size_of::<Totals>()]).ok().expect(CHECKED)
+    cast(Totals::ref_from_bytes(&bytes[TOTALS..TOTALS + size_of::<Totals>()]))
 }
 
 fn page_up(bytes: usize) -> Option<usize> {

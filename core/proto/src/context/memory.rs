@@ -1,6 +1,6 @@
 //! The memory of a context, and the counter that tells whether its contents are whole.
 
-use super::layout::MUTATIONS;
+use super::layout::{MUTATIONS, cast};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -77,8 +77,7 @@ impl ContextMemory for HeapMemory {
 /// number is whole. The order of the stores also holds for readers of a running process.
 #[inline]
 pub(crate) fn mark(bytes: &mut [u8], changes: u64) {
-    let cell = AtomicU64::mut_from_bytes(&mut bytes[MUTATIONS..MUTATIONS + 8]);
-    let cell = cell.ok().expect("the region was checked when the endpoint was made");
+    let cell = cast(AtomicU64::mut_from_bytes(&mut bytes[MUTATIONS..MUTATIONS + 8]));
     if changes & 1 == 1 {
         cell.store(changes, Ordering::Relaxed);
         fence(Ordering::Release);
