@@ -13,8 +13,8 @@ pub use create::ChannelEnd;
 use transmit::Transmission;
 pub use transmit::{Piece, Transmit};
 
-use crate::context::{ContextMemory, Flag, HeapMemory, mark};
-use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, TransmitPlan};
+use crate::context::{ContextMemory, Flag, HeapMemory, mark, record};
+use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, SendRing, TransmitPlan};
 use crate::peer_counts::ExceptionCounts;
 use crate::seal::{OpenedPacket, TRAILER_BYTES};
 use crate::wire::{ACK_NOW, DropReason, HEADER_BYTES, Header, PacketKind};
@@ -126,10 +126,15 @@ impl<M: ContextMemory> Endpoint<M> {
         self.local.layout.records(self.memory.bytes())
     }
 
+    #[inline(always)]
+    fn record(&self, number: u32) -> &PeerRecord {
+        self.local.layout.record(self.memory.bytes(), number)
+    }
+
     #[inline]
     fn peer(&self, rank: Rank) -> Option<&PeerRecord> {
         let number = self.numbers.get(rank as usize)?.checked_sub(1)?;
-        self.records().get(number as usize)
+        Some(self.record(number))
     }
 
     /// The number of the record of a rank that has been in contact.
@@ -150,7 +155,7 @@ impl<M: ContextMemory> Endpoint<M> {
     fn new_peer(&mut self, rank: Rank) -> u32 {
         let parts = self.local.layout.parts(self.memory.bytes_mut());
         let number = parts.totals.peers;
-        parts.peers[number as usize] = PeerRecord::new(rank, &self.local.config);
+        *record(parts.peers, number) = PeerRecord::new(rank, &self.local.config);
         parts.totals.peers += 1;
         self.numbers[rank as usize] = number + 1;
         number
@@ -222,10 +227,11 @@ impl<M: ContextMemory> Endpoint<M> {
     #[inline]
     fn queue_in_ring(&mut self, to: Rank, write: impl FnOnce(&mut [u8]) -> (usize, LentPart)) {
         let (most, number) = (self.max_frame(), self.number_or_new(to));
-        if !self.records()[number as usize].sender.has_ring() {
+        if !self.record(number).sender.has_ring() {
             self.make_ring(number);
         }
-        let (View { peer, mut ring, shared, .. }, schedule) = self.view(number);
+        let (View { peer, blocks, layout, shared, .. }, schedule) = self.view(number);
+        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
         let was_flushed = peer.sender.flushed();
         let length = peer.sender.queue(&mut ring, shared.config, most, write);
         shared.counters.sent += 1;
@@ -241,10 +247,10 @@ impl<M: ContextMemory> Endpoint<M> {
         let count = self.rings.len();
         let layout = self.local.layout;
         if count >= self.local.config.rings {
-            let records = layout.parts(self.memory.bytes_mut()).peers;
+            let peers = layout.parts(self.memory.bytes_mut()).peers;
             for at in (self.next_ring..count).chain(0..self.next_ring) {
-                if let Some(ring) = records[self.rings[at] as usize].sender.take_ring() {
-                    records[to as usize].sender.ring = ring;
+                if let Some(ring) = record(peers, self.rings[at]).sender.take_ring() {
+                    record(peers, to).sender.ring = ring;
                     self.rings[at] = to;
                     self.next_ring = (at + 1) % count;
                     return;
@@ -253,7 +259,7 @@ impl<M: ContextMemory> Endpoint<M> {
         }
         self.rings.push(to);
         let block = self.make_block();
-        layout.parts(self.memory.bytes_mut()).peers[to as usize].sender.ring = block;
+        record(layout.parts(self.memory.bytes_mut()).peers, to).sender.ring = block;
     }
 
     /// A block for the early packets of a peer that has none.
@@ -262,7 +268,7 @@ impl<M: ContextMemory> Endpoint<M> {
         let block = self.make_block();
         let parts = self.local.layout.parts(self.memory.bytes_mut());
         EarlyPackets::clear(self.local.layout.block(parts.blocks, block).slots);
-        parts.peers[peer as usize].receiver.block = block;
+        record(parts.peers, peer).receiver.block = block;
     }
 
     /// A block that no peer has; its number plus one.
@@ -342,13 +348,13 @@ impl<M: ContextMemory> Endpoint<M> {
         self.local.notice_stop(now, self.schedule.deadline);
         let (from, number) = (header.from, self.number_or_new(header.from));
         if header.kind == PacketKind::Data {
-            let receiver = &self.records()[number as usize].receiver;
+            let receiver = &self.record(number).receiver;
             if receiver.block == 0 && receiver.is_early(header.sequence) {
                 self.make_early(number);
             }
         }
         let (view, schedule) = self.view(number);
-        let View { peer, mut ring, mut early, mut shared, mut table, free, .. } = view;
+        let View { peer, blocks, layout, kept, mut shared, mut table, free, .. } = view;
         if !peer.receiver.is_fresh(counter) {
             return Err(DropReason::Stale);
         }
@@ -361,6 +367,8 @@ impl<M: ContextMemory> Endpoint<M> {
             return Err(DropReason::Window);
         }
         peer.receiver.took(counter);
+        let (ring, early) = layout.two_blocks(blocks, peer.sender.ring, peer.receiver.block);
+        let (mut ring, mut early) = (SendRing::from(ring), EarlyPackets::new(early, kept));
         shared.counters.packet_in(header.kind, length);
         let before = ExceptionCounts::of(shared.counters);
         let was_flushed = peer.sender.flushed();
@@ -402,8 +410,9 @@ impl<M: ContextMemory> Endpoint<M> {
         self.schedule.deadline = NEVER;
         let mut at = 0;
         while let Some(&number) = self.schedule.listed.get(at) {
-            let (View { peer, mut ring, mut shared, .. }, schedule) = self.view(number);
+            let (View { peer, blocks, layout, mut shared, .. }, schedule) = self.view(number);
             if peer.deadline() <= now {
+                let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
                 peer.handle_timeout(now, &mut ring, &mut shared);
                 schedule.enqueue(peer, number);
             }
@@ -425,9 +434,8 @@ impl<M: ContextMemory> Endpoint<M> {
     pub fn next_timeout(&mut self) -> Option<Micros> {
         // An ack that rode on data, for example, is no longer due.
         if self.schedule.listed.len() <= FEW_LISTED {
-            let records = self.records();
             let deadlines = self.schedule.listed.iter();
-            let deadlines = deadlines.map(|&number| records[number as usize].deadline());
+            let deadlines = deadlines.map(|&number| self.record(number).deadline());
             self.schedule.deadline = deadlines.min().unwrap_or(NEVER);
         }
         (self.schedule.deadline != NEVER).then_some(self.schedule.deadline)
@@ -448,7 +456,7 @@ impl<M: ContextMemory> Endpoint<M> {
         loop {
             let number = self.schedule.ready.pop_front()?;
             let (mut view, schedule) = self.view(number);
-            match view.peer.plan(now, &mut view.ring, &view.shared) {
+            match view.peer.plan(now, view.blocks, view.layout, &view.shared) {
                 TransmitPlan::Nothing => {
                     view.peer.queued = Flag::CLEAR;
                     // A probe may have been put off.

@@ -22,6 +22,8 @@ const PAGE: usize = 4_096;
 pub(super) const MUTATIONS: usize = 64;
 /// Where [`Totals`] are.
 pub(super) const TOTALS: usize = 72;
+/// Where they end.
+const END: usize = TOTALS + size_of::<Totals>();
 /// Where the peer records are.
 pub(super) const PEERS: usize = 8_192;
 
@@ -92,7 +94,8 @@ pub struct ContextLayout {
 /// The parts of a region that change.
 pub(crate) struct Parts<'m> {
     pub(crate) totals: &'m mut Totals,
-    pub(crate) peers: &'m mut [PeerRecord],
+    /// The peer records and the rest of their last page; see [`records`] and [`record`].
+    pub(crate) peers: &'m mut [u8],
     pub(crate) blocks: &'m mut [u8],
 }
 
@@ -103,7 +106,7 @@ pub(crate) struct Block<'m> {
 }
 
 /// The outcome of a cast. The region had the right length and alignment when the endpoint was made.
-#[inline]
+#[inline(always)]
 pub(super) fn cast<T, E>(result: Result<T, E>) -> T {
     match result {
         Ok(part) => part,
@@ -154,36 +157,40 @@ impl ContextLayout {
     ///
     /// # Panics
     /// If it is shorter than it was when the endpoint was made: the fault of the memory's owner.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn parts<'m>(&self, bytes: &'m mut [u8]) -> Parts<'m> {
         let (front, blocks) = bytes.split_at_mut(self.blocks_at);
         let (front, peers) = front.split_at_mut(PEERS);
-        let totals = &mut front[TOTALS..TOTALS + size_of::<Totals>()];
-        let totals = cast(Totals::mut_from_bytes(totals));
-        // The last record is followed by the rest of its page.
-        let peers = &mut peers[..self.peers * size_of::<PeerRecord>()];
-        let peers = cast(<[PeerRecord]>::mut_from_bytes(peers));
-        Parts { totals, peers, blocks }
+        Parts { totals: cast(Totals::mut_from_bytes(&mut front[TOTALS..END])), peers, blocks }
     }
 
-    /// The peer records.
-    #[inline]
+    /// The peer record with this number.
+    #[inline(always)]
+    pub(crate) fn record<'m>(&self, bytes: &'m [u8], number: u32) -> &'m PeerRecord {
+        let at = PEERS + number as usize * size_of::<PeerRecord>();
+        cast(PeerRecord::ref_from_bytes(&bytes[at..at + size_of::<PeerRecord>()]))
+    }
+
+    /// All peer records, used or not.
     pub(crate) fn records<'m>(&self, bytes: &'m [u8]) -> &'m [PeerRecord] {
-        let peers = &bytes[PEERS..PEERS + self.peers * size_of::<PeerRecord>()];
-        cast(<[PeerRecord]>::ref_from_bytes(peers))
+        let end = PEERS + self.peers * size_of::<PeerRecord>();
+        cast(<[PeerRecord]>::ref_from_bytes(&bytes[PEERS..end]))
     }
 
     /// The block with this number plus one; for 0 one without slots.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn block<'m>(&self, blocks: &'m mut [u8], number: u32) -> Block<'m> {
-        match number {
-            0 => Block { slots: &mut [], bytes: &mut [] },
-            _ => self.divide_block(&mut blocks[self.range(number)]),
+        match number.checked_sub(1) {
+            None => Block { slots: &mut [], bytes: &mut [] },
+            Some(at) => {
+                let start = at as usize * self.block_stride;
+                self.divide_block(&mut blocks[start..start + self.block_stride])
+            }
         }
     }
 
     /// Two blocks, which are not the same.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn two_blocks<'m>(
         &self,
         blocks: &'m mut [u8],
@@ -193,25 +200,27 @@ impl ContextLayout {
         if two == 0 {
             return (self.block(blocks, one), Block { slots: &mut [], bytes: &mut [] });
         }
+        self.both(blocks, one, two)
+    }
+
+    #[cold]
+    fn both<'m>(&self, blocks: &'m mut [u8], one: u32, two: u32) -> (Block<'m>, Block<'m>) {
         if one == 0 {
             return (Block { slots: &mut [], bytes: &mut [] }, self.block(blocks, two));
         }
-        let both = blocks.get_disjoint_mut([self.range(one), self.range(two)]);
+        let range = |number: u32| {
+            let start = (number as usize - 1) * self.block_stride;
+            start..start + self.block_stride
+        };
+        let both = blocks.get_disjoint_mut([range(one), range(two)]);
         let [one, two] = both.expect("no block is used twice");
         (self.divide_block(one), self.divide_block(two))
     }
 
-    #[inline]
-    fn range(&self, number: u32) -> core::ops::Range<usize> {
-        let start = (number as usize - 1) * self.block_stride;
-        start..start + self.block_stride
-    }
-
-    #[inline]
+    #[inline(always)]
     fn divide_block<'m>(&self, block: &'m mut [u8]) -> Block<'m> {
         let (slots, bytes) = block.split_at_mut(self.window * size_of::<Slot>());
-        let slots = cast(<[Slot]>::mut_from_bytes(slots));
-        Block { slots, bytes: &mut bytes[..self.window * self.max_datagram] }
+        Block { slots: cast(<[Slot]>::mut_from_bytes(slots)), bytes }
     }
 
     /// Where in the region the datagrams of the block with this number plus one begin.
@@ -220,10 +229,22 @@ impl ContextLayout {
     }
 }
 
+/// The record with this number.
+#[inline(always)]
+pub(crate) fn record(peers: &mut [u8], number: u32) -> &mut PeerRecord {
+    let at = number as usize * size_of::<PeerRecord>();
+    cast(PeerRecord::mut_from_bytes(&mut peers[at..at + size_of::<PeerRecord>()]))
+}
+
+/// The first `count` records.
+pub(crate) fn records(peers: &mut [u8], count: u32) -> &mut [PeerRecord] {
+    cast(<[PeerRecord]>::mut_from_bytes(&mut peers[..count as usize * size_of::<PeerRecord>()]))
+}
+
 /// The numbers of the endpoint as a whole.
-#[inline]
+#[inline(always)]
 pub(crate) fn totals(bytes: &[u8]) -> &Totals {
-    cast(Totals::ref_from_bytes(&bytes[TOTALS..TOTALS + size_of::<Totals>()]))
+    cast(Totals::ref_from_bytes(&bytes[TOTALS..END]))
 }
 
 fn page_up(bytes: usize) -> Option<usize> {

@@ -75,7 +75,7 @@ impl ContextMemory for HeapMemory {
 ///
 /// A process that is stopped has written everything that its program wrote before, so a copy with an even
 /// number is whole. The order of the stores also holds for readers of a running process.
-#[inline]
+#[inline(always)]
 pub(crate) fn mark(bytes: &mut [u8], changes: u64) {
     let cell = cast(AtomicU64::mut_from_bytes(&mut bytes[MUTATIONS..MUTATIONS + 8]));
     if changes & 1 == 1 {

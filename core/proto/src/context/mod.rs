@@ -14,7 +14,7 @@ pub use memory::{ContextMemory, HeapMemory};
 pub use report::{ContextReport, PeerReport};
 
 pub(crate) use flag::Flag;
-pub(crate) use layout::{Identity, Parts, Totals, totals};
+pub(crate) use layout::{Block, Identity, Parts, Totals, record, records, totals};
 pub(crate) use memory::mark;
 pub(crate) use resume::{Rebuilt, rebuild};
 

@@ -4,7 +4,7 @@
 
 use super::layout::{MAGIC, MUTATIONS, PEERS};
 use super::{
-    CONTEXT_VERSION, ContextError, ContextLayout, ContextMemory, Identity, Parts, Totals, mark,
+    CONTEXT_VERSION, ContextError, ContextLayout, ContextMemory, Identity, Totals, mark, records,
 };
 use crate::counters::Counters;
 use crate::peer::{PeerRecord, RecordCheck, SendRing};
@@ -125,9 +125,10 @@ pub(crate) fn rebuild<M: ContextMemory>(
     changes = changes.wrapping_add(1);
     mark(memory.bytes_mut(), changes);
     let mut parts = layout.parts(memory.bytes_mut());
+    let used = parts.totals.peers;
     let mut rebuilt = Rebuilt {
         rings: Vec::new(),
-        free: check_owners(&parts, identity, blocks)?,
+        free: check_owners(parts.totals, records(parts.peers, used), identity, blocks)?,
         unflushed: 0,
         changed: (1 << parts.totals.listed) - 1,
         changes: changes.wrapping_add(1),
@@ -135,12 +136,11 @@ pub(crate) fn rebuild<M: ContextMemory>(
     };
     let trailer = if identity.encrypted == 0 { 0 } else { TRAILER_BYTES };
     let mut check = RecordCheck { config, trailer, lent };
-    let used = parts.totals.peers as usize;
     let mut kept = 0;
-    for (number, record) in (0..).zip(&mut parts.peers[..used]) {
+    for (number, record) in (0..).zip(records(parts.peers, used)) {
         let blocks = (record.sender.ring, record.receiver.block);
         let (ring, early) = layout.two_blocks(parts.blocks, blocks.0, blocks.1);
-        let mut ring = SendRing { slots: ring.slots, bytes: ring.bytes };
+        let mut ring = SendRing::from(ring);
         record.check(&mut ring, early.slots, &mut check)?;
         record.restart(now, &mut ring, config);
         kept += u32::from(record.receiver.kept());
@@ -194,15 +194,15 @@ fn counted(numbers: &[u8]) -> bool {
 
 /// Checks whose the records, blocks and entries of the table are; the blocks that no peer has.
 fn check_owners(
-    parts: &Parts<'_>,
+    totals: &Totals,
+    records: &[PeerRecord],
     identity: &Identity,
     blocks: usize,
 ) -> Result<Vec<u32>, ContextError> {
-    let used = parts.totals.peers as usize;
     let mut owned = vec![false; blocks];
     let mut ranks = BTreeSet::new();
     let mut places = 0u64;
-    for record in &parts.peers[..used] {
+    for record in records {
         let rank = record.rank;
         if rank >= identity.ranks || rank == identity.me || !ranks.insert(rank) {
             return Err(ContextError::damaged("the rank of a peer"));
@@ -214,7 +214,7 @@ fn check_owners(
                 _ => return Err(ContextError::of_peer("the number of a block", rank)),
             }
         }
-        check_place(record, parts.totals, &mut places)?;
+        check_place(record, totals, &mut places)?;
     }
     let free = (1..).zip(owned).filter(|(_, owned)| !owned);
     Ok(free.map(|(number, _)| number).collect())

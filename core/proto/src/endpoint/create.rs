@@ -2,7 +2,7 @@
 
 use super::{CONTROL_BYTES, Endpoint, Local, Schedule};
 use crate::context::{
-    ContextError, ContextLayout, ContextMemory, HeapMemory, Identity, Rebuilt, rebuild,
+    ContextError, ContextLayout, ContextMemory, HeapMemory, Identity, Rebuilt, rebuild, records,
 };
 use crate::peer::{NEVER, run_bytes};
 use crate::seal::{PacketCodec, SealKey, TRAILER_BYTES};
@@ -162,7 +162,8 @@ impl<M: ContextMemory> Endpoint<M> {
     /// Finds every peer's record, looks at each at the next [`Self::poll_transmit`], and notes its deadline.
     fn schedule_all(&mut self) {
         let parts = self.local.layout.parts(self.memory.bytes_mut());
-        for (peer, record) in (0..parts.totals.peers).zip(parts.peers) {
+        let used = parts.totals.peers;
+        for (peer, record) in (0..).zip(records(parts.peers, used)) {
             self.numbers[record.rank as usize] = peer + 1;
             self.schedule.enqueue(record, peer);
             self.schedule.note_deadline(record, peer);

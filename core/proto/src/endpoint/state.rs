@@ -1,8 +1,8 @@
 //! What an endpoint keeps beside its context, and what one call sees of a peer.
 
 use super::ChannelEnd;
-use crate::context::{ContextLayout, Flag, Parts};
-use crate::peer::{EarlyPackets, NEVER, PeerRecord, SendRing, SharedState};
+use crate::context::{ContextLayout, Flag, Parts, record};
+use crate::peer::{NEVER, PeerRecord, SharedState};
 use crate::peer_counts::PeerCountTable;
 use crate::seal::PacketCodec;
 use crate::{Config, Micros, Piece, Rank};
@@ -63,12 +63,11 @@ impl Local {
     #[inline(always)]
     pub(super) fn view<'m>(&'m mut self, bytes: &'m mut [u8], number: u32) -> View<'m> {
         let Parts { totals, peers, blocks } = self.layout.parts(bytes);
-        let peer = &mut peers[number as usize];
-        let (ring, early) = self.layout.two_blocks(blocks, peer.sender.ring, peer.receiver.block);
+        let peer = record(peers, number);
         View {
             peer,
-            ring: SendRing { slots: ring.slots, bytes: ring.bytes },
-            early: EarlyPackets { slots: early.slots, bytes: early.bytes, kept: &mut totals.kept },
+            blocks,
+            kept: &mut totals.kept,
             shared: SharedState {
                 config: &self.config,
                 packets: &mut self.packets,
@@ -94,8 +93,9 @@ impl Local {
 /// Everything about one peer, as one call sees it.
 pub(super) struct View<'m> {
     pub(super) peer: &'m mut PeerRecord,
-    pub(super) ring: SendRing<'m>,
-    pub(super) early: EarlyPackets<'m>,
+    pub(super) blocks: &'m mut [u8],
+    /// Early packets of all peers.
+    pub(super) kept: &'m mut u32,
     pub(super) shared: SharedState<'m>,
     pub(super) table: PeerCountTable<'m>,
     pub(super) nonce: &'m mut u64,
@@ -117,7 +117,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// Puts a peer into the queue of those that may have something to transmit.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enqueue(&mut self, peer: &mut PeerRecord, number: u32) {
         if !peer.queued.get() {
             peer.queued = Flag::SET;

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Schedule, View};
 use crate::context::ContextMemory;
-use crate::peer::{CompletedRun, PacketRun, Piggyback, RunPlace};
+use crate::peer::{CompletedRun, EarlyPackets, PacketRun, Piggyback, RunPlace, SendRing};
 use crate::wire::{HEADER_BYTES, HOLD, Header, PacketKind};
 use crate::{Micros, Rank};
 
@@ -83,7 +83,8 @@ impl View<'_> {
         number: u32,
         schedule: &mut Schedule,
     ) -> Transmission {
-        let Self { peer, ring, shared, table, nonce, layout, .. } = self;
+        let Self { peer, blocks, shared, table, nonce, layout, .. } = self;
+        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
         let to = peer.rank;
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };
@@ -92,7 +93,7 @@ impl View<'_> {
         schedule.note_deadline(peer, number);
         let tally = table.of(&mut peer.tally, to);
         let (resent, fragment) = (run.resent, run.fragment);
-        let done = peer.sender.transmit(now, run, (to, piggyback), ring, shared, tally);
+        let done = peer.sender.transmit(now, run, (to, piggyback), &mut ring, shared, tally);
         **nonce = shared.packets.counter();
         let CompletedRun { place, mut length, segment } = done;
         let ring_at = layout.packets_at(peer.sender.ring);
@@ -118,7 +119,7 @@ impl<M: ContextMemory> Endpoint<M> {
     ) -> Transmission {
         let Self { memory, local, schedule, control, .. } = self;
         let view = local.view(memory.bytes_mut(), number);
-        let View { peer, early, shared, mut table, nonce, .. } = view;
+        let View { peer, blocks, kept, layout, shared, mut table, nonce, .. } = view;
         let to = peer.rank;
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };
@@ -126,6 +127,8 @@ impl<M: ContextMemory> Endpoint<M> {
             let (number, flags) = peer.sender.probe(now, &shared);
             (flags | peer.receiver.piggyback_on_probe(), number, 0)
         } else {
+            let block = layout.block(blocks, peer.receiver.block);
+            let early = EarlyPackets::new(block, kept);
             peer.receiver.respond(&early, &mut control[HEADER_BYTES..])
         };
         schedule.note_deadline(peer, number);

@@ -2,16 +2,22 @@
 
 use super::send_ring::{PacketState, Slot};
 use crate::Config;
+use crate::context::Block;
 
 /// A block of a context that holds the early packets of a peer; without slots if the peer has none.
 pub(crate) struct EarlyPackets<'m> {
-    pub(crate) slots: &'m mut [Slot],
-    pub(crate) bytes: &'m mut [u8],
+    pub(super) slots: &'m mut [Slot],
+    bytes: &'m mut [u8],
     /// Early packets of all peers.
-    pub(crate) kept: &'m mut u32,
+    pub(super) kept: &'m mut u32,
 }
 
-impl EarlyPackets<'_> {
+impl<'m> EarlyPackets<'m> {
+    #[inline(always)]
+    pub(crate) fn new(Block { slots, bytes }: Block<'m>, kept: &'m mut u32) -> Self {
+        Self { slots, bytes, kept }
+    }
+
     fn index(&self, sequence: u32) -> usize {
         sequence as usize & self.slots.len().wrapping_sub(1)
     }

@@ -15,7 +15,7 @@ pub(crate) use resume::RecordCheck;
 pub(crate) use send_ring::{LentPart, SendRing, Slot};
 pub(crate) use sender::{CompletedRun, PacketRun, Piggyback, RunPlace, Sender, run_bytes};
 
-use crate::context::Flag;
+use crate::context::{ContextLayout, Flag};
 use crate::peer_counts::NOWHERE;
 use crate::seal::PacketCodec;
 use crate::wire::PacketKind;
@@ -112,15 +112,19 @@ impl PeerRecord {
     pub(crate) fn plan(
         &mut self,
         now: Micros,
-        ring: &mut SendRing<'_>,
+        blocks: &mut [u8],
+        layout: &ContextLayout,
         shared: &SharedState<'_>,
     ) -> TransmitPlan {
         let respond = self.receiver.must_respond(shared.config);
         if respond && !self.receiver.can_piggyback() {
             return TransmitPlan::Control(self.receiver.response_kind());
         }
-        if let Some(run) = self.sender.next_run(now, ring, shared) {
-            return TransmitPlan::Data(run);
+        if self.sender.has_data(shared) {
+            let mut ring = SendRing::from(layout.block(blocks, self.sender.ring));
+            if let Some(run) = self.sender.next_run(now, &mut ring, shared) {
+                return TransmitPlan::Data(run);
+            }
         }
         if respond {
             return TransmitPlan::Control(self.receiver.response_kind());

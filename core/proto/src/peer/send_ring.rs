@@ -1,6 +1,7 @@
 //! Send ring of one peer: its packets until they are acked.
 
 use crate::Micros;
+use crate::context::Block;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// State of a packet in the ring.
@@ -77,6 +78,13 @@ impl Slot {
 pub(crate) struct SendRing<'m> {
     pub(crate) slots: &'m mut [Slot],
     pub(crate) bytes: &'m mut [u8],
+}
+
+impl<'m> From<Block<'m>> for SendRing<'m> {
+    #[inline(always)]
+    fn from(Block { slots, bytes }: Block<'m>) -> Self {
+        Self { slots, bytes }
+    }
 }
 
 impl SendRing<'_> {

@@ -363,7 +363,13 @@ impl Sender {
 
     // ---- sending ----------------------------------------------------------------------------
 
-    /// The run of packets that may be sent now.
+    /// Packets wait to be sent, or to be sent again.
+    #[inline]
+    pub(crate) fn has_data(&self, shared: &SharedState<'_>) -> bool {
+        !shared.closed && (self.lost > 0 || self.next != self.tail)
+    }
+
+    /// The run of packets that may be sent now, if [`Self::has_data`].
     pub(crate) fn next_run(
         &mut self,
         now: Micros,
@@ -371,9 +377,6 @@ impl Sender {
         shared: &SharedState<'_>,
     ) -> Option<PacketRun> {
         let config = shared.config;
-        if shared.closed || (self.lost == 0 && self.next == self.tail) {
-            return None;
-        }
         let budget = match self.full() {
             Backpressure::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
             Backpressure::Waiting { .. } => 0,
