@@ -14,6 +14,7 @@ mod clients;
 mod idle;
 mod keys;
 mod life;
+mod listing;
 mod many;
 mod nodes;
 mod policy;
