@@ -12,17 +12,17 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, wrong_type};
 
-/// Contiguous memory to read.
+/// Contiguous memory for reading.
 pub struct Input(PyUntypedBuffer);
 
-/// Contiguous memory to write.
+/// Contiguous memory for writing.
 pub struct Output(PyUntypedBuffer);
 
 impl Input {
-    /// Takes hold of the memory of `object`; `what` names it in the message.
+    /// Holds the memory of `object`; `what` names it in messages.
     ///
     /// # Errors
-    /// `TypeError` if it has none, or none that can be copied as bytes.
+    /// `TypeError` if it has no memory, or memory that cannot be copied as bytes.
     pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Input> {
         hold(object, what).map(Input)
     }
@@ -100,11 +100,11 @@ impl Output {
         whole.then(|| unsafe { context.with_elements(start, count, body) })
     }
 
-    /// Checks that it shares no memory with what is sent.
+    /// Checks that it shares no memory with the sent data.
     ///
     /// # Errors
     /// `OverlapError`.
-    pub fn apart(&self, sent: &Input) -> Result<(), Failure> {
+    pub fn check_disjoint(&self, sent: &Input) -> Result<(), Failure> {
         disjoint(
             &[&self.0, &sent.0],
             "what is sent and what is received share memory: use two arrays",
@@ -121,7 +121,7 @@ fn start(buffer: &PyUntypedBuffer) -> Option<NonNull<u8>> {
 ///
 /// # Errors
 /// `OverlapError`.
-pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
+pub fn check_disjoint(outputs: &[Output]) -> Result<(), Failure> {
     let buffers: Vec<_> = outputs.iter().map(|output| &output.0).collect();
     disjoint(&buffers, "two of the arrays to be written to share memory")
 }
@@ -155,8 +155,8 @@ fn hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// Whether a format of the `struct` module's notation, as PEP 3118 extends it, has an `O`. Names of
-/// fields stand between colons.
+/// Whether a format in the notation of the `struct` module, with the extensions of PEP 3118, has an `O`.
+/// Names of fields stand between colons.
 fn holds_references(format: &[u8]) -> bool {
     format.split(|byte| *byte == b':').step_by(2).any(|codes| codes.contains(&b'O'))
 }

@@ -1,5 +1,5 @@
-//! Collective operations. Bytes are moved as bytes; only reductions need the element type, which
-//! comes as the code that numpy gives it ("f8").
+//! Collective operations. Only reductions need the element type, as numpy's code ("f8"); all others move
+//! bytes.
 
 use kumi_mem::{Context, Op, Scalar};
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ pub fn broadcast(
     Ok(done.map_err(Failure::from)?)
 }
 
-/// One reduction, to be run once its element type is known.
+/// One reduction, run once its element type is known.
 struct Reduction<'a, 'py> {
     py: Python<'py>,
     context: &'static Context,
@@ -47,7 +47,7 @@ impl Reduction<'_, '_> {
     }
 }
 
-/// Combines the data of all ranks in place: at a root, whose result counts, or at all ranks.
+/// Combines the data of all ranks in place. Only the root has the result, or all ranks have it.
 #[pyfunction]
 #[pyo3(signature = (root, data, code, op))]
 pub fn reduce(
@@ -78,7 +78,7 @@ pub fn reduce(
     }
 }
 
-/// Collects the data of all ranks at the root; the others give no memory for it.
+/// Collects the data of all ranks at the root; the other ranks give no memory for it.
 #[pyfunction]
 #[pyo3(signature = (root, send, recv))]
 pub fn gather(
@@ -92,7 +92,7 @@ pub fn gather(
     let state = current()?;
     let root = rank_of(&state, root)?;
     if let Some(recv) = &recv {
-        recv.apart(&send)?;
+        recv.check_disjoint(&send)?;
     }
     let done = released(py, || {
         let send = send.collective(state.context)?;
@@ -111,7 +111,7 @@ pub fn alltoall(py: Python<'_>, send: &Bound<'_, PyAny>, recv: &Bound<'_, PyAny>
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    recv.apart(&send)?;
+    recv.check_disjoint(&send)?;
     let done = released(py, || {
         let send = send.collective(state.context)?;
         let exchange = |into: &mut [u8]| state.context.alltoall(&send, into);
@@ -132,7 +132,7 @@ pub fn alltoallv(
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    recv.apart(&send)?;
+    recv.check_disjoint(&send)?;
     let done = released(py, move || {
         let send = send.collective(state.context)?;
         let exchange =

@@ -11,7 +11,8 @@ use std::ptr::NonNull;
 use kumi_proto::Rank;
 
 use crate::channel::core::{ChannelCore, Handler, take_full};
-use crate::channel::{Channel, ChannelError, Guard};
+use crate::channel::guard::Guard;
+use crate::channel::{Channel, ChannelError};
 use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::tracepoints;
 
@@ -53,7 +54,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Whether [`Guard::send_lent`] leaves anything where it is.
     #[must_use]
     pub fn lends(&self) -> bool {
-        self.core.remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
+        self.core_ref().remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
     }
 
     /// As [`Guard::send`] to a rank of another node, for a frame made of `header` and `data`. Most of
@@ -73,10 +74,11 @@ impl<H: Handler> Guard<'_, H> {
         data: S,
     ) -> Result<bool, ChannelError> {
         let ranks = self.shared.attachment.ranks();
-        let Some(remote) = &mut self.core.remote else {
+        let core = self.core();
+        let Some(remote) = &mut core.remote else {
             return Err(ChannelError::NoRank { to, ranks });
         };
-        self.core.interval = 1;
+        core.interval = 1;
         let place = place_of(data.address());
         let sent =
             take_full(remote.endpoint.send_lent(remote.now, to, header, data, place), ranks)?;
@@ -93,7 +95,7 @@ impl<H: Handler> Channel<H> {
     /// a [`Guard`].
     pub fn take_back(&self, to: Option<u32>, memory: Range<*const u8>) {
         if !self.shared.forks.is_child() {
-            self.lock_anyway().core.take_back(to, &memory);
+            self.lock_anyway().core().take_back(to, &memory);
         }
     }
 }

@@ -1,20 +1,21 @@
 //! `kumi sim jobs`: simulates scheduling policies on lists of jobs.
 
-use super::args::{InstantArg, JobsArgs};
+use super::args::{InstantArg, JobsArgs, OutputArgs};
 use super::rows::Rows;
 use super::{check_place, progress, show, write};
 use crate::error::Error;
 use crate::output;
 use kumi_sim::generate::{Gradient, Poisson, Service, WorkloadMix};
 use kumi_sim::sweep::{self, Case, CaseResult, JobSource};
-use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history, swf};
+use kumi_sim::{Instant, Options, Report, SECOND, SimError, Source, Workload, csv, history, swf};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs the command.
 pub fn run(args: &JobsArgs) -> Result<(), Error> {
-    let files = [&args.output.json, &args.output.jobs_csv, &args.output.timeline_csv];
+    let OutputArgs { json, jobs_csv, timeline_csv, write_swf, .. } = &args.output;
+    let files = [json, jobs_csv, timeline_csv, write_swf];
     for path in files.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
         check_place(path)?;
     }
@@ -28,6 +29,9 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
             Source::History(summary) => show::history(summary),
             _ => {}
         }
+    }
+    if let Some(path) = write_swf {
+        write(path, &trace(&cases)?)?;
     }
     let jobs = Rows::new(args.output.jobs_csv.as_deref(), csv::JOBS_HEADER)?;
     let timeline = Rows::new(args.output.timeline_csv.as_deref(), csv::TIMELINE_HEADER)?;
@@ -43,7 +47,24 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
     tell(args.output.json.as_deref(), &cases, &reports)
 }
 
-/// The figures, as data and as a table. Where the data goes to standard output the table does not.
+/// The list of jobs of all cases; there must be only one.
+fn trace(cases: &[Case]) -> Result<String, Error> {
+    let [case, others @ ..] = cases else { return Err(SimError::Empty.into()) };
+    let same = |other: &&Case| (other.load, other.seed) == (case.load, case.seed);
+    let list = |case: &Case| {
+        format!("load {}, seed {}", case.load.unwrap_or_default(), case.seed.unwrap_or_default())
+    };
+    if let Some(other) = others.iter().find(|other| !same(other)) {
+        let advice = "--write-swf writes one list of jobs: give one --load and one --seed";
+        let (name, value) = ("a second list of jobs", list(other));
+        return Err(SimError::Parameter { name, value, advice }.into());
+    }
+    let workload = case.jobs.workload()?;
+    let note = format!("synthetic jobs of kumi sim jobs, {}", list(case));
+    Ok(swf::text(&workload.jobs, case.options.procs, &note))
+}
+
+/// The figures, as data and as a table. If the data goes to standard output, the table is not printed.
 fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), Error> {
     let text = match reports {
         [one] => serde_json::to_string_pretty(one),
@@ -58,7 +79,7 @@ fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), 
     output::text(&show::table(cases, reports))
 }
 
-/// Every combination of jobs and policy, in the order in which they were given.
+/// Every combination of jobs and policy, in the order of the arguments.
 fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
     let lists = match (&args.source.swf, &args.source.history) {
         (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
@@ -85,7 +106,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `length` is about how long is simulated, in seconds.
+/// `length` is about the simulated time, in seconds.
 fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     let interval = args.output.sample.unwrap_or(length / 1000).max(1);
     Options {
@@ -102,12 +123,12 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     }
 }
 
-/// A list of jobs, and what is known of it.
+/// A list of jobs with its properties.
 struct JobList {
     jobs: JobSource,
-    /// The machine that it is from.
+    /// Size of its own machine.
     procs: Option<u32>,
-    /// About how long it takes, in seconds.
+    /// Its approximate length, in seconds.
     length: u64,
     load: Option<f64>,
     seed: Option<u64>,

@@ -113,7 +113,7 @@ many arrivals for each processor as the others. Its jobs are larger, so that loa
 does not say so, but the four steps that it shows need a load of about 2.";
 
 /// The machine whose load rises to [`PEAK`].
-const PROCS: u32 = 128;
+pub(super) const PROCS: u32 = 128;
 
 /// Processors and units of a run, and the load that it ends with.
 fn machine(extent: Extent, large: bool) -> (u32, u64, f64) {
@@ -132,7 +132,7 @@ fn mean_size(procs: u32) -> f64 {
     f64::from(sizes) / (2.0 - 2.0 / 2f64.powf(f64::from(sizes)))
 }
 
-/// What runs say about low and high load.
+/// Results of runs at low and high load.
 #[derive(Clone, Copy)]
 struct Levels {
     /// Mean over the time of loads up to a half of the largest TQLB.
