@@ -8,6 +8,7 @@
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make docs         the documentation as a book in target/book; installs mdBook in target/tools if there is none
 #   make reference    write the generated parts of docs/reference anew, from the code
+#   make simulations  write the simulated tables of docs/guide anew, for some minutes
 #   make man          manual pages in target/man, scripts for shells in target/completions
 #   make install      what make build has built, and what make man makes, below PREFIX=/usr/local [DESTDIR=...]
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
@@ -28,6 +29,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export PYO3_CONFIG_FILE := $(CURDIR)/bindings/python/pyo3-config.txt
 # Builds tell it of themselves, so that figures name what was measured.
 export KUMI_COMMIT := $(or $(shell git -C $(CURDIR) describe --always --abbrev=12 --dirty=+changes --exclude '*' 2>/dev/null),unknown)
+# Traces that are not the project's to give away: the tests that need them say that they are skipped where there are none.
+export KUMI_TRACES ?= $(wildcard $(CURDIR)/../shared/data)
 CARGO ?= cargo
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
@@ -40,7 +43,7 @@ some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --packag
 MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
-.PHONY: all docs reference man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
+.PHONY: all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
 
 all: build
 
@@ -135,6 +138,10 @@ docs:
 
 reference:
 	@$(CARGO) run --quiet --locked --package kumi-docs -- reference
+
+# The tables of docs/guide that simulations make; all but those of seconds are made by no test.
+simulations:
+	@$(CARGO) run --quiet --release --locked --package kumi-docs -- simulations
 
 man:
 	@$(CARGO) run --quiet --locked --package kumi-docs -- man $(TARGET)/man

@@ -7,8 +7,7 @@ use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, Mode, NodeId, Policy, Request};
 use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
-use kumi_sim::{SECOND, SimError, Workload};
-use std::fmt::Write as _;
+use kumi_sim::{Job, SimError, Workload, swf};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -146,16 +145,9 @@ fn year() -> Result<Workload, SimError> {
 /// known before it comes, and what arrives at that very second meets processors that are free in one
 /// simulator and in use in the other.
 fn as_trace(workload: &Workload) -> String {
-    let mut text = format!("; MaxProcs: {}\n", TRACE.0);
-    for job in &workload.jobs {
-        let (number, submit, time) = (job.number, job.submit / SECOND, job.service / SECOND);
-        let (size, estimate) = (job.size, time * (2 + job.number * 7919 % 5));
-        let _infallible = writeln!(
-            text,
-            "{number} {submit} -1 {time} {size} -1 -1 {size} {estimate} -1 1 1 1 1 1 1 -1 -1"
-        );
-    }
-    text
+    let loose = |job: &Job| Job { estimate: job.service * (2 + job.number * 7919 % 5), ..*job };
+    let jobs: Vec<Job> = workload.jobs.iter().map(loose).collect();
+    swf::text(&jobs, TRACE.0, "a year of synthetic jobs")
 }
 
 fn trace(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {

@@ -64,7 +64,8 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
     },
-    /// Jobs: those not over, or all the table has.
+    /// Jobs: those not over, or all the table has. Of other users' jobs only the cluster's owner and root get arguments,
+    /// folders and the reasons of refusals.
     Jobs {
         /// Also those that are over.
         all: bool,
@@ -135,7 +136,7 @@ pub enum ClientReply {
         /// How.
         outcome: Outcome,
     },
-    /// Answer to `Jobs`, and which running jobs are idle, so that they have no slots.
+    /// Answer to `Jobs`, without environments and keys, and which running jobs are idle, so that they have no slots.
     Jobs(Vec<JobRecord>, Vec<JobId>),
     /// Answer to `Cluster`.
     Cluster(ClusterStatus),

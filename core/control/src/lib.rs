@@ -23,5 +23,6 @@ mod node_set;
 mod sample;
 pub mod stall_tolerant_clock;
 mod status;
+mod subtree;
 mod traffic;
 pub mod tree;

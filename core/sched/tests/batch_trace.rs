@@ -40,7 +40,8 @@ fn trace() -> Option<Vec<Job>> {
         kumi_skip::impossible("batch_trace", &why);
         None
     };
-    let Some(folder) = std::env::var_os("KUMI_TRACES") else {
+    let folder = std::env::var_os("KUMI_TRACES").filter(|folder| !folder.is_empty());
+    let Some(folder) = folder else {
         return skip(format!("KUMI_TRACES names no folder with {KTH}.swf or {KTH}.swf.gz"));
     };
     let paths = ["swf", "swf.gz"].map(|ending| Path::new(&folder).join(format!("{KTH}.{ending}")));

@@ -8,6 +8,7 @@ pub mod errors;
 pub mod markdown;
 pub mod region;
 pub mod rust;
+pub mod simulations;
 
 use std::path::Path;
 
@@ -26,6 +27,18 @@ pub enum DocsError {
     /// Our own Rust source does not have what a page is made from.
     #[error("{0}")]
     Source(String),
+    /// A simulation, or a trace that it needs, failed.
+    #[error("{0}")]
+    Simulation(#[from] kumi_sim::SimError),
+    /// A trace is not where it was looked for.
+    #[error("there is no {}; KUMI_TRACES or --traces names its folder", path.display())]
+    Trace {
+        /// Its compressed form, which may be there instead of the plain one.
+        path: std::path::PathBuf,
+    },
+    /// No table of that name is made by simulations.
+    #[error("no simulation makes a region `{0}`")]
+    UnknownRegion(String),
     /// A page lacks the place for a generated part.
     #[error(
         "{page} has no region `{region}`: <!-- generated: {region} --> and <!-- end of {region} -->"

@@ -3,9 +3,11 @@
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use kumi_docs::{DocsError, command, reference, repository};
+use kumi_docs::{DocsError, command, reference, repository, simulations};
+use kumi_sim::figures::ReferenceTable;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Makes the reference documentation from the code
 #[derive(Parser)]
@@ -19,6 +21,14 @@ struct Args {
 enum What {
     /// Write the generated parts of docs/reference
     Reference,
+    /// Write the tables of docs/guide that simulations make; some take minutes
+    Simulations {
+        /// Only these regions [default: all that can be made]
+        regions: Vec<String>,
+        /// Folder of traces that the project does not carry
+        #[arg(long, env = "KUMI_TRACES", value_name = "DIR")]
+        traces: Option<PathBuf>,
+    },
     /// Write a manual page for each subcommand of kumi into a folder
     Man {
         /// The folder
@@ -50,6 +60,7 @@ fn run(what: &What) -> Result<(), DocsError> {
             }
             Ok(())
         }
+        What::Simulations { regions, traces } => simulate(regions, traces.as_deref()),
         What::Man { folder } => {
             make(folder)?;
             clap_mangen::generate_to(command(), folder).map_err(|source| failed(folder, source))
@@ -62,6 +73,40 @@ fn run(what: &What) -> Result<(), DocsError> {
             }
             Ok(())
         }
+    }
+}
+
+/// Makes the tables one after the other. Each is written when it is there.
+fn simulate(regions: &[String], traces: Option<&Path>) -> Result<(), DocsError> {
+    let mut left = regions.to_vec();
+    let mut wanted = |name: &str| {
+        let asked = left.iter().any(|region| region == name);
+        left.retain(|region| region != name);
+        asked || regions.is_empty()
+    };
+    for table in ReferenceTable::ALL.into_iter().filter(|table| wanted(table.name())) {
+        let begin = Instant::now();
+        let content = simulations::reference_table(table)?;
+        simulations::write(repository(), simulations::CHECKS, table.name(), &content)?;
+        println!("{}: {:.0} s", table.name(), begin.elapsed().as_secs_f64());
+    }
+    if wanted(simulations::TRACE_REGION) {
+        match simulations::trace(traces.unwrap_or(Path::new(""))) {
+            Ok(trace) => {
+                let content = simulations::trace_table(&trace)?;
+                let region = simulations::TRACE_REGION;
+                simulations::write(repository(), simulations::SCHEDULING, region, &content)?;
+                println!("{region}: done");
+            }
+            Err(missing) if regions.is_empty() => {
+                eprintln!("{} stays as it is: {missing}", simulations::TRACE_REGION);
+            }
+            Err(missing) => return Err(missing),
+        }
+    }
+    match left.first() {
+        Some(region) => Err(DocsError::UnknownRegion(region.clone())),
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Every document of the repository: links, contents, blocks of code, names, and the generated reference.
 
 use kumi_docs::check::{self, Problem, blocks, compile, environment, links, names};
-use kumi_docs::{COMPILED, command, read, reference, repository};
+use kumi_docs::{COMPILED, command, read, reference, region, repository, simulations};
+use kumi_sim::figures::ReferenceTable;
+use std::path::Path;
 
 #[track_caller]
 fn none(problems: &[Problem]) {
@@ -63,6 +65,53 @@ fn generated_pages_are_those_of_this_code() {
             present == expected,
             "{page} is out of date, run `make reference`; first difference: {differing:?}"
         );
+    }
+}
+
+/// The region of a page is this, in every digit.
+#[track_caller]
+fn up_to_date(page: &str, name: &str, content: &str) {
+    let present = read(repository(), page).expect("the page");
+    let expected = region::replace(&present, name, content);
+    let expected = expected.unwrap_or_else(|| panic!("{page} has no region `{name}`"));
+    let differing = present.lines().zip(expected.lines()).find(|(a, b)| a != b);
+    assert!(
+        present == expected,
+        "`{name}` of {page} is out of date, run `make simulations`; first difference: {differing:?}"
+    );
+}
+
+/// Those that take seconds. The others are made by `make simulations` only.
+#[test]
+fn quick_simulated_tables_are_those_of_this_code() {
+    let quick: Vec<_> = ReferenceTable::ALL.into_iter().filter(|table| table.is_quick()).collect();
+    assert_eq!(quick, [ReferenceTable::ListPeaks, ReferenceTable::Lists]);
+    for table in quick {
+        let content = simulations::reference_table(table).expect("it can be simulated");
+        up_to_date(simulations::CHECKS, table.name(), &content);
+    }
+}
+
+#[test]
+fn every_simulated_table_has_a_region() {
+    let page = read(repository(), simulations::CHECKS).expect("the page");
+    for table in ReferenceTable::ALL {
+        assert!(region::replace(&page, table.name(), "").is_some(), "{}", table.name());
+    }
+}
+
+#[test]
+fn the_table_of_the_trace_is_that_of_this_code() {
+    let folder = std::env::var_os("KUMI_TRACES").unwrap_or_default();
+    match simulations::trace(Path::new(&folder)) {
+        Ok(trace) => {
+            let content = simulations::trace_table(&trace).expect("it can be simulated");
+            up_to_date(simulations::SCHEDULING, simulations::TRACE_REGION, &content);
+        }
+        Err(missing) => {
+            let test = "the_table_of_the_trace_is_that_of_this_code";
+            kumi_skip::impossible(test, &missing.to_string());
+        }
     }
 }
 

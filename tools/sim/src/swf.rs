@@ -1,4 +1,4 @@
-//! Parser of traces in the Standard Workload Format: 18 numbers a line, `;` before comments.
+//! Reader and writer of traces in the Standard Workload Format: 18 numbers a line, `;` before comments.
 //!
 //! What is read, by field:
 //! * 1, the job's number: a whole number.
@@ -15,6 +15,7 @@
 //! Every other field must be a number and is not looked at. Lines that are not in the order of
 //! submission are sorted (jobs of one instant keep their order) and counted.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -95,6 +96,22 @@ pub fn parse(name: &str, text: &str, strict: bool) -> Result<Workload, SimError>
     let mut parser = Parser::new(name.to_owned(), strict);
     text.lines().try_for_each(|line| parser.line(line))?;
     Ok(parser.finish())
+}
+
+/// The jobs as a trace of a machine with `procs` processors; `note` is a comment in its header. Times are cut to whole
+/// seconds, and priorities have no field. What is not known of a job is -1.
+pub fn text(jobs: &[Job], procs: u32, note: &str) -> String {
+    let mut text =
+        format!("; Version: 2.2\n; MaxJobs: {}\n; MaxProcs: {procs}\n; Note: {note}\n", jobs.len());
+    for &Job { number, submit, service, estimate, size, user, priority: _ } in jobs {
+        let [submit, service, estimate] = [submit, service, estimate].map(|time| time / SECOND);
+        let line = writeln!(
+            text,
+            "{number} {submit} -1 {service} {size} -1 -1 {size} {estimate} -1 1 {user} -1 -1 -1 -1 -1 -1"
+        );
+        debug_assert!(line.is_ok(), "writing to a string cannot fail");
+    }
+    text
 }
 
 struct Parser {

@@ -382,13 +382,15 @@ fn the_json_has_what_is_promised() {
 
 #[test]
 fn the_order_of_events_can_be_that_of_a_list_of_events() {
-    // At second 10 a job ends and another of the same size comes. One after the other, the new one
-    // is told first and finds no room until the end is told; both are placed at that instant.
-    let list = Workload::given(vec![job(1, 0, 10, 4), job(2, 10, 5, 4), job(3, 10, 5, 4)]);
-    for instant in [Instant::Batched, Instant::Single] {
-        let outcome = run("fcfs", &list, &Options { instant, ..Options::new(4) }).unwrap();
-        assert_eq!(seconds(&outcome, 3), [(0, 10), (10, 15), (15, 20)], "{instant:?}");
-    }
+    // At second 10 a job ends, and a large and a small one come. One after the other, the small one is told before the end:
+    // it gets the processor that was free already, and the large one finds four of five. With all told, the large one is first.
+    let list = Workload::given(vec![job(1, 0, 10, 4), job(2, 10, 5, 5), job(3, 10, 5, 1)]);
+    let outcome = |instant| {
+        let options = Options { instant, ..Options::new(5) };
+        seconds(&run("first-fit", &list, &options).unwrap(), 3)
+    };
+    assert_eq!(outcome(Instant::Batched), [(0, 10), (10, 15), (15, 20)]);
+    assert_eq!(outcome(Instant::Single), [(0, 10), (15, 20), (10, 15)]);
 }
 
 /// A policy that does one thing wrong.

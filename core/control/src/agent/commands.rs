@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::local_jobs::LocalPhase;
-use super::subtree::{columns_of, rank_numbers};
 use super::{Agent, AgentAction, CHILDREN_GRACE};
 use crate::message::{
     Command, JobSpec, Nanos, NodeSet, PreparedNode, PreparedRanks, RankAddress, Refusal,
     RefusalKind, Report,
 };
+use crate::subtree::columns_of;
 
 impl Agent {
     /// A command for some nodes: each child gets its part, and this node's is carried out. Nodes
@@ -207,4 +207,9 @@ impl Agent {
             self.report(report);
         }
     }
+}
+
+/// `first .. first + count`, bounded by what a node can hold: both may come from the wire.
+fn rank_numbers(first: u32, count: u32) -> Vec<u32> {
+    (first..first.saturating_add(count.min(1 << 16))).collect()
 }

@@ -16,9 +16,6 @@ mod output;
 mod reports;
 mod retained_reports;
 mod samples;
-mod subtree;
-
-pub(crate) use subtree::columns_of;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -32,13 +29,13 @@ use crate::message::{
     Command, ContentHash, Down, Hop, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
     PreparedRanks, RankAddress, RankStatus, Refusal, Report, Stream, Up,
 };
+use crate::subtree::Subtree;
 pub use crate::tree::LinkId;
 
 use local_jobs::LocalJobs;
 use output::OutputQueue;
 use retained_reports::RetainedReports;
 use samples::SampleRequests;
-use subtree::Subtree;
 
 /// Configuration of an agent.
 #[derive(Clone, Debug)]

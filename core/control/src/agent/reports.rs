@@ -13,6 +13,9 @@ use crate::message::{
 };
 use crate::tree::LinkId;
 
+/// A tree as deep as this has a fan-out of 1; anything longer is nonsense.
+const MOST_HOPS: usize = 1 << 12;
+
 /// What the driver reports of the node's own jobs.
 impl Agent {
     pub(super) fn prepared(&mut self, job: JobId, result: Result<PreparedRanks, Refusal>) {
@@ -97,7 +100,7 @@ impl Agent {
         match report {
             Report::Attached(nodes) => self.child_attached(link, nodes),
             Report::Detached(nodes) => {
-                let lost = self.subtree.routes_mut().detach(link, &nodes);
+                let lost = self.subtree.detach(link, &nodes);
                 self.detached(lost);
             }
             Report::Prepared { job, mut nodes } => {
@@ -139,7 +142,10 @@ impl Agent {
     }
 
     fn child_attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
-        let nodes = self.subtree.attach(link, nodes, self.node());
+        let own = self.node();
+        let nodes = self.subtree.attach(link, nodes, |node| {
+            node.node != own && (1..=MOST_HOPS).contains(&node.path.len())
+        });
         // They repeat now themselves what was kept of them.
         let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
         self.drop_nodes(&numbers);

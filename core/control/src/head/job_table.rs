@@ -13,8 +13,6 @@ use crate::message::{ContentHash, JobRecord, JobState, Nanos, Outcome};
 const MOST_ENDED: usize = 4096;
 /// Requests of the ended jobs that are kept may take so much together, in bytes.
 const MOST_ENDED_BYTES: usize = 32 << 20;
-/// About what the records in one answer may take, in bytes.
-const MOST_LISTED_BYTES: usize = 700 << 10;
 
 /// The jobs by number, and what finds them quickly.
 #[derive(Debug)]
@@ -186,33 +184,5 @@ impl JobTable {
         self.iter().any(|other| {
             other.id() != id && other.record.state == JobState::Preparing && other.program() == hash
         })
-    }
-
-    /// The records for an answer, ascending: of live jobs, and with `all` of ended ones too.
-    ///
-    /// Environments and keys are left out, since they are secrets. An answer fits a frame: live
-    /// jobs go before ended ones, and new ones before old ones.
-    pub(super) fn listed(&self, all: bool) -> Vec<JobRecord> {
-        let live = self.iter().rev().filter(|job| !job.is_over());
-        let over = self.iter().rev().filter(|job| all && job.is_over());
-        let mut records: Vec<JobRecord> = Vec::new();
-        let mut size = 0;
-        for job in live.chain(over) {
-            let request = &job.record.spec.request;
-            let text: usize = request.args.iter().map(|arg| arg.len() + 4).sum();
-            size +=
-                256 + text + request.cwd.len() + request.name.len() + request.program.path.len();
-            size += job.record.spec.layout.len() * 16;
-            if size > MOST_LISTED_BYTES {
-                break;
-            }
-            let mut record = job.record.clone();
-            record.spec.request.env = Vec::new();
-            record.spec.channel_key = 0;
-            record.spec.seal_key = None;
-            records.push(record);
-        }
-        records.sort_by_key(|record| record.spec.job);
-        records
     }
 }

@@ -1,6 +1,6 @@
 //! Membership of the cluster: its nodes, the links that reach them, their leases, and who is away.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use kumi_sched::NodeId;
@@ -8,7 +8,8 @@ use kumi_sched::NodeId;
 use super::HeadConfig;
 use super::time::HeadTime;
 use crate::message::{Nanos, NodeDescription, NodeSet};
-use crate::tree::{LinkId, Routes};
+use crate::subtree::Subtree;
+use crate::tree::LinkId;
 
 /// When the jobs of a node that is away fail.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +42,7 @@ pub(super) struct Membership {
     /// Each configured node's description of itself, from its last attachment.
     descriptions: Vec<Option<NodeDescription>>,
     away: BTreeMap<NodeId, AbsenceDeadline>,
-    links: BTreeSet<LinkId>,
-    routes: Routes,
+    tree: Subtree,
     smallest_node: Option<(u32, u32)>,
     lease_due: Nanos,
 }
@@ -54,8 +54,7 @@ impl Membership {
             grace: config.detach_grace_ns,
             descriptions: config.nodes.iter().map(|_| None).collect(),
             away: BTreeMap::new(),
-            links: BTreeSet::new(),
-            routes: Routes::default(),
+            tree: Subtree::default(),
             smallest_node: None,
             lease_due: 0,
         }
@@ -72,7 +71,7 @@ impl Membership {
 
     pub(super) fn capacity(&self, starting: bool) -> Capacity {
         let nodes = u32::try_from(self.size()).unwrap_or(u32::MAX);
-        let attached = u32::try_from(self.routes.reached()).unwrap_or(u32::MAX);
+        let attached = u32::try_from(self.tree.routes().reached()).unwrap_or(u32::MAX);
         let growing = starting && attached < nodes;
         Capacity { nodes, attached, smallest_node: self.smallest_node, growing }
     }
@@ -84,17 +83,23 @@ impl Membership {
         (0..).zip(&self.descriptions).map(|(number, said)| (NodeId(number), said.as_ref()))
     }
 
-    pub(super) fn routes(&self) -> &Routes {
-        &self.routes
+    /// All nodes that are attached, with the links that reach them.
+    pub(super) fn tree(&self) -> &Subtree {
+        &self.tree
+    }
+
+    /// The same, for links and nodes that go, and for new links. New nodes come by [`Membership::attach`].
+    pub(super) fn tree_mut(&mut self) -> &mut Subtree {
+        &mut self.tree
     }
 
     /// The nodes that are attached.
     pub(super) fn attached(&self) -> NodeSet {
-        NodeSet::from_nodes(self.routes.nodes())
+        NodeSet::from_nodes(self.tree.routes().nodes())
     }
 
     pub(super) fn is_attached(&self, node: NodeId) -> bool {
-        self.routes.link(node).is_some()
+        self.tree.routes().link(node).is_some()
     }
 
     /// How long a node may run jobs without hearing from the head.
@@ -108,38 +113,15 @@ impl Membership {
         self.lease.saturating_add(self.grace)
     }
 
-    pub(super) fn add_link(&mut self, link: LinkId) {
-        self.links.insert(link);
-    }
-
-    pub(super) fn has_link(&self, link: LinkId) -> bool {
-        self.links.contains(&link)
-    }
-
-    pub(super) fn has_links(&self) -> bool {
-        !self.links.is_empty()
-    }
-
-    /// The link is gone. Returns the nodes that are not reached any more.
-    pub(super) fn remove_link(&mut self, link: LinkId) -> Vec<NodeId> {
-        self.links.remove(&link);
-        self.routes.drop_link(link)
-    }
-
-    /// `link` no longer reaches these nodes. Returns those that are not reached any more.
-    pub(super) fn detach(&mut self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
-        self.routes.detach(link, nodes)
-    }
-
     /// Takes configured nodes that are reached through `link` from now on; returns those.
     pub(super) fn attach(
         &mut self,
         link: LinkId,
         nodes: Vec<NodeDescription>,
     ) -> Vec<NodeDescription> {
-        let mut nodes = nodes;
-        nodes.retain(|node| self.is_configured(node.node));
-        nodes.retain(|node| self.routes.attach(link, node.clone()));
+        let configured = self.descriptions.len();
+        let acceptable = |node: &NodeDescription| (node.node.0 as usize) < configured;
+        let nodes = self.tree.attach(link, nodes, acceptable);
         for node in &nodes {
             self.away.remove(&node.node);
             self.descriptions[node.node.0 as usize] = Some(node.clone());
@@ -200,7 +182,7 @@ impl Membership {
         let due =
             |away: &AbsenceDeadline| time.observed().next_advance(away.observed).min(away.latest);
         let lost = self.away.values().map(due).min();
-        let lease = self.has_links().then_some(self.lease_due);
+        let lease = self.tree.has_links().then_some(self.lease_due);
         lost.into_iter().chain(lease).min()
     }
 }

@@ -15,6 +15,8 @@
 //! | `quota` | memory kept for each user |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
+//! `listing` decides what each user sees of the jobs.
+//!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
 //!
@@ -45,6 +47,7 @@ mod job;
 mod job_table;
 mod keys;
 mod lifecycle;
+mod listing;
 mod membership;
 mod policy;
 mod preparation;
@@ -66,11 +69,11 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
-use crate::agent::columns_of;
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
     Stream, Up, User,
 };
+use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
 
 use actions::ActionQueue;
@@ -272,7 +275,7 @@ impl Head {
             self.await_restored_nodes();
         }
         match event {
-            HeadEvent::ChildUp(link) => self.membership.add_link(link),
+            HeadEvent::ChildUp(link) => self.membership.tree_mut().add_link(link),
             HeadEvent::ChildDown(link) => self.child_down(link),
             HeadEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
             HeadEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_)) | HeadEvent::Timeout => {}
@@ -333,7 +336,7 @@ impl Head {
 
     /// Sends a command to those of the nodes that are attached.
     fn send(&mut self, nodes: &NodeSet, command: &Command) {
-        self.actions.send(self.membership.routes(), nodes, command);
+        self.actions.send(self.membership.tree().routes(), nodes, command);
     }
 
     /// Sends a new timetable to all nodes, unless it would say what the last one says.
@@ -344,7 +347,7 @@ impl Head {
         let idle = self.idle.running(&self.jobs);
         if self.timetable.renew(&self.time, &mut self.scheduler, idle) {
             let attached = self.membership.attached();
-            for (link, below) in self.membership.routes().by_link(&attached) {
+            for (link, below) in self.membership.tree().routes().by_link(&attached) {
                 self.send_timetable(link, below);
             }
         }

@@ -40,7 +40,7 @@ impl Head {
     }
 
     pub(super) fn child_down(&mut self, link: LinkId) {
-        let lost = self.membership.remove_link(link);
+        let lost = self.membership.tree_mut().remove_link(link);
         self.detached(&lost);
     }
 

@@ -17,13 +17,13 @@ use crate::tree::LinkId;
 impl Head {
     pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
         self.actions.count_report();
-        if !self.membership.has_link(link) {
+        if !self.membership.tree().has_link(link) {
             return;
         }
         match report {
             Report::Attached(nodes) => self.attached(link, nodes),
             Report::Detached(nodes) => {
-                let lost = self.membership.detach(link, &nodes);
+                let lost = self.membership.tree_mut().detach(link, &nodes);
                 self.detached(&lost);
             }
             Report::Prepared { job, nodes } => self.prepared(job, nodes),
@@ -65,7 +65,7 @@ impl Head {
     fn freed(&mut self, link: LinkId, id: JobId, nodes: &NodeSet) {
         if self.jobs.get(id).is_none_or(Job::is_over) {
             // Said again by nodes that missed that it is recorded.
-            let known = NodeSet::from_nodes(self.membership.routes().among(link, nodes));
+            let known = NodeSet::from_nodes(self.membership.tree().routes().among(link, nodes));
             if !known.is_empty() {
                 self.actions.send_on(link, known, Command::Forget { job: id });
             }
@@ -85,7 +85,7 @@ impl Head {
     /// Nodes report whether a job has something to do there. The head believes it of nodes that are
     /// reached through the link on which it came: an older report may come later by another way.
     fn idle_report(&mut self, link: LinkId, report: &IdleReport) {
-        let nodes = self.membership.routes().among(link, &report.nodes);
+        let nodes = self.membership.tree().routes().among(link, &report.nodes);
         let Some(job) = self.jobs.get(report.job) else { return };
         self.idle.report(job, &nodes, report.idle);
         self.update_idle(report.job);

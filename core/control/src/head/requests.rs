@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, Mode, NodeId};
 
+use super::listing::{self, Viewer};
 use super::shutdown::Shutdown;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
@@ -38,7 +39,9 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let (records, idle) = (self.jobs.listed(all), self.idle.running(&self.jobs));
+                let viewer = Viewer { user, owns_cluster: self.owns_cluster(user) };
+                let records = listing::list(&self.jobs, all, &viewer);
+                let idle = self.idle.running(&self.jobs);
                 self.actions.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }
@@ -235,7 +238,8 @@ impl Head {
             return Ok(());
         }
         let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
-        let nodes: BTreeSet<NodeId> = self.membership.routes().nodes().filter(concerns).collect();
+        let nodes: BTreeSet<NodeId> =
+            self.membership.tree().routes().nodes().filter(concerns).collect();
         let set = NodeSet::from_nodes(nodes.iter().copied());
         let request = self.samples.begin(job, client, nodes, self.time.now());
         let command = match job {
@@ -308,7 +312,7 @@ impl Head {
     /// Finishes a shutdown once all jobs and all daemons are gone, or the daemons took too long. Jobs
     /// that are not over then stay recorded as ending; the next head takes them over.
     pub(super) fn check_shutdown(&mut self) {
-        let all_gone = !self.membership.has_links() && self.jobs.all_over();
+        let all_gone = !self.membership.tree().has_links() && self.jobs.all_over();
         let now = self.time.now();
         let finished = self.shutdown.as_mut().and_then(|s| s.take_finished(all_gone, now));
         let Some(clients) = finished else { return };

@@ -278,7 +278,7 @@ impl Scheduler {
         }
         let policy = policy::by_name(name, self.limits);
         let mut policy = policy.map_err(|error| bad(error.to_string()))?;
-        membership.routes().nodes().for_each(|node| policy.add_node(node));
+        membership.tree().routes().nodes().for_each(|node| policy.add_node(node));
         for job in jobs.iter().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {

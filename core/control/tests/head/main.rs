@@ -15,6 +15,7 @@ mod clients;
 mod idle;
 mod keys;
 mod life;
+mod listing;
 mod many;
 mod nodes;
 mod policy;

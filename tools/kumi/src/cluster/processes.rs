@@ -2,17 +2,21 @@
 
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long killed processes may take to be gone.
-const DYING: Duration = Duration::from_secs(5);
-/// How long a process may take to begin a program: until then it has no arguments by which it could be known.
-const BEGINNING: Duration = Duration::from_secs(1);
+/// Between two looks at the processes.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Looks until killed processes must be gone: five seconds at least, and longer on a machine that is slow.
+const DYING: u32 = 1000;
+/// Looks in a row by which a process must have begun its program: until then nothing tells what it is.
+const BEGINNING: u32 = 200;
 /// The flag of the kernel's own threads in `/proc/N/stat`.
 const KERNEL_THREAD: u64 = 0x20_0000;
 
@@ -22,35 +26,66 @@ pub fn existing(dir: &Path) -> Vec<i32> {
     look(dir).0
 }
 
-/// [`existing`], and whether there is a process of which it is not known yet: one that is about to begin another program has no
-/// arguments for a moment, as a daemon has when whoever starts it is killed.
-fn look(dir: &Path) -> (Vec<i32>, bool) {
+/// Whether a process is the cluster's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    Member,
+    Stranger,
+    /// It is about to begin a program, and has neither arguments nor environment at this moment. A daemon is in this state, too,
+    /// when whoever starts it is killed.
+    Beginning,
+}
+
+/// [`existing`], and the processes of which it is not known yet.
+fn look(dir: &Path) -> (Vec<i32>, Vec<i32>) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let (mut found, mut unknown) = (Vec::new(), false);
+    let (mut found, mut beginning) = (Vec::new(), Vec::new());
     for number in numbers.filter(|&number| number != own) {
-        // One that cannot be read is gone, or nobody's whom this user could end.
-        let Ok(cmdline) = fs::read(format!("/proc/{number}/cmdline")) else { continue };
-        if belongs(number, &cmdline, dir) {
-            found.push(number);
+        match membership(number, dir) {
+            Membership::Member => found.push(number),
+            Membership::Beginning => beginning.push(number),
+            Membership::Stranger => {}
         }
-        unknown |= cmdline.is_empty() && begins(number);
     }
-    (found, unknown)
+    (found, beginning)
 }
 
-fn belongs(number: i32, cmdline: &[u8], dir: &Path) -> bool {
-    let environ = || fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
-    daemon_arguments(cmdline, dir)
-        || watcher_arguments(cmdline, dir)
-        || rank_environment(&environ(), dir)
-}
-
-/// Whether a process without arguments may be about to have some: it lives, and is none of the kernel's.
-fn begins(number: i32) -> bool {
+fn membership(number: i32, dir: &Path) -> Membership {
+    // One that cannot be read is gone, or nobody's whom this user could end.
+    let Ok(cmdline) = read_at_once(&format!("/proc/{number}/cmdline")) else {
+        return Membership::Stranger;
+    };
+    let environ = read_at_once(&format!("/proc/{number}/environ")).ok();
+    let known = daemon_arguments(&cmdline, dir)
+        || watcher_arguments(&cmdline, dir)
+        || environ.as_ref().is_some_and(|environ| rank_environment(environ, dir));
+    if known {
+        return Membership::Member;
+    }
+    let (no_arguments, no_environment) =
+        (cmdline.is_empty(), environ.is_some_and(|e| e.is_empty()));
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-    state(&stat).is_some_and(|(state, flags)| !ended(state) && flags & KERNEL_THREAD == 0)
+    match ProcessStat::parse(&stat) {
+        Some(stat) if stat.may_begin(no_arguments, no_environment) => Membership::Beginning,
+        _ => Membership::Stranger,
+    }
+}
+
+/// Content of a file below `/proc`, read by one system call. A process that begins another program between two calls would
+/// have its arguments cut off.
+fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        // Opened anew, since an open file shows the environment of one program only.
+        let length = File::open(path)?.read_at(&mut bytes, 0)?;
+        if length < bytes.len() {
+            bytes.truncate(length);
+            return Ok(bytes);
+        }
+        bytes.resize(2 * length, 0);
+    }
 }
 
 /// `kumid watch …/kumi-NAME/node-…`; the cluster's name is that of its directory.
@@ -110,42 +145,79 @@ pub fn wait_gone(dir: &Path, patience: Duration) -> Vec<i32> {
         if left.is_empty() || Instant::now() >= deadline {
             return left;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(PAUSE);
     }
 }
 
 /// Kills every process of the cluster; those that do not go are returned.
 pub fn kill_all(dir: &Path) -> Vec<i32> {
-    let begin = Instant::now();
+    // Looks in a row at which a process was about to begin a program.
+    let mut beginning: BTreeMap<i32, u32> = BTreeMap::new();
+    let mut looks = 0;
     loop {
         // One look for both: a process cannot be unknown to the one and a daemon to the other.
         let (found, unknown) = look(dir);
+        let seen = |number| beginning.get(&number).map_or(1, |looks| looks + 1);
+        beginning = unknown.into_iter().map(|number| (number, seen(number))).collect();
+        looks += 1;
         let left: Vec<i32> = found.into_iter().filter(|&n| !is_dead(n)).collect();
-        let clear = left.is_empty() && (!unknown || begin.elapsed() >= BEGINNING);
-        if clear || begin.elapsed() >= DYING {
+        let clear = left.is_empty() && beginning.values().all(|&looks| looks >= BEGINNING);
+        if clear || looks >= DYING {
             return left;
         }
         left.into_iter().for_each(kill);
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(PAUSE);
     }
 }
 
 /// Whether a process is gone or only waits to be collected by its parent.
 pub fn is_dead(number: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{number}/stat"));
-    stat.map_or(true, |stat| state(&stat).is_none_or(|(state, _)| ended(state)))
+    stat.map_or(true, |stat| ProcessStat::parse(&stat).is_none_or(|stat| stat.ended()))
 }
 
-fn ended(state: char) -> bool {
-    matches!(state, 'Z' | 'X')
+/// What `/proc/N/stat` tells of a process, see proc_pid_stat(5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProcessStat {
+    state: char,
+    flags: u64,
+    /// Where its program begins: 0 until the system has put the program's arguments and environment into place, and 1 for
+    /// processes that this user may not trace.
+    start_code: u64,
+    /// Whether it has arguments and an environment, if this user may trace it.
+    has_arguments: bool,
+    has_environment: bool,
 }
 
-/// State and flags of a process by its line in `/proc/N/stat`.
-fn state(stat: &str) -> Option<(char, u64)> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(5)?.parse().ok()?))
+impl ProcessStat {
+    fn parse(stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let numbers: Vec<u64> = fields.map(|field| field.parse().unwrap_or(0)).collect();
+        // Fields of the line count from 1, and numbers begin behind the third.
+        let field = |number: usize| numbers.get(number - 4).copied();
+        Some(Self {
+            state,
+            flags: field(9)?,
+            start_code: field(26)?,
+            has_arguments: field(48)? != field(49)?,
+            has_environment: field(50)? != field(51)?,
+        })
+    }
+
+    fn ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Whether a process that had no arguments or no environment a moment ago may be about to have them, or may have them by now.
+    fn may_begin(&self, no_arguments: bool, no_environment: bool) -> bool {
+        let lacks_nothing = self.start_code != 0
+            && (!no_arguments || !self.has_arguments)
+            && (!no_environment || !self.has_environment);
+        let lacked = no_arguments || no_environment;
+        lacked && !lacks_nothing && !self.ended() && self.flags & KERNEL_THREAD == 0
+    }
 }
 
 #[cfg(test)]
@@ -180,40 +252,91 @@ mod tests {
         assert_eq!(namesake_in(b"kumid\0--cluster-dir", dir), None);
     }
 
-    #[test]
-    fn a_process_that_begins_one_program_after_the_other_is_killed() {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("program");
-        fs::write(&program, "exec /bin/sh \"$0\" \"$@\"\n").unwrap();
-        for _ in 0..50 {
-            let mut child = std::process::Command::new("/bin/sh")
-                .arg(&program)
-                .arg("--cluster-dir")
-                .arg(dir.path())
-                .spawn()
-                .unwrap();
-            assert_eq!(kill_all(dir.path()), [0; 0]);
-            let number = i32::try_from(child.id()).unwrap();
-            let dead = is_dead(number);
-            child.kill().unwrap();
-            child.wait().unwrap();
-            assert!(dead, "it was not seen");
+    /// A process that begins its own program again and again, and is known by `word` and `settings`.
+    struct Restless(std::process::Child);
+
+    impl Restless {
+        fn start(dir: &Path, words: &[&str], settings: &[(&str, &str)]) -> Self {
+            let program = dir.join("program");
+            fs::write(&program, "exec /bin/sh \"$0\" \"$@\"\n").unwrap();
+            let mut command = std::process::Command::new("/bin/sh");
+            command.arg(&program).args(words).envs(settings.iter().copied());
+            Self(command.spawn().unwrap())
+        }
+
+        fn number(&self) -> i32 {
+            i32::try_from(self.0.id()).unwrap()
+        }
+    }
+
+    impl Drop for Restless {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
         }
     }
 
     #[test]
+    fn a_process_that_begins_one_program_after_the_other_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        for _ in 0..50 {
+            let process = Restless::start(dir.path(), &["--cluster-dir", path], &[]);
+            assert_eq!(kill_all(dir.path()), [0; 0]);
+            assert!(is_dead(process.number()), "it was not seen");
+        }
+    }
+
+    #[test]
+    fn a_process_that_begins_one_program_after_the_other_is_no_stranger() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let rank = [("KUMI_CLUSTER_DIR", path), ("KUMI_JOB", "7")];
+        for (words, settings) in [(&["--cluster-dir", path][..], &[][..]), (&[], &rank)] {
+            let process = Restless::start(dir.path(), words, settings);
+            for look in 0..5000 {
+                let seen = membership(process.number(), dir.path());
+                assert_ne!(seen, Membership::Stranger, "look {look}, {words:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_with_long_arguments_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let long = "x".repeat(100_000);
+        let process = Restless::start(dir.path(), &[&long, "--cluster-dir", path], &[]);
+        assert!((0..5000).any(|_| membership(process.number(), dir.path()) == Membership::Member));
+    }
+
+    #[test]
     fn who_has_no_arguments_yet_is_neither_the_kernels_nor_dead() {
-        let line = "7 (a) b) S 1 7 7 0 -1 4194560 1 2";
-        assert_eq!(state(line), Some(('S', 0x40_0100)));
-        assert_eq!(state("7 (kworker/0:1) I 2 0 0 0 -1 69238880 0"), Some(('I', 0x420_8060)));
-        assert_eq!(state("7 (a) R"), None);
-        assert_eq!(state(""), None);
-        // The first of the kernel's threads, where they are to be seen, and this process.
-        assert!(
-            !fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n")
-                || !begins(2)
-        );
-        assert!(begins(i32::try_from(std::process::id()).unwrap()) && !begins(i32::MAX));
+        let line = |state: char, flags: u64, code: u64, bounds: [u64; 4]| {
+            let zeros = |count| "0 ".repeat(count);
+            let bounds = bounds.map(|bound| bound.to_string()).join(" ");
+            let (upto_flags, upto_code, upto_bounds) = (zeros(5), zeros(16), zeros(21));
+            let line = format!(
+                "7 (a) b) {state} {upto_flags}{flags} {upto_code}{code} {upto_bounds}{bounds} 0"
+            );
+            ProcessStat::parse(&line).unwrap()
+        };
+        let begins = |stat: ProcessStat| stat.may_begin(true, true);
+        let user = 0x40_0100;
+        assert!(begins(line('S', user, 0, [0; 4])));
+        assert!(begins(line('R', user, 5, [1, 2, 2, 3])), "it has begun since");
+        assert!(begins(line('R', user, 5, [1, 1, 2, 3])), "the environment came since");
+        assert!(!begins(line('S', user, 5, [1, 1, 2, 2])), "it has none for good");
+        assert!(!begins(line('S', user, 1, [0; 4])), "it is another user's");
+        assert!(!begins(line('Z', user, 0, [0; 4])));
+        assert!(!begins(line('I', 0x420_8060, 0, [0; 4])));
+        assert!(!line('S', user, 5, [1, 2, 2, 2]).may_begin(false, true));
+        assert!(!line('R', user, 0, [0; 4]).may_begin(false, false));
+        assert_eq!(ProcessStat::parse("7 (a) R"), None);
+        assert_eq!(ProcessStat::parse(""), None);
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let own = ProcessStat::parse(&stat).unwrap();
+        assert!(own.start_code > 1 && own.has_arguments && own.has_environment && !own.ended());
     }
 
     #[test]

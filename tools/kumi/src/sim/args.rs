@@ -124,6 +124,9 @@ pub struct OutputArgs {
     /// Write the state of the machine over time to FILE
     #[arg(long, value_name = "FILE")]
     pub timeline_csv: Option<PathBuf>,
+    /// Write the list of synthetic jobs to FILE as a trace in the Standard Workload Format; one load and one seed only
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["swf", "history"])]
+    pub write_swf: Option<PathBuf>,
     /// Interval of --timeline-csv, in seconds [default: a thousandth of the time, at least 1]
     #[arg(long, value_name = "SECONDS", requires = "timeline_csv",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]

@@ -1,20 +1,21 @@
 //! `kumi sim jobs`: simulates scheduling policies on lists of jobs.
 
-use super::args::{InstantArg, JobsArgs};
+use super::args::{InstantArg, JobsArgs, OutputArgs};
 use super::rows::Rows;
 use super::{check_place, progress, show, write};
 use crate::error::Error;
 use crate::output;
 use kumi_sim::generate::{Gradient, Poisson, Service, WorkloadMix};
 use kumi_sim::sweep::{self, Case, CaseResult, JobSource};
-use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history, swf};
+use kumi_sim::{Instant, Options, Report, SECOND, SimError, Source, Workload, csv, history, swf};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs the command.
 pub fn run(args: &JobsArgs) -> Result<(), Error> {
-    let files = [&args.output.json, &args.output.jobs_csv, &args.output.timeline_csv];
+    let OutputArgs { json, jobs_csv, timeline_csv, write_swf, .. } = &args.output;
+    let files = [json, jobs_csv, timeline_csv, write_swf];
     for path in files.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
         check_place(path)?;
     }
@@ -29,6 +30,9 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
             _ => {}
         }
     }
+    if let Some(path) = write_swf {
+        write(path, &trace(&cases)?)?;
+    }
     let jobs = Rows::new(args.output.jobs_csv.as_deref(), csv::JOBS_HEADER)?;
     let timeline = Rows::new(args.output.timeline_csv.as_deref(), csv::TIMELINE_HEADER)?;
     let keep = |place: usize, case: &Case, done: CaseResult| {
@@ -41,6 +45,23 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
     timeline.finish()?;
     let reports: Vec<&Report> = kept.iter().collect();
     tell(args.output.json.as_deref(), &cases, &reports)
+}
+
+/// The list of jobs of all cases, of which there must be one only.
+fn trace(cases: &[Case]) -> Result<String, Error> {
+    let [case, others @ ..] = cases else { return Err(SimError::Empty.into()) };
+    let same = |other: &&Case| (other.load, other.seed) == (case.load, case.seed);
+    let list = |case: &Case| {
+        format!("load {}, seed {}", case.load.unwrap_or_default(), case.seed.unwrap_or_default())
+    };
+    if let Some(other) = others.iter().find(|other| !same(other)) {
+        let advice = "--write-swf writes one list of jobs: give one --load and one --seed";
+        let (name, value) = ("a second list of jobs", list(other));
+        return Err(SimError::Parameter { name, value, advice }.into());
+    }
+    let workload = case.jobs.workload()?;
+    let note = format!("synthetic jobs of kumi sim jobs, {}", list(case));
+    Ok(swf::text(&workload.jobs, case.options.procs, &note))
 }
 
 /// The figures, as data and as a table. Where the data goes to standard output the table does not.

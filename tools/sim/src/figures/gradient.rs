@@ -113,7 +113,7 @@ many arrivals for each processor as the others. Its jobs are larger, so that loa
 does not say so, but the four steps that it shows need a load of about 2.";
 
 /// The machine whose load rises to [`PEAK`].
-const PROCS: u32 = 128;
+pub(super) const PROCS: u32 = 128;
 
 /// Processors and units of a run, and the load that it ends with.
 fn machine(extent: Extent, large: bool) -> (u32, u64, f64) {

@@ -9,7 +9,7 @@ use crate::error::SimError;
 use crate::generate::{Gradient, Service, Sizes, WorkloadMix};
 use crate::report::SizeClass;
 use crate::stats::Estimate;
-use crate::sweep::JobSource;
+use crate::sweep::{Case, JobSource};
 
 pub(super) struct Measured;
 
@@ -30,6 +30,10 @@ pub const PAPER: [(u32, [Cell; 3]); 7] = [
 const TABLES: [&str; 3] =
     ["Table 7.2: all jobs.", "Table 7.3: over in the first half.", "Table 7.4: over after it."];
 
+/// The tables' columns.
+pub(super) const HEAD: [&str; 6] =
+    ["size", "jobs: paper", "ours", "RETR: paper simulated", "SCore-D", "ours"];
+
 const HOW: &str = "\
 64 processors, FF-APA, sizes uniform from 1 to 64, load rising in 20 equal steps while jobs arrive for 10,000 \
 units, then until the last job is over. The paper says neither how long its jobs ran nor, with certainty, how \
@@ -41,7 +45,7 @@ up: table 7.4 prints a mean of 2.54 for its simulation, which its own rows do no
 only that agrees with the 2.06 of table 7.2); 2.355 is what is compared.";
 
 /// Load of the last step.
-const HALF_PEAK: f64 = PEAK / 2.0;
+pub(super) const HALF_PEAK: f64 = PEAK / 2.0;
 
 /// All sizes of one of the paper's tables: jobs, and RETR as simulated and as measured.
 pub fn paper_total(which: usize) -> Cell {
@@ -53,22 +57,30 @@ pub fn paper_total(which: usize) -> Cell {
     (jobs, mean(|cell| cell.1), mean(|cell| cell.2))
 }
 
+/// A list as SCore-D ran it, with a load that ends at `peak`.
+pub(super) fn list(seed: u64, peak: f64) -> Case {
+    let service = Service::Uniform { low: 1, high: 15 };
+    let mix = WorkloadMix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed };
+    let gradient = Gradient { mix, load: peak, arrivals: 10_000, units: None };
+    case("dqt:ff-apa", mix, peak, JobSource::Gradient(gradient))
+}
+
 /// One line of a table as simulated here.
-struct Line {
+pub(super) struct Line {
     jobs: Estimate,
-    retr: Estimate,
+    pub(super) retr: Estimate,
 }
 
 impl Line {
     /// Of one of the three tables and a size; 0: of all.
-    fn of(kept: &[RunResult], which: usize, size: u32) -> Self {
+    pub(super) fn of(kept: &[RunResult], which: usize, size: u32) -> Self {
         let rows: Vec<(f64, f64)> = kept.iter().map(|run| row(run, which, size)).collect();
         let column =
             |of: fn(&(f64, f64)) -> f64| Estimate::of(&rows.iter().map(of).collect::<Vec<f64>>());
         Self { jobs: column(|row| row.0), retr: column(|row| row.1) }
     }
 
-    fn cells(&self, name: &str, (jobs, simulated, measured): Cell) -> Vec<String> {
+    pub(super) fn cells(&self, name: &str, (jobs, simulated, measured): Cell) -> Vec<String> {
         vec![
             name.to_owned(),
             jobs.to_string(),
@@ -82,12 +94,8 @@ impl Line {
 
 impl Part for Measured {
     fn plans(&self, extent: Extent) -> Vec<Plan> {
-        let service = Service::Uniform { low: 1, high: 15 };
         let plan = |seed| {
-            let mix =
-                WorkloadMix { procs: 64, sizes: Sizes::Uniform, largest: Some(64), service, seed };
-            let gradient = Gradient { mix, load: HALF_PEAK, arrivals: 10_000, units: None };
-            let mut case = case("dqt:ff-apa", mix, HALF_PEAK, JobSource::Gradient(gradient));
+            let mut case = list(seed, HALF_PEAK);
             case.options.sample_ns = Some(10 * SECOND);
             Plan { case, points: seed == 1 }
         };
@@ -109,14 +117,7 @@ impl Part for Measured {
         let mut by_size = Vec::new();
         for (which, title) in TABLES.into_iter().enumerate() {
             section.text(title);
-            section.table(&[
-                "size",
-                "jobs: paper",
-                "ours",
-                "RETR: paper simulated",
-                "SCore-D",
-                "ours",
-            ]);
+            section.table(&HEAD);
             let mut means = Vec::new();
             for (size, paper) in PAPER {
                 let line = Line::of(kept, which, size);

@@ -12,6 +12,7 @@ mod page;
 mod plot;
 mod section;
 mod table1;
+mod tables;
 
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,7 @@ use plot::Folder;
 pub use plot::Formats;
 use section::Section;
 pub use section::{Statement, Verdict};
+pub use tables::{ReferenceTable, Table};
 
 /// What is kept of a simulation to be drawn.
 struct RunResult {

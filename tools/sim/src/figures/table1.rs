@@ -29,9 +29,20 @@ exactly, but for one job or two: without that the loads of 3,000 such jobs would
 TQLB grows faster than its load. What is left over is added to the utilisation. The paper's are numbers \
 of one run; the last column has how many of ours have a largest TQLB no higher.";
 
+/// The table's columns.
+pub(super) const HEAD: [&str; 7] = [
+    "policy",
+    "load",
+    "utilisation: paper",
+    "ours",
+    "max TQLB: paper",
+    "ours",
+    "runs at or below the paper's",
+];
+
 /// What came of one policy at one load.
 #[derive(Clone, Copy)]
-struct Cell {
+pub(super) struct Cell {
     used: Estimate,
     tqlb: Estimate,
     /// Runs whose largest TQLB is at most the paper's.
@@ -61,36 +72,9 @@ impl Part for Table1 {
         let (seeds, units) = (extent.size().seeds, extent.size().long);
         let how = HOW.replace("SEEDS", &seeds.to_string()).replace("UNITS", &units.to_string());
         section.text(how);
-        section.table(&[
-            "policy",
-            "load",
-            "utilisation: paper",
-            "ours",
-            "max TQLB: paper",
-            "ours",
-            "runs at or below the paper's",
-        ]);
-        let paper = PAPER.iter().flat_map(|(_, cells)| LOADS.into_iter().zip(cells));
-        let cells: Vec<Cell> = kept
-            .chunks(seeds as usize)
-            .zip(paper)
-            .map(|(runs, (load, (_, tqlb)))| cell(runs, load, *tqlb))
-            .collect();
-        for ((policy, paper), ours) in PAPER.iter().zip(cells.chunks(LOADS.len())) {
-            for ((load, (paper_used, paper_tqlb)), Cell { used, tqlb, below }) in
-                LOADS.iter().zip(paper).zip(ours)
-            {
-                section.row(vec![
-                    (*policy).to_owned(),
-                    load.to_string(),
-                    format!("{paper_used:.3}"),
-                    format!("{:.4} ± {:.4}", used.mean, used.half_width),
-                    format!("{paper_tqlb:.0}"),
-                    format!("{:.2} ± {:.2}", tqlb.mean, tqlb.half_width),
-                    format!("{below} of {seeds}"),
-                ]);
-            }
-        }
+        let cells = cells(kept, seeds);
+        section.table(&HEAD);
+        rows(&cells, seeds).into_iter().for_each(|row| section.row(row));
         for ((policy, paper), ours) in PAPER.iter().zip(cells.chunks(LOADS.len())) {
             for ((load, paper), cell) in LOADS.iter().zip(paper).zip(ours) {
                 judge_cell(&mut section, extent, (policy, *load), *paper, cell);
@@ -101,6 +85,36 @@ impl Part for Table1 {
         judge_best(&mut section, extent, &high);
         Ok(section)
     }
+}
+
+/// One for each policy and load, in their order.
+pub(super) fn cells(kept: &[RunResult], seeds: u64) -> Vec<Cell> {
+    let paper = PAPER.iter().flat_map(|(_, cells)| LOADS.into_iter().zip(cells));
+    kept.chunks(seeds as usize)
+        .zip(paper)
+        .map(|(runs, (load, (_, tqlb)))| cell(runs, load, *tqlb))
+        .collect()
+}
+
+/// The table's rows, below [`HEAD`].
+pub(super) fn rows(cells: &[Cell], seeds: u64) -> Vec<Vec<String>> {
+    let paper = PAPER.iter().flat_map(|(policy, cells)| {
+        LOADS.into_iter().zip(cells).map(move |(load, cell)| (policy, load, cell))
+    });
+    let row =
+        |((policy, load, (paper_used, paper_tqlb)), ours): ((&&str, f64, &(f64, f64)), &Cell)| {
+            let Cell { used, tqlb, below } = ours;
+            vec![
+                (*policy).to_owned(),
+                load.to_string(),
+                format!("{paper_used:.3}"),
+                format!("{:.4} ± {:.4}", used.mean, used.half_width),
+                format!("{paper_tqlb:.0}"),
+                format!("{:.2} ± {:.2}", tqlb.mean, tqlb.half_width),
+                format!("{below} of {seeds}"),
+            ]
+        };
+    paper.zip(cells).map(row).collect()
 }
 
 /// The load to aim at so that this seed's jobs amount to `load`: sizes and services are the same at every load, and

@@ -1,4 +1,4 @@
-//! Subtree of an agent: the links to its children, and the nodes that are reached through them.
+//! Subtree below an agent or the head: the links to its children, and the nodes that each of them reaches.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,55 +8,56 @@ use kumi_sched::{NodeId, Timetable};
 use crate::message::{NodeDescription, NodeSet};
 use crate::tree::{LinkId, Routes};
 
-/// A tree as deep as this has a fan-out of 1; anything longer is nonsense.
-const MOST_HOPS: usize = 1 << 12;
-
-/// The nodes below an agent.
+/// The nodes below an agent or the head.
 #[derive(Debug, Default)]
-pub(super) struct Subtree {
+pub(crate) struct Subtree {
     links: BTreeSet<LinkId>,
     routes: Routes,
 }
 
 impl Subtree {
-    pub(super) fn routes(&self) -> &Routes {
+    /// The links through which the nodes are reached.
+    pub(crate) fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    pub(super) fn routes_mut(&mut self) -> &mut Routes {
+    /// The same, to note what nodes are sent.
+    pub(crate) fn routes_mut(&mut self) -> &mut Routes {
         &mut self.routes
     }
 
-    pub(super) fn add_link(&mut self, link: LinkId) {
+    pub(crate) fn add_link(&mut self, link: LinkId) {
         self.links.insert(link);
     }
 
-    pub(super) fn has_link(&self, link: LinkId) -> bool {
+    pub(crate) fn has_link(&self, link: LinkId) -> bool {
         self.links.contains(&link)
     }
 
-    pub(super) fn has_links(&self) -> bool {
+    pub(crate) fn has_links(&self) -> bool {
         !self.links.is_empty()
     }
 
     /// A child's link is gone. Returns the nodes that are not reached any more.
-    pub(super) fn remove_link(&mut self, link: LinkId) -> Vec<NodeId> {
+    pub(crate) fn remove_link(&mut self, link: LinkId) -> Vec<NodeId> {
         self.links.remove(&link);
         self.routes.drop_link(link)
     }
 
-    /// Takes nodes that are reached through `link` from now on; returns those. `own` is the agent's.
-    pub(super) fn attach(
+    /// `link` no longer reaches these nodes. Returns those that are not reached any more.
+    pub(crate) fn detach(&mut self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
+        self.routes.detach(link, nodes)
+    }
+
+    /// The acceptable nodes are reached through `link` from now on, unless their announcement is outdated.
+    /// Returns those that are.
+    pub(crate) fn attach(
         &mut self,
         link: LinkId,
-        nodes: Vec<NodeDescription>,
-        own: NodeId,
+        mut nodes: Vec<NodeDescription>,
+        acceptable: impl Fn(&NodeDescription) -> bool,
     ) -> Vec<NodeDescription> {
-        let mut nodes = nodes;
-        nodes.retain(|node| {
-            node.node != own && !node.path.is_empty() && node.path.len() <= MOST_HOPS
-        });
-        nodes.retain(|node| self.routes.attach(link, node.clone()));
+        nodes.retain(|node| acceptable(node) && self.routes.attach(link, node.clone()));
         nodes
     }
 }
@@ -73,9 +74,4 @@ pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
         columns: columns.cloned().collect(),
         idle: timetable.idle.clone(),
     }
-}
-
-/// `first .. first + count`, bounded by what a node can hold: both may come from the wire.
-pub(super) fn rank_numbers(first: u32, count: u32) -> Vec<u32> {
-    (first..first.saturating_add(count.min(1 << 16))).collect()
 }

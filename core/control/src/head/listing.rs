@@ -1,0 +1,78 @@
+//! Records of jobs as clients get them: without secrets, and of other users' jobs without what only their user may know.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::job_table::JobTable;
+use crate::message::{ContentHash, JobRecord, JobState, Outcome, User};
+
+/// About what the records in one answer may take, in bytes.
+const MOST_LISTED_BYTES: usize = 700 << 10;
+
+/// Who asks for jobs.
+#[derive(Clone, Debug)]
+pub(super) struct Viewer<'a> {
+    pub(super) user: &'a User,
+    /// The cluster's owner and root see everything of all jobs.
+    pub(super) owns_cluster: bool,
+}
+
+/// The records for an answer, ascending: of live jobs, and with `all` of ended ones too. An answer fits a frame: live jobs
+/// go before ended ones, and new ones before old ones.
+pub(super) fn list(jobs: &JobTable, all: bool, viewer: &Viewer<'_>) -> Vec<JobRecord> {
+    let live = jobs.iter().rev().filter(|job| !job.is_over());
+    let over = jobs.iter().rev().filter(|job| all && job.is_over());
+    let mut records: Vec<JobRecord> = Vec::new();
+    let mut size = 0;
+    for job in live.chain(over) {
+        let record = viewer.view(&job.record);
+        size += bytes(&record);
+        if size > MOST_LISTED_BYTES {
+            break;
+        }
+        records.push(record);
+    }
+    records.sort_by_key(|record| record.spec.job);
+    records
+}
+
+/// About what a record takes in an answer.
+fn bytes(record: &JobRecord) -> usize {
+    let request = &record.spec.request;
+    let args: usize = request.args.iter().map(|arg| arg.len() + 4).sum();
+    let others = request.cwd.len() + request.name.len() + request.program.path.len();
+    256 + args + others + record.spec.layout.len() * 16
+}
+
+impl Viewer<'_> {
+    fn view(&self, record: &JobRecord) -> JobRecord {
+        let mut record = record.clone();
+        // Environments and keys are secrets of the job itself.
+        record.spec.request.env = Vec::new();
+        record.spec.channel_key = 0;
+        record.spec.seal_key = None;
+        if !self.owns_cluster && record.spec.user.uid != self.user.uid {
+            withhold(&mut record);
+        }
+        record
+    }
+}
+
+/// Takes from a record what only its user may know: arguments may hold passwords, folders and sentences of refusals tell
+/// what the user works on. The name stays, and the program's file name.
+fn withhold(record: &mut JobRecord) {
+    let request = &mut record.spec.request;
+    let file = request.program.path.rsplit('/').next().unwrap_or_default().to_owned();
+    request.token = 0;
+    request.args = Vec::from([file.clone()]);
+    request.program.path = file;
+    request.program.hash = ContentHash([0; 32]);
+    request.cwd = String::new();
+    if let JobState::Ending(Outcome::Refused(refusal))
+    | JobState::Ended(Outcome::Refused(refusal)) = &mut record.state
+    {
+        refusal.message =
+            "only the job's user, the cluster's owner and root see why it was refused".to_owned();
+    }
+}
