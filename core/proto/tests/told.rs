@@ -88,6 +88,27 @@ fn packets_under_way_and_queued_are_told_apart() {
     assert_eq!((a.round_trip_us(), polled(&mut a, 20).len(), a.under_way(1)), (20, 3, (5, 0)));
 }
 
+/// Only while packets queue in the network are runs spread over the round trip.
+#[test]
+fn on_a_long_empty_path_a_window_leaves_as_one_run() {
+    let config = Config { initial_window: 32, ..Config::default() };
+    let (mut a, mut b) = (endpoint(&config, 0, 2), endpoint(&config, 1, 2));
+    let mut now = 0;
+    for _ in 0..5 {
+        a.send(now, 1, &[b"ask"]).unwrap();
+        pass(&mut a, &mut b, now, now + 2_000);
+        b.send_delayed_acks();
+        pass(&mut b, &mut a, now + 2_000, now + 4_000);
+        now += 4_000;
+    }
+    assert_eq!(a.round_trip_us(), 4_000);
+    for _ in 0..30 {
+        a.send(now, 1, &[&[1; 10]]).unwrap();
+    }
+    let run = a.poll_transmit(now).unwrap();
+    assert_eq!(run.datagrams().count(), 30);
+}
+
 #[test]
 fn the_round_trip_is_the_mean_over_the_peers() {
     let config = Config::default();

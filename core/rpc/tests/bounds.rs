@@ -251,6 +251,36 @@ fn what_a_server_says_of_itself_arrives() {
     }
 }
 
+/// Fields with contents of later versions say nothing, and none of them ends the connection.
+#[test]
+fn fields_with_unknown_contents_are_passed_over() {
+    let tail = |tag: u16, content: &[u8]| {
+        let mut bytes = hello().encode();
+        let more = [&tag.to_le_bytes()[..], &[content.len() as u8, 0], content].concat();
+        bytes.extend_from_slice(&more);
+        let fields = (bytes.len() - 16) as u32;
+        bytes[12..16].copy_from_slice(&fields.to_le_bytes());
+        ServerHello::decode(&bytes).map(|hello| hello.expect("whole").0)
+    };
+    for (tag, content) in [
+        (7, &[2][..]),
+        (7, &[]),
+        (10, &[2]),
+        (11, &[0; 17]),
+        (11, &[0; 19]),
+        (12, &[3]),
+        (12, &[1, 1]),
+        (99, &[1]),
+    ] {
+        assert_eq!(tail(tag, content), Ok(hello()), "{tag} {content:?}");
+    }
+    assert_eq!(tail(7, &[1]).unwrap().role, Role::Metaserver);
+    assert_eq!(tail(12, &[1]).unwrap().vouchers, VoucherSupport::Known);
+    assert_eq!(tail(12, &[2]).unwrap().vouchers, VoucherSupport::Wanted);
+    assert!(tail(10, &[1]).unwrap().shares_memory);
+    assert!(tail(11, &[7; 18]).unwrap().local.is_some());
+}
+
 #[test]
 fn directions_are_parts_of_each_other() {
     let all = [(false, false), (true, false), (false, true), (true, true)]

@@ -6,6 +6,7 @@ mod bounds;
 mod callbacks;
 mod frames;
 mod fuzzed;
+mod held;
 mod hostile;
 mod meta;
 mod metaserver;
