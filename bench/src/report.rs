@@ -48,8 +48,8 @@ const CHOSEN: [Chosen; 6] = [
         true,
     ),
     Chosen(
-        "put",
-        "put+notify 8 B between nodes, both poll",
+        "pingpong",
+        "put+notify 8 B between nodes",
         "Open MPI",
         "send 8 bytes to another node",
         false,
@@ -235,24 +235,51 @@ fn chosen(all: &[Records]) -> impl Iterator<Item = (&'static Chosen, &Row, f64)>
 fn bars(all: &[Records]) -> Vec<(String, f64)> {
     let bar = |(Chosen(_, _, _, words, more), row, ratio): (&Chosen, &Row, f64)| {
         let times = if *more { ratio } else { 1.0 / ratio };
-        (format!("{words}, to {}", row.peer_name), times)
+        (format!("{words}, to {}", product(&row.peer_name)), times)
     };
     chosen(all).map(bar).collect()
 }
 
 fn small_table(all: &[Records]) -> String {
-    let mut text = "![Six figures beside their peers](docs/benchmarks.svg)\n\n| figure | Kumi | peer |\n|---|---|---|\n".to_owned();
-    for (Chosen(_, _, _, words, _), row, _) in chosen(all) {
+    let mut text = "![Six figures beside their peers](docs/benchmarks.svg)\n\n| figure | Kumi | peer | better |\n|---|---|---|---|\n".to_owned();
+    for (Chosen(_, _, _, words, more), row, ratio) in chosen(all) {
         let (Some(ours), Some(peer)) = (row.ours, row.peer) else { continue };
-        let unit = if row.unit == "/s" || row.unit == "1/s" { "a second" } else { &row.unit };
+        let unit = match row.unit.as_str() {
+            "/s" | "1/s" => "a second",
+            "steps/s" => "steps a second",
+            unit => unit,
+        };
         text += &format!(
-            "| {words} | {} {unit} | {} ({}) |\n",
-            significant(ours),
-            significant(peer),
-            row.peer_name
+            "| {words} | {} {unit} | {} ({}) | {:.1} times |\n",
+            grouped(&significant(ours)),
+            grouped(&significant(peer)),
+            product(&row.peer_name),
+            if *more { ratio } else { 1.0 / ratio }
         );
     }
     text
+}
+
+/// A peer's name without how it was started.
+fn product(peer: &str) -> &str {
+    peer.split(',').next().unwrap_or(peer)
+}
+
+/// A number with a comma before each three digits of its whole part.
+fn grouped(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let mut text = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0
+            && digit.is_ascii_digit()
+            && (whole.len() - at).is_multiple_of(3)
+            && whole.as_bytes()[at - 1].is_ascii_digit()
+        {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + rest
 }
 
 #[cfg(test)]

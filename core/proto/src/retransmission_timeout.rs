@@ -1,9 +1,11 @@
 //! Retransmission timeout of one peer, computed from its round trips (RFC 6298, in microseconds).
 
 use crate::{Config, Micros};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Smoothed round trip, its variation, and the back-off.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(crate) struct RetransmissionTimeout {
     /// Eight times the smoothed round trip; 0 before the first sample.
     srtt_8: u32,
@@ -11,6 +13,7 @@ pub(crate) struct RetransmissionTimeout {
     var_4: u32,
     /// Timeouts since the last progress: each doubles the timeout.
     backoff: u8,
+    reserved: [u8; 3],
 }
 
 /// Longer round trips are taken as this long: one minute.
@@ -51,6 +54,11 @@ impl RetransmissionTimeout {
     /// The peer answered or something was acked.
     pub(crate) fn progress(&mut self) {
         self.backoff = 0;
+    }
+
+    /// Timeouts since the last progress.
+    pub(crate) fn expired(&self) -> u8 {
+        self.backoff
     }
 
     /// The timeout now, back-off included.

@@ -4,6 +4,7 @@
 mod acks;
 mod basic;
 mod congestion;
+mod context;
 mod frames;
 mod fuzzed;
 mod lent;

@@ -2,6 +2,8 @@
 
 use super::NEVER;
 use crate::{Config, Micros};
+use zerocopy::native_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// So often a packet is sent again, and so many losses follow each other, before its length is blamed.
 const TRIES: u8 = 3;
@@ -10,10 +12,11 @@ const DOUBLINGS: u8 = 6;
 
 /// Knowledge of the path to a peer. *Long* packets are longer than `safe_datagram` and sent to arrive
 /// whole.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(super) struct PathMtu {
     /// Long packets vanish on the way; they are tried again then. [`NEVER`]: they do not.
-    retry_at: Micros,
+    retry_at: U64,
     /// Bytes of the longest datagram that arrives whole, as the wire has told.
     told: u16,
     /// Times in a row that long packets were found lost while none arrived.
@@ -26,13 +29,13 @@ impl PathMtu {
     pub(super) fn new(config: &Config) -> Self {
         // `max_datagram` is at most 65,507.
         let told = u16::try_from(config.max_datagram).unwrap_or(u16::MAX);
-        Self { retry_at: NEVER, told, fails: 0, holes: 0 }
+        Self { retry_at: U64::new(NEVER), told, fails: 0, holes: 0 }
     }
 
     /// Bytes of the longest datagram that is taken to arrive whole.
     pub(super) fn whole_datagram(&self, config: &Config) -> usize {
         let told = usize::from(self.told);
-        if self.retry_at == NEVER { told } else { told.min(config.safe_datagram) }
+        if self.retry_at.get() == NEVER { told } else { told.min(config.safe_datagram) }
     }
 
     /// Bytes of the longest datagram to cut for it.
@@ -64,7 +67,7 @@ impl PathMtu {
             return false;
         }
         let pause = config.path_retry.saturating_mul(1 << self.holes.min(DOUBLINGS));
-        self.retry_at = now.saturating_add(pause).min(NEVER - 1);
+        self.retry_at.set(now.saturating_add(pause).min(NEVER - 1));
         self.holes = self.holes.saturating_add(1);
         self.fails = 0;
         true
@@ -72,8 +75,8 @@ impl PathMtu {
 
     /// Long packets are tried again when it is time.
     pub(super) fn retry(&mut self, now: Micros) {
-        if self.retry_at <= now {
-            self.retry_at = NEVER;
+        if self.retry_at.get() <= now {
+            self.retry_at.set(NEVER);
         }
     }
 }
