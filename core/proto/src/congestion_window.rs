@@ -178,13 +178,13 @@ mod tests {
 
     #[test]
     fn begins_within_its_bounds() {
-        let begins = |initial| CongestionWindow::new(initial, 64).window();
+        let begins = |initial| CongestionWindow::new(initial, 64, 0).window();
         assert_eq!([0, 1, 2, 3, 64, 65].map(begins), [2, 2, 2, 3, 64, 64]);
     }
 
     #[test]
     fn a_loss_from_before_the_reduction_belongs_to_it() {
-        let mut c = CongestionWindow::new(64, 128);
+        let mut c = CongestionWindow::new(64, 128, 0);
         c.lost(99_000, 100_000);
         assert_eq!(c.window(), 32);
         // As far back as packets can be under way, up to the last transmission before it.
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_needless_reduction_is_undone() {
-        let mut c = CongestionWindow::new(32, 128);
+        let mut c = CongestionWindow::new(32, 128, 0);
         c.lost(0, 32);
         c.undo();
         assert_eq!(c.window(), 32);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_queue_decides_whether_it_grows_and_shrinks() {
-        let mut c = CongestionWindow::new(100, 128);
+        let mut c = CongestionWindow::new(100, 128, 0);
         let at = rounds(&mut c, 1, 2, 0);
         assert_eq!((c.window(), c.held(), c.saturated()), (100, 100, false));
         // Half the target: some queue. It is full of packets, and who holds back sends one.
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn without_a_target_queues_do_not_matter() {
-        let mut c = CongestionWindow::new(100, 128);
+        let mut c = CongestionWindow::new(100, 128, 0);
         for acked in 1..20 {
             c.limited();
             c.measured(1_000 * u64::from(acked), acked, acked + 1, 0, false);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_least_window_survives_any_queue() {
-        let mut c = CongestionWindow::new(8, 128);
+        let mut c = CongestionWindow::new(8, 128, 0);
         let at = rounds(&mut c, 1, 1, 0);
         rounds(&mut c, at, 40, 1_000_000);
         assert_eq!(c.window(), LEAST);

@@ -231,7 +231,7 @@ mod tests {
 
     /// The verdict of a round on a path of 100 us with such a queue, with a target of 800, and what is known then.
     fn after(queue: u32) -> (Option<QueueVerdict>, bool, bool) {
-        let mut delay = DelayMonitor::new();
+        let mut delay = DelayMonitor::new(0);
         delay.limited();
         delay.sample(100, 1, 2, 40, 800, false);
         delay.limited();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_round_has_the_mean_of_its_round_trips_and_ends_with_the_next_ones_first() {
-        let mut delay = DelayMonitor::new();
+        let mut delay = DelayMonitor::new(0);
         delay.limited();
         assert!(delay.sample(100, 5, 10, 40, 800, false).is_some());
         delay.limited();
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn numbers_of_transmissions_come_round() {
-        let mut delay = DelayMonitor::new();
+        let mut delay = DelayMonitor::new(0);
         delay.sample(100, 1 << 30, 3 << 30, 40, 800, false);
         delay.sample(100, 3 << 30, 3, 40, 800, false);
         delay.limited();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_round_that_did_not_fill_the_window_breaks_the_row() {
-        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(0), 0);
         round(&mut delay, &mut at, 100);
         for _ in 0..5 {
             assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Enough));
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_shortest_round_trip_is_kept_for_almost_two_periods() {
-        let (mut delay, mut at) = (DelayMonitor::new(), 0);
+        let (mut delay, mut at) = (DelayMonitor::new(0), 0);
         round(&mut delay, &mut at, 100);
         for _ in 1..2 * FORGET - 1 {
             let verdict = round(&mut delay, &mut at, 3_000);
