@@ -1,7 +1,7 @@
-//! What the fuzz targets run, and what must hold whatever they are given. `core/proto/tests/fuzzed.rs` runs
-//! the same with inputs from a seed, so that it needs no fuzzer.
+//! The bodies of the fuzz targets, and the invariants that they check. `core/proto/tests/fuzzed.rs` runs the same with
+//! inputs from a seed, so it needs no fuzzer.
 //!
-//! With one (`cargo install cargo-fuzz`): `cargo +nightly fuzz run packets -- -max_total_time=60`.
+//! With a fuzzer (`cargo install cargo-fuzz`): `cargo +nightly fuzz run packets -- -max_total_time=60`.
 
 #![allow(dead_code)] // Each fuzz target uses one of them.
 
@@ -22,7 +22,7 @@ const KEY: ChannelKey = ChannelKey(0xF022);
 const RANKS: u32 = 4;
 const MAX_DATAGRAM: usize = 96;
 
-/// Takes or refuses as the input says.
+/// Accepts or refuses frames; the input decides.
 #[derive(Default)]
 struct Inbox {
     full: bool,
@@ -69,7 +69,7 @@ fn answered_for(counters: &Counters) -> u64 {
         + counters.dropped_in_all()
 }
 
-/// Takes what the endpoint sends now; it must come to an end.
+/// Takes all packets that the endpoint sends now; this must come to an end.
 fn drain(endpoint: &mut Endpoint, now: u64) -> usize {
     let mut count = 0;
     while let Some(transmit) = endpoint.poll_transmit(now) {
@@ -83,7 +83,7 @@ fn drain(endpoint: &mut Endpoint, now: u64) -> usize {
     count
 }
 
-/// What must hold at any time.
+/// Invariants that hold at any time.
 fn check(endpoint: &Endpoint, datagrams: u64, inbox: &Inbox) {
     let counters = endpoint.counters();
     assert_eq!(answered_for(counters), datagrams, "every datagram is counted once");
@@ -122,8 +122,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Packets with right checksums and arbitrary contents, damaged ones, commands and jumps of time, mixed as the
-/// input says.
+/// Packets with right checksums and arbitrary contents, damaged packets, commands and jumps of time; the input decides the
+/// mixture.
 pub fn packets(input: &[u8]) {
     let mut input = Bytes(input);
     let codec = Codec::new(KEY, MAX_DATAGRAM);
@@ -156,7 +156,7 @@ pub fn packets(input: &[u8]) {
                 endpoint.handle_timeout(now);
             }
         }
-        // One datagram can set free at most the windows of all peers, and an answer for each.
+        // One datagram can release at most the windows of all peers, and an answer for each.
         assert!(drain(&mut endpoint, now) <= 3 * 16 + 6);
         assert!(endpoint.next_timeout().is_none_or(|time| time > now));
         check(&endpoint, datagrams, &inbox);
@@ -189,7 +189,7 @@ fn forge(input: &mut Bytes<'_>, codec: &Codec, first: u32, action: u8) -> Vec<u8
     packet
 }
 
-/// Arbitrary bytes as a frame: what decodes has exactly one encoding.
+/// Arbitrary bytes as a frame: a valid frame has exactly one encoding.
 pub fn frame(input: &[u8]) {
     if let Ok(frame) = Frame::decode(input) {
         let header = frame.header();

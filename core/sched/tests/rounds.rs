@@ -1,4 +1,4 @@
-//! What policies say of the rounds to come, against what then runs.
+//! Rounds that policies predict, compared with the slots that run.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn slot(policy: &mut dyn Policy) -> BTreeSet<JobId> {
     ran
 }
 
-/// Who runs in so many slots from one on, by what the round says.
+/// The jobs of these slots, by the round.
 fn told(round: &Round, from: u64, count: u64) -> Vec<BTreeSet<JobId>> {
     let mut slots = vec![BTreeSet::new(); count as usize];
     let length = round.length();

@@ -27,7 +27,7 @@ pub(crate) fn channel(
     Ok(channel)
 }
 
-/// Information that the node's daemon discloses (SSS-CORE's information disclosure mechanism, §3.2).
+/// Information that the node's daemon discloses (SSS-CORE paper, §3.2).
 /// This node is shown as it is now, others as they were some time ago, with the age. Reading makes no
 /// system call.
 #[derive(Debug, Clone, Copy)]
