@@ -1,6 +1,5 @@
-//! Connections of library calls whose other end is hostile or broken: frames as it sends them, and what the driver does
-//! meanwhile, both as the input says. `core/rpc/tests/fuzzed.rs` runs the same with inputs from a seed, so that it needs
-//! no fuzzer.
+//! Connections of library calls with a hostile or broken peer: the input decides its frames, and the driver's actions
+//! meanwhile. `core/rpc/tests/fuzzed.rs` runs the same with inputs from a seed, so it needs no fuzzer.
 
 #![allow(dead_code)] // Each fuzz target uses one of them.
 
@@ -22,18 +21,18 @@ use super::samples::{TICKET, over, placed, placing, register};
 use input::Bytes;
 
 const STREAMS: usize = 4;
-/// What a hello may have at most lies far below this.
+/// The greatest length of a hello is far below this.
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
 const NAME: HeldArrayName = HeldArrayName { secret: [1; 16], index: 2 };
-/// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
+/// Kinds of frames that a server of routines accepts, one that does not exist, and one that is an extension.
 const TO_SERVER: &[u8] =
     &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 24, 46, 99, 200];
-/// The same of its clients, metaservers' answers included.
+/// The same for its clients, including answers of metaservers.
 const TO_CLIENT: &[u8] =
     &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 17, 20, 20, 25, 33, 35, 45, 99, 200];
-/// Of metaservers.
+/// The same for metaservers.
 const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
-/// Of a server of routines from its metaserver.
+/// The same for a server of routines, from its metaserver.
 const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
 
 impl Bytes<'_> {
@@ -45,7 +44,7 @@ impl Bytes<'_> {
             .collect()
     }
 
-    /// Appends a frame of one of these kinds, with any body or one that is nearly right.
+    /// Appends a frame of one of these kinds, with any body or a nearly valid one.
     fn frame(&mut self, kinds: &[u8], out: &mut Vec<u8>) {
         let (kind, at) = (kinds[usize::from(self.next()) % kinds.len()], self.next());
         let length = self.next();
@@ -72,7 +71,7 @@ impl Bytes<'_> {
         out.extend_from_slice(&body);
     }
 
-    /// Mostly a hello as it ought to be.
+    /// Mostly a valid hello.
     fn hello(&mut self, mut hello: Vec<u8>) -> Vec<u8> {
         if self.next() == 255 {
             let at = usize::from(self.next()) % hello.len();
@@ -86,7 +85,7 @@ fn values() -> Vec<(u16, Value)> {
     vec![(0, Value::I64(3)), (4, Value::Complex(1.0, 2.0)), (9, Value::Text("é".into()))]
 }
 
-/// A part that another server holds, which is to be shown something.
+/// A held array at another server, with its voucher.
 fn held() -> HeldArrays {
     let (server, voucher) = ("h:1".into(), "voucher_0".into());
     let part = HeldArrayPart { offset: 1, length: 2, name: NAME, from: 3, server, voucher };
@@ -112,7 +111,7 @@ fn grant(memory: u32) -> MemoryGrant {
     MemoryGrant { memory, length: 64, fresh: true, parts: vec![part], gone: vec![7] }
 }
 
-/// Appends a body as it ought to be, if frames of this kind have one.
+/// Appends a valid body, if frames of this kind have one.
 fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
     let failed = at >= 128;
     match kind {
@@ -175,16 +174,16 @@ fn server_hello(role: Role) -> ServerHello {
     }
 }
 
-/// How many bytes of an array may come: of those that its stream was told.
+/// How many bytes of an array may come, at most as many as its stream announced.
 fn fits(told: &BTreeMap<u32, Vec<ArraySize>>, stream: u32, argument: u16, end: u64) -> bool {
     let sizes = told.get(&stream).into_iter().flatten();
     sizes.clone().any(|size| size.argument == argument && end <= size.bytes)
 }
 
-/// A server of routines, which grants memory, and what its driver knows.
+/// A server of routines that grants memory, and its driver's records.
 struct Serving {
     server: Server,
-    /// Arrays that are to come, and those that are sent.
+    /// Arrays that are to come, and arrays that are sent.
     coming: BTreeMap<u32, Vec<ArraySize>>,
     going: BTreeMap<u32, Vec<ArraySize>>,
     running: Vec<u32>,
@@ -258,7 +257,7 @@ impl Serving {
         self.coming.remove(&stream);
     }
 
-    /// What the driver does of itself: a routine ends, or calls a function of its client.
+    /// An action of the driver: a routine ends, or calls a callback.
     fn act(&mut self, input: &mut Bytes<'_>) {
         let Some(&stream) = self.running.get(usize::from(input.next() % 4)) else { return };
         let sizes = input.sizes();
@@ -274,7 +273,7 @@ impl Serving {
         self.going.insert(stream, sizes);
     }
 
-    /// Writes up to so many bytes; arrays only of what is sent.
+    /// Writes up to this many bytes; arrays only while they are sent.
     fn write(&mut self, room: usize) {
         let (mut left, mut count) = (room, 0);
         for piece in self.server.send_queue().pieces() {
@@ -296,7 +295,7 @@ impl Serving {
     }
 }
 
-/// A client's frames to a server of routines. How many calls it took in.
+/// A client's frames to a server of routines. Returns how many calls it accepted.
 pub fn server(input: &[u8]) -> usize {
     let mut input = Bytes(input);
     let mut server = Server::new(STREAMS);
@@ -342,7 +341,7 @@ pub fn server(input: &[u8]) -> usize {
     }
 }
 
-/// Takes what there is of a chunk, or has more come; `None`: nothing more comes.
+/// Receives the next part of a chunk; `None`: nothing more comes.
 fn here(bytes: &mut Vec<u8>, length: usize, input: &mut Bytes<'_>, kinds: &[u8]) -> Option<usize> {
     if bytes.is_empty() {
         if input.0.is_empty() {
@@ -355,7 +354,7 @@ fn here(bytes: &mut Vec<u8>, length: usize, input: &mut Bytes<'_>, kinds: &[u8])
     Some(count)
 }
 
-/// The stream of [`Asking`] that an answer of this kind ends, or of what is placed.
+/// The stream of [`Asking`] that an answer of this kind ends, or the stream of the placement.
 fn asked(kind: u8) -> u32 {
     match kind {
         8 => 1,
@@ -367,11 +366,11 @@ fn asked(kind: u8) -> u32 {
     }
 }
 
-/// A client that has asked for everything, and what its driver knows.
+/// A client with a request of every kind, and its driver's records.
 struct Asking {
     client: Client,
     out: Vec<u8>,
-    /// Arrays of results and of functions that are called.
+    /// Arrays of results and of callbacks.
     results: BTreeMap<u32, Vec<ArraySize>>,
     called: BTreeMap<u32, Vec<ArraySize>>,
     over: Vec<u32>,
@@ -436,7 +435,7 @@ impl Asking {
     }
 }
 
-/// A server's or metaserver's frames to a client. How many streams ended.
+/// A server's or metaserver's frames to a client. Returns how many streams ended.
 pub fn client(input: &[u8]) -> usize {
     let mut input = Bytes(input);
     let mut asking = Asking::new();
@@ -478,13 +477,13 @@ pub fn client(input: &[u8]) -> usize {
     }
 }
 
-/// More than is answered to all frames of an input, of which each takes three of its bytes at least: a pong to each ping, a
-/// sentence to each stream that is one too many, and an answer to an event.
+/// More than the answers to all frames of an input, each of which takes at least three of its bytes. The answers are a pong
+/// to each ping, a sentence to each excess stream, and an answer to an event.
 fn most_answered(input: &[u8]) -> usize {
     (input.len() / 3 + 1) * (HEADER + 128) + 4096
 }
 
-/// Frames of clients and servers to a metaserver. How many said something.
+/// Frames of clients and servers to a metaserver. Returns how many raised an event.
 pub fn metaserver(input: &[u8]) -> usize {
     let most = most_answered(input);
     let mut input = Bytes(input);
@@ -505,7 +504,7 @@ pub fn metaserver(input: &[u8]) -> usize {
                 desk.placed(stream, &placed(""));
             }
             MetaserverEvent::Cancel(stream) => desk.fail(stream, &failure),
-            MetaserverEvent::Over(stream, over) => {
+            MetaserverEvent::AttemptReport(stream, over) => {
                 same(&over, AttemptReport::encode, AttemptReport::decode);
                 desk.close(stream);
             }
@@ -523,7 +522,7 @@ pub fn metaserver(input: &[u8]) -> usize {
     events
 }
 
-/// Frames of a metaserver to a server of routines. How many said something.
+/// Frames of a metaserver to a server of routines. Returns how many raised an event.
 pub fn member(input: &[u8]) -> usize {
     let most = most_answered(input);
     let mut input = Bytes(input);
@@ -538,7 +537,7 @@ pub fn member(input: &[u8]) -> usize {
     events
 }
 
-/// What was read is read again from its encoding. Not everything compares (numbers that are none): its bytes do.
+/// Encodes a decoded value and decodes it again. NaN values do not compare equal, so the bytes are compared.
 fn same<T, E: std::fmt::Debug>(
     value: &T,
     encode: impl Fn(&T, &mut Vec<u8>),
@@ -550,7 +549,7 @@ fn same<T, E: std::fmt::Debug>(
     assert_eq!(once, twice);
 }
 
-/// The next event of a connection whose other end sends frames of these kinds; `None`: it has ended.
+/// The next event of a connection whose peer sends frames of these kinds; `None`: it has ended.
 fn look<E, P>(
     input: &mut Bytes<'_>,
     bytes: &mut Vec<u8>,

@@ -1,6 +1,6 @@
-//! Control messages as a hostile or broken daemon or client sends them: what decodes must not make the head or an
-//! agent panic, and whatever decodes must come back from its encoding. `core/control/tests/fuzzed.rs` runs the same with
-//! inputs from a seed, so that it needs no fuzzer.
+//! Control messages of a hostile or broken daemon or client. A decoded message must not make the head or an agent panic, and
+//! must be the same after it is encoded and decoded again. `core/control/tests/fuzzed.rs` runs the same with inputs from a
+//! seed, so it needs no fuzzer.
 
 use kumi_control::head::{ClientId, Head, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
@@ -63,28 +63,28 @@ fn submission(token: u128) -> ClientRequest {
     }))
 }
 
-/// What decodes and comes back.
+/// Checks that a decoded message is the same after it is encoded and decoded again.
 fn decode<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (value, _) = postcard::take_from_bytes::<T>(bytes).ok()?;
     let again = postcard::to_allocvec(&value).expect("it can be encoded");
     let same = postcard::from_bytes::<T>(&again).expect("what was encoded decodes");
-    // Not every message compares; its bytes do.
+    // Not every message can be compared; its bytes can.
     assert_eq!(postcard::to_allocvec(&same).expect("it can be encoded"), again);
     Some(value)
 }
 
-/// Messages to a head that has two jobs and three nodes: pieces of the input, each with its length before it. How
-/// many were messages.
+/// Messages to a head with two jobs and three nodes: pieces of the input, each after its length. Returns how many were
+/// messages.
 pub fn head(input: &[u8]) -> usize {
     let mut head = Head::new(config(), Vec::new(), [1; 32]).expect("a policy");
     let mut now = MS;
     let mut tell = |now: &mut u64, event| {
         *now += 1_000;
         head.handle(*now, 1_700_000_000_000 + *now / MS, event);
-        // It must come to an end, whatever was said.
+        // It must come to an end after any messages.
         let actions = std::iter::from_fn(|| head.poll_action()).take(100_000).count();
         assert!(actions < 100_000, "the head does not come to rest");
-        // Jobs belong to the numbers that were given to them, and nodes to the cluster.
+        // Jobs have the numbers that they were given, and nodes belong to the cluster.
         assert!(head.records().count() < 1_000);
         assert!((NODES..300).all(|node| !head.is_up(NodeId(node))));
     };
@@ -104,7 +104,7 @@ pub fn head(input: &[u8]) -> usize {
         let event = match kind % 8 {
             0..=4 => decode::<Up>(bytes).map(|up| HeadEvent::Child(LinkId(1), up)),
             5 | 6 => decode::<ClientRequest>(bytes)
-                // Taking the cluster down ends everything that could go wrong.
+                // Taking the cluster down ends all activity that could still fail.
                 .filter(|request| *request != ClientRequest::Shutdown)
                 .map(|request| HeadEvent::Client(ClientId(2), user.clone(), request)),
             _ => {

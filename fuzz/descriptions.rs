@@ -1,11 +1,11 @@
-//! Descriptions of routines as users write them, and as servers that are hostile or broken send them.
-//! `core/idl/tests/fuzzed.rs` runs the same with inputs from a seed, so that it needs no fuzzer.
+//! Descriptions of routines as users write them, or as hostile or broken servers send them. `core/idl/tests/fuzzed.rs` runs
+//! the same with inputs from a seed, so it needs no fuzzer.
 
 #![allow(dead_code)] // The fuzz target uses one of them.
 
 use kumi_idl::{Interface, Param, Scalar, parse};
 
-/// Whatever was read can be used, printed and read again.
+/// A valid description can be used, printed and read again.
 pub fn check(bytes: &[u8]) {
     let parsed = parse(bytes);
     let Some(module) = parsed.module else {
@@ -22,7 +22,7 @@ pub fn check(bytes: &[u8]) {
             sent.map(|_| Scalar::I64(3))
         };
         let scalars: Vec<Option<Scalar>> = interface.params.iter().map(three).collect();
-        // A size may be anything: only that there is an answer matters here.
+        // Sizes may be anything: an answer suffices.
         let _planned = interface.plan(&scalars);
     }
     let printed = module.to_string();
@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
     assert_eq!(again.module, Some(module), "{printed}\n{:#?}", again.diagnostics);
 }
 
-/// Arbitrary bytes: scalars for the plan, then a description as canonical JSON. Whether it was one.
+/// Arbitrary bytes: scalars for the plan, then a description as canonical JSON. Returns whether it was valid.
 pub fn canonical(input: &[u8]) -> bool {
     let (scalars, json) = input.split_at(input.len().min(8));
     let Ok(interface) = Interface::from_json(json) else { return false };
@@ -47,7 +47,7 @@ pub fn canonical(input: &[u8]) -> bool {
         sent.map(|_| Scalar::I64(number))
     };
     let scalars: Vec<Option<Scalar>> = interface.params.iter().enumerate().map(one).collect();
-    // A size may be anything: only that there is an answer matters here.
+    // Sizes may be anything: an answer suffices.
     let _planned = interface.plan(&scalars);
     true
 }

@@ -1,13 +1,17 @@
-//! What the fuzz targets run, and what must hold whatever they are given. `core/proto/tests/fuzzed.rs` runs
-//! the same with inputs from a seed, so that it needs no fuzzer.
+//! The bodies of the fuzz targets, and the invariants that they check. `core/proto/tests/fuzzed.rs` runs the same with
+//! inputs from a seed, so it needs no fuzzer.
 //!
-//! With one (`cargo install cargo-fuzz`): `cargo +nightly fuzz run packets -- -max_total_time=60`.
+//! With a fuzzer (`cargo install cargo-fuzz`): `cargo +nightly fuzz run packets -- -max_total_time=60`.
 
 #![allow(dead_code)] // Each fuzz target uses one of them.
 
+use kumi_proto::context::ContextReport;
 use kumi_proto::frame::Frame;
 use kumi_proto::wire::{Codec, HEADER_BYTES, Header, PacketKind};
-use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
+use kumi_proto::{
+    ChannelEnd, ChannelKey, Config, ContextMemory, Counters, Delivery, Endpoint, HeapMemory, Rank,
+    SealKey, Sink,
+};
 
 #[path = "input.rs"]
 mod input;
@@ -18,7 +22,7 @@ const KEY: ChannelKey = ChannelKey(0xF022);
 const RANKS: u32 = 4;
 const MAX_DATAGRAM: usize = 96;
 
-/// Takes or refuses as the input says.
+/// Accepts or refuses frames; the input decides.
 #[derive(Default)]
 struct Inbox {
     full: bool,
@@ -65,7 +69,7 @@ fn answered_for(counters: &Counters) -> u64 {
         + counters.dropped_in_all()
 }
 
-/// Takes what the endpoint sends now; it must come to an end.
+/// Takes all packets that the endpoint sends now; this must come to an end.
 fn drain(endpoint: &mut Endpoint, now: u64) -> usize {
     let mut count = 0;
     while let Some(transmit) = endpoint.poll_transmit(now) {
@@ -79,7 +83,7 @@ fn drain(endpoint: &mut Endpoint, now: u64) -> usize {
     count
 }
 
-/// What must hold at any time.
+/// Invariants that hold at any time.
 fn check(endpoint: &Endpoint, datagrams: u64, inbox: &Inbox) {
     let counters = endpoint.counters();
     assert_eq!(answered_for(counters), datagrams, "every datagram is counted once");
@@ -118,8 +122,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Packets with right checksums and arbitrary contents, damaged ones, commands and jumps of time, mixed as the
-/// input says.
+/// Packets with right checksums and arbitrary contents, damaged packets, commands and jumps of time; the input decides the
+/// mixture.
 pub fn packets(input: &[u8]) {
     let mut input = Bytes(input);
     let codec = Codec::new(KEY, MAX_DATAGRAM);
@@ -152,7 +156,7 @@ pub fn packets(input: &[u8]) {
                 endpoint.handle_timeout(now);
             }
         }
-        // One datagram can set free at most the windows of all peers, and an answer for each.
+        // One datagram can release at most the windows of all peers, and an answer for each.
         assert!(drain(&mut endpoint, now) <= 3 * 16 + 6);
         assert!(endpoint.next_timeout().is_none_or(|time| time > now));
         check(&endpoint, datagrams, &inbox);
@@ -185,10 +189,111 @@ fn forge(input: &mut Bytes<'_>, codec: &Codec, first: u32, action: u8) -> Vec<u8
     packet
 }
 
-/// Arbitrary bytes as a frame: what decodes has exactly one encoding.
+/// Arbitrary bytes as a frame: a valid frame has exactly one encoding.
 pub fn frame(input: &[u8]) {
     if let Ok(frame) = Frame::decode(input) {
         let header = frame.header();
         assert_eq!([&header, frame.data()].concat(), input);
+    }
+}
+
+/// The context of an endpoint with packets in every state.
+fn sample() -> Vec<u8> {
+    let codec = Codec::new(KEY, MAX_DATAGRAM);
+    let (mut endpoint, mut inbox) = (endpoint(), Inbox::default());
+    let first = endpoint.config().first_sequence;
+    let mut packet = |kind, from, sequence: u32, ack: u32, body: &[u8]| {
+        let (sequence, ack) = (first.wrapping_add(sequence), first.wrapping_add(ack));
+        let header = Header { kind, flags: 0, from, to: 0, sequence, ack };
+        let mut packet = [&[0; HEADER_BYTES], body].concat();
+        codec.seal(&header, &mut packet);
+        endpoint.handle_datagram(30, &packet, &mut inbox);
+    };
+    // Early ones of two peers, and one in order.
+    packet(PacketKind::Data, 1, 2, 0, b"early");
+    packet(PacketKind::Data, 1, 5, 0, b"earlier");
+    packet(PacketKind::Data, 2, 0, 0, b"in order");
+    packet(PacketKind::Data, 2, 9, 0, b"");
+    for to in [3, 1, 3, 3, 3, 3, 3] {
+        endpoint.send(40, to, &[b"frame"]).expect("room");
+    }
+    drain(&mut endpoint, 40);
+    // The second, fourth and fifth have arrived.
+    let mut ack = vec![0; HEADER_BYTES + 8];
+    ack[HEADER_BYTES] = 0b01_1010;
+    let header =
+        Header { kind: PacketKind::Nack, flags: 0, from: 3, to: 0, sequence: 0, ack: first };
+    codec.seal(&header, &mut ack);
+    endpoint.handle_datagram(90, &ack, &mut inbox);
+    endpoint.send(95, 3, &[b"queued"]).expect("room");
+    endpoint.memory_of_context().bytes().to_vec()
+}
+
+/// A context in which the input has changed bytes: reports are made or refused, and an endpoint that goes on with it
+/// keeps its invariants. Whether there is one.
+pub fn context(input: &[u8]) -> bool {
+    let (edits, packets) = input.split_at(input.len().min(64));
+    let mut bytes = sample();
+    for edit in edits.chunks_exact(4) {
+        // Mostly where the numbers of the endpoint and of its peers are.
+        let at = usize::from(edit[0]) << 8 | usize::from(edit[1]);
+        let at = match edit[2] % 4 {
+            0 => at % 448,
+            1 => 8_192 + at % 768,
+            2 => 12_288 + at % (bytes.len() - 12_288),
+            _ => at % bytes.len(),
+        };
+        bytes[at] = if edit[2] & 0x80 == 0 { bytes[at] ^ edit[3] } else { edit[3] };
+    }
+    if let Ok(report) = ContextReport::read(&bytes) {
+        assert!(report.peers.len() < 1 << 20);
+    }
+    let end = ChannelEnd { me: 0, ranks: RANKS, key: KEY, seal: None };
+    let fill = |_, _, room: &mut [u8]| {
+        room.fill(0);
+        true
+    };
+    let Ok(endpoint) = Endpoint::resume(HeapMemory::copy_of(&bytes), config(), &end, 5, fill)
+    else {
+        return false;
+    };
+    drive_resumed(endpoint, packets);
+    true
+}
+
+fn drive_resumed(mut endpoint: Endpoint, packets: &[u8]) {
+    let codec = Codec::new(KEY, MAX_DATAGRAM);
+    let (mut input, mut inbox, mut now) = (Bytes(packets), Inbox::default(), 5);
+    let (base, delivered) = (answered_for(endpoint.counters()), endpoint.counters().delivered);
+    let mut datagrams = 0;
+    loop {
+        assert!(drain(&mut endpoint, now) <= 3 * 16 + 9);
+        assert_eq!(answered_for(endpoint.counters()) - base, datagrams);
+        assert_eq!(endpoint.counters().delivered - delivered, inbox.taken);
+        assert!(endpoint.kept() <= endpoint.config().reorder_packets);
+        let flushed = (1..RANKS).all(|rank| endpoint.flushed(rank));
+        assert_eq!(endpoint.all_flushed(), flushed);
+        if input.0.is_empty() {
+            break;
+        }
+        match input.next() {
+            action @ 0..=199 => {
+                let from = 1 + Rank::from(input.next()) % 3;
+                let (sent, expected) = endpoint.next_numbers(from);
+                let first = if action % 4 == 0 { expected } else { sent };
+                let packet = forge(&mut input, &codec, first, action % 190);
+                endpoint.handle_datagram(now, &packet, &mut inbox);
+                datagrams += 1;
+            }
+            action @ 200..=239 => {
+                let to = 1 + Rank::from(action) % 3;
+                let room = endpoint.room(to);
+                assert_eq!(endpoint.send(now, to, &[b"more"]).is_ok(), room > 0);
+            }
+            _ => {
+                now = endpoint.next_timeout().unwrap_or(now).max(now);
+                endpoint.handle_timeout(now);
+            }
+        }
     }
 }

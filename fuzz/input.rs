@@ -1,4 +1,4 @@
-//! The input of a fuzz target, and inputs from a seed; tests that need numbers from a seed include it too.
+//! The input of a fuzz target, and inputs from a seed. Tests that need numbers from a seed include this file too.
 
 #![allow(dead_code)] // Each that includes it uses a part.
 
@@ -24,7 +24,7 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// One below a bound.
+    /// A number below a bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

@@ -1,4 +1,4 @@
-//! Frames' contents as clients and servers send them to a metaserver, for the fuzz targets and for the tests of frames.
+//! Bodies of frames from clients and servers to a metaserver, for the fuzz targets and the tests of frames.
 
 #![allow(dead_code)] // Each that includes it uses a part.
 

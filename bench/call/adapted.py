@@ -1,4 +1,4 @@
-"""The functions that bench/call/adapters.py calls on clusters of Dask and Ray, straight and through a server."""
+"""The functions that bench/call/adapters.py calls on clusters of Dask and Ray, directly and through a server."""
 
 from numpy import float64
 
@@ -8,7 +8,7 @@ from kumi.call import Array
 
 @call.routine(idempotent=True)
 def noop(x: float) -> float:
-    """Gives what it takes."""
+    """Returns its argument."""
     return x
 
 

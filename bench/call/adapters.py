@@ -31,7 +31,7 @@ from kumi.call.adapters._far import alone, by_value  # noqa: E402
 
 @contextmanager
 def on_dask():
-    """What runs a function on a new cluster, and the cluster's name for a server."""
+    """Starts a cluster. Returns a function that runs functions on it, and the cluster's name for a server."""
     from distributed import Client, LocalCluster
 
     with (
@@ -48,7 +48,7 @@ def on_dask():
 
 @contextmanager
 def on_ray():
-    """As on_dask()."""
+    """The same for Ray; see on_dask()."""
     import ray
 
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
@@ -91,7 +91,7 @@ def compare(name, args, straight, connection, times):
             lambda: straight(function, *args),
             lambda: connection.call(name, *args),
         ]
-        # Who is first changes, so that none profits from what the other leaves behind.
+        # The order alternates, so that neither side profits from caches that the other has filled.
         order = (0, 1) if turn % 2 else (1, 0)
         measured = {way: took(ways[way]) for way in order}
         pairs.append((measured[0], measured[1]))

@@ -28,7 +28,7 @@ BLAS = "libopenblas.so.0"
 
 
 def library():
-    """The library that `kumi call serve` uses, too."""
+    """The library that `kumi call serve` uses too."""
     return ctypes.CDLL(BLAS)
 
 
@@ -41,7 +41,7 @@ def pointer(array):
 
 
 def dmmul(a, b):
-    """C = A B, all by columns."""
+    """C = A B, all in column order."""
     n = a.shape[0]
     c = np.empty((n, n), order="F")
     one, zero = ctypes.byref(ctypes.c_double(1)), ctypes.byref(ctypes.c_double(0))
@@ -51,7 +51,7 @@ def dmmul(a, b):
 
 
 def solve(a, x):
-    """X of A X = B, all by columns, in place of B; in place of A its factors."""
+    """X of A X = B, all in column order. X replaces B, and the factors replace A."""
     n = a.shape[0]
     pivots = np.empty(n, dtype=np.int32)
     info = ctypes.c_int(0)
@@ -65,7 +65,7 @@ def solve(a, x):
 
 
 def dgesv(a, b):
-    """The same without harm to what it is given."""
+    """The same without changing its arguments."""
     return solve(a.copy(order="F"), b.copy(order="F"))
 
 
@@ -97,7 +97,7 @@ class Kumi:
         return self.server.call(routine, a, b)
 
     def close(self):
-        """The connection goes with the process."""
+        """The connection ends with the process."""
 
 
 class Ray:
@@ -184,7 +184,7 @@ class Flight:
         list(self.client.do_action(self.flight.Action("noop", b"")))
 
     def begin(self):
-        # The client of Python has no calls under way.
+        # The Python client cannot have calls in progress.
         self.noop()
 
     def end(self, handle):
@@ -262,7 +262,7 @@ def measure_rate(system, count):
 
 
 def measure_efficiency(system, routine, n):
-    """Here and there in turn, so that a machine that changes its speed changes it for both."""
+    """Measures both in turn, so that a change of the machine's speed affects both."""
     rng = np.random.default_rng(n)
     a = np.asfortranarray(rng.random((n, n)))
     b = np.asfortranarray(rng.random((n, n if routine == "dmmul" else 1)))
@@ -271,10 +271,10 @@ def measure_efficiency(system, routine, n):
     if not np.allclose(system.compute(routine, a, b), expected):
         raise RuntimeError(f"{routine} gives something else there")
     here, there = [], []
-    # Short ones oftener: the median is to say something where a call takes a few milliseconds.
+    # Short calls run more often, so that the median of a few milliseconds is meaningful.
     for _ in range(27 if n < 1000 else 9):
         if routine == "dgesv":
-            # What a program has that computes in place: the copies are made before.
+            # A program that computes in place has its arguments already, so the copies are made before.
             factors, x = a.copy(order="F"), b.copy(order="F")
             here.append(timed(lambda: solve(factors, x)))
         else:

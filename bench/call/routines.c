@@ -1,4 +1,4 @@
-/* Routines of which only the call costs anything. */
+/* Routines without any work: only the call costs time. */
 #include <unistd.h>
 
 void noop(void)

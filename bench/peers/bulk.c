@@ -46,7 +46,7 @@ static void large_buffers(int fd)
         fail("SO_SNDBUF");
 }
 
-/* A UDP socket that joins what it receives and cuts what it sends. */
+/* A UDP socket that joins received packets and splits sent runs. */
 static int datagrams(void)
 {
     int one = 1, fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -56,7 +56,7 @@ static int datagrams(void)
     return fd;
 }
 
-/* Bytes of a packet that the way to the connected peer takes, at most those of a 9,000-byte frame. */
+/* Bytes of a packet that fits the path to the connected peer, at most those of a 9,000-byte frame. */
 static size_t packet_bytes(int fd)
 {
     int mtu;
@@ -119,7 +119,7 @@ static void send_run(int fd, char *run, size_t bytes, uint16_t packet)
             fail("sendmsg with UDP_SEGMENT");
 }
 
-/* Tells the end of a batch until it is answered; the bytes that have come. */
+/* Sends the end of a batch until it is answered; returns the bytes that have come. */
 static uint64_t end_batch(int fd, unsigned char batch)
 {
     struct answer answer;

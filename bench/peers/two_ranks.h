@@ -1,11 +1,11 @@
-/* What the programs of two MPI ranks begin with. */
+/* Common start of the MPI programs with two ranks. */
 #ifndef TWO_RANKS_H
 #define TWO_RANKS_H
 
 #include "measure.h"
 #include <mpi.h>
 
-/* Starts MPI; the own rank, 0 or 1. Ends the program if there are not two. */
+/* Starts MPI, and returns this process's rank, 0 or 1. Ends the program if there are not two. */
 static int two_ranks(int *argc, char ***argv)
 {
     int rank, ranks;

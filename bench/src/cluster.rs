@@ -1,4 +1,4 @@
-//! A local cluster for measurements, driven by the `kumi` command as users drive it.
+//! A local cluster for measurements, driven by the `kumi` command like a user's.
 
 use crate::error::BenchError;
 use crate::interrupt;
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-/// One node as the cluster's configuration has it.
+/// One node in the cluster's configuration.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Its address.
     pub address: String,
-    /// Its network namespace; none where the machine does not permit them.
+    /// Its network namespace; `None` where the machine does not permit them.
     pub netns: Option<String>,
-    /// Its processors; none when it may use all.
+    /// Its processors; empty if it may use all.
     pub cpus: Vec<u32>,
 }
 
@@ -50,13 +50,13 @@ impl Cluster {
     /// Brings up `nodes` nodes on this machine, with more options for `kumi cluster up`.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// The cluster does not start.
     pub fn up(nodes: u32, options: &[&str]) -> Result<Self, BenchError> {
         Self::up_with(nodes, options, &[])
     }
 
-    /// As [`Cluster::up`], with settings of `cluster.toml` that have no option: lines that replace
-    /// those of the same name.
+    /// As [`Cluster::up`], with lines for `cluster.toml` that have no option; each replaces the line of the
+    /// same name.
     ///
     /// # Errors
     /// As [`Cluster::up`].
@@ -141,7 +141,7 @@ impl Cluster {
         command
     }
 
-    /// Runs `kumi ARGS` on this cluster; its standard output.
+    /// Runs `kumi ARGS` on this cluster; returns its standard output.
     ///
     /// # Errors
     /// When it fails.
@@ -175,7 +175,7 @@ impl Cluster {
         command.spawn().map_err(|source| BenchError::Start { what, source })
     }
 
-    /// Runs a program, one rank on each of `nodes` nodes; its standard output.
+    /// Runs a program, one rank on each of `nodes` nodes; returns its standard output.
     ///
     /// # Errors
     /// When it fails.
@@ -186,7 +186,7 @@ impl Cluster {
     /// Output of `kumi stats --json`.
     ///
     /// # Errors
-    /// When it fails or says something else than JSON.
+    /// It fails, or its output is not JSON.
     pub fn stats(&self) -> Result<serde_json::Value, BenchError> {
         let text = self.kumi(&["stats", "--json"])?;
         serde_json::from_str(&text).map_err(|error| BenchError::Output {
@@ -203,7 +203,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed when it is dropped.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -222,15 +222,15 @@ pub fn program(name: &str) -> Result<PathBuf, BenchError> {
     existing(own.with_file_name(name))
 }
 
-/// The path, if something is there.
+/// The path, if the file exists.
 ///
 /// # Errors
-/// When nothing is.
+/// The file does not exist.
 pub fn existing(path: PathBuf) -> Result<PathBuf, BenchError> {
     if path.is_file() { Ok(path) } else { Err(BenchError::Missing(path)) }
 }
 
-/// Runs a command to its end; its standard output.
+/// Runs a command to its end; returns its standard output.
 ///
 /// # Errors
 /// When it cannot be run or fails.
@@ -241,7 +241,7 @@ pub fn output(command: &mut Command) -> Result<String, BenchError> {
     finish(child.map_err(|source| BenchError::Start { what: what.clone(), source })?, &what)
 }
 
-/// Waits for the end of a command; its standard output.
+/// Waits for the end of a command; returns its standard output.
 ///
 /// # Errors
 /// When it fails.

@@ -10,30 +10,30 @@ pub enum BenchError {
     /// A program that should be built is not there.
     #[error("there is no {}; run `make bench`, which builds it", .0.display())]
     Missing(PathBuf),
-    /// A program could not be run at all.
+    /// A program could not be started.
     #[error("cannot run {what}: {source}")]
     Start {
-        /// Which.
+        /// Its name.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A program failed.
     #[error("{what} failed ({status}): {said}")]
     Failed {
-        /// Which.
+        /// Its name.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
         /// Its message.
         said: String,
     },
-    /// A program's output is not what it should be.
+    /// A program's output is not as expected.
     #[error("cannot find {wanted} in the output of {what}: {output}")]
     Output {
         /// The text that was sought.
         wanted: String,
-        /// Which program.
+        /// The program.
         what: String,
         /// Its output.
         output: String,
@@ -41,9 +41,9 @@ pub enum BenchError {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// This program is not a release build.
@@ -58,15 +58,15 @@ pub enum BenchError {
     Package {
         /// The interpreter.
         python: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A file of records cannot be read.
     #[error("{} is no file of records: {why}; measure again", path.display())]
     Records {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The cluster's head could not be asked, or refused.
@@ -81,15 +81,15 @@ pub enum BenchError {
     /// A job that should succeed did not.
     #[error("job {job} did not succeed: {outcome}")]
     Job {
-        /// Which.
+        /// The job.
         job: u64,
-        /// How it ended.
+        /// Its outcome.
         outcome: String,
     },
     /// A list of jobs takes too long.
     #[error("the jobs are not over after {limit:?}; does the machine have too much else to do?")]
     Slow {
-        /// So long was waited.
+        /// The time limit.
         limit: std::time::Duration,
     },
 }

@@ -29,15 +29,15 @@ use std::path::PathBuf;
 pub struct Setting {
     /// The peers.
     pub peers: Peers,
-    /// How many runs to take the median of; each benchmark has its own number if not given.
+    /// Number of runs for the median; default: the benchmark's own number.
     pub runs: Option<usize>,
     /// Sources of a job simulator in Python.
     pub simulator: Option<PathBuf>,
-    /// The interpreter for them.
+    /// The Python interpreter for them.
     pub python: PathBuf,
-    /// Folder for what is written besides records.
+    /// Folder for output other than records.
     pub out: PathBuf,
-    /// Fewer and shorter measurements, where a benchmark has such.
+    /// Fewer and shorter measurements, if a benchmark supports that.
     pub quick: bool,
 }
 
@@ -47,16 +47,16 @@ pub struct Benchmark {
     pub name: &'static str,
     /// One line that describes the benchmark.
     pub about: &'static str,
-    /// How many runs it takes by itself.
+    /// Default number of runs.
     pub runs: usize,
     measure: fn(&Setting, usize) -> Result<Vec<Record>, BenchError>,
 }
 
 impl Benchmark {
-    /// Measures.
+    /// Runs the benchmark.
     ///
     /// # Errors
-    /// When something cannot be measured at all; a missed goal or an absent peer is none.
+    /// A figure cannot be measured at all. A missed goal or an absent peer is no error.
     pub fn measure(&self, setting: &Setting) -> Result<Vec<Record>, BenchError> {
         (self.measure)(setting, setting.runs.unwrap_or(self.runs))
     }

@@ -18,19 +18,20 @@ struct RunningCluster {
 static RUNNING: Mutex<Vec<RunningCluster>> = Mutex::new(Vec::new());
 
 fn up() -> MutexGuard<'static, Vec<RunningCluster>> {
-    // A list of names is whole whoever panicked.
+    // A list of names stays valid after a panic.
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on these signals take down what is up, and end the program with 128 and their number.
+/// Installs handlers: these signals take down running clusters, and end the program with 128 plus their
+/// number.
 ///
 /// # Errors
-/// When the kernel refuses the handlers.
+/// The kernel refuses the handlers.
 pub fn catch() -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            // Held until the end: nothing comes up any more.
+            // Held until the end, so that no cluster starts any more.
             let mut all = up();
             all.drain(..).for_each(|one| one.down());
             std::process::exit(128 + signal);
@@ -39,13 +40,13 @@ pub fn catch() -> std::io::Result<()> {
     Ok(())
 }
 
-/// A cluster is about to come up.
+/// Registers a cluster that is about to start.
 pub(crate) fn add(kumi: &Path, name: &str, directory: &Path) {
     let (kumi, directory) = (kumi.to_owned(), directory.to_owned());
     up().push(RunningCluster { kumi, name: name.into(), directory });
 }
 
-/// Takes a cluster down, unless a signal did.
+/// Takes a cluster down, unless a signal has done that.
 pub(crate) fn take_down(directory: &Path) {
     let mut all = up();
     if let Some(at) = all.iter().position(|one| one.directory == directory) {
@@ -61,7 +62,7 @@ impl RunningCluster {
         if let Err(error) = cluster::output(&mut command) {
             eprintln!("kumi-bench: {error}");
         }
-        // Of a cluster that never came up there may be nothing.
+        // A cluster that never started may have left nothing.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -42,7 +42,7 @@ struct Args {
     python: PathBuf,
 }
 
-/// Refuses what would measure something else than it says.
+/// Refuses to measure if the results would not be those of the named programs.
 fn ready(args: &Args) -> Result<(), BenchError> {
     if args.benchmarks.iter().all(|asked| asked == "report") {
         return Ok(());

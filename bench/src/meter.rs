@@ -13,11 +13,11 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// By then the change has reached all nodes.
+/// Time for a change to reach all nodes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// The longest a program takes until its first steps.
+/// Time limit for a program's first steps.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Progress of a window arrives at most so much after its end.
+/// Progress of a window arrives at most this long after its end.
 const ARRIVAL: Duration = Duration::from_millis(500);
 
 /// A piece of time, in seconds since 1970.
@@ -28,7 +28,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Lets what was just changed settle, then waits for the length of the window.
+    /// Lets the last change settle, then waits for the length of the window.
     pub fn pass(length: Duration) -> Self {
         std::thread::sleep(SETTLE);
         let from = unix_time();
@@ -45,7 +45,7 @@ fn unix_time() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A moment and how many steps a program had made by then.
+/// A time, and the number of steps of a program before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
     time: f64,
@@ -93,7 +93,7 @@ impl<'c> Meter<'c> {
         Ok(meter)
     }
 
-    /// Starts any program; nothing is known of its progress.
+    /// Starts any program, whose progress is unknown.
     ///
     /// # Errors
     /// When it does not start.
@@ -139,20 +139,20 @@ impl<'c> Meter<'c> {
         }
     }
 
-    /// Seconds per step in the window: of the whole steps between the first and the last progress
-    /// shown within it.
+    /// Seconds per step in the window: of the whole steps between the first and the last progress line within
+    /// it.
     ///
     /// # Errors
-    /// When it made less than a step.
+    /// It made less than one step.
     pub fn seconds_per_step(&self, window: Window) -> Result<f64, BenchError> {
         let seconds = seconds_per_step(&self.samples(), window);
         seconds.ok_or_else(|| self.nothing(&format!("two progress lines in {window:?}")))
     }
 
-    /// Makes sure that it showed progress before the window and none within it.
+    /// Checks that it made progress before the window and none within it.
     ///
     /// # Errors
-    /// When it went on, or has not begun.
+    /// It went on, or has not begun.
     pub fn made_no_step(&self, window: Window) -> Result<(), BenchError> {
         let samples = self.samples();
         let begun = samples.iter().any(|sample| sample.steps > 0.0 && sample.time < window.from);
@@ -188,7 +188,7 @@ impl Drop for Meter<'_> {
         {
             eprintln!("kumi-bench: {error}");
         }
-        // Ends with its job, or has nothing to follow.
+        // It ends with its job, or has no job to follow.
         let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = ended {
             eprintln!("kumi-bench: job {}: {error}", self.job);
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn only_whole_steps_inside_of_the_window_count() {
         let sample = |time, steps| Sample { time, steps };
-        // Slow before and after the window, 0.1 s a step within.
+        // Slow before and after the window, 0.1 s per step within.
         let samples = [
             sample(0.0, 0.0),
             sample(1.05, 1.0),

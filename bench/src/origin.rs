@@ -1,4 +1,4 @@
-//! Where records come from: date, commit, profile, machine, and the versions of both sides.
+//! Origin of records: date, commit, profile, machine, and the versions of both sides.
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -9,7 +9,7 @@ use std::process::Command;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// The commit of this build, which make names; a build by hand does not know it.
+/// The commit of this build, which make sets; a manual build does not know it.
 pub const COMMIT: &str = match option_env!("KUMI_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -23,29 +23,29 @@ pub const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release"
 pub struct Machine {
     /// Model of its processor.
     pub processor: String,
-    /// Processors that the kernel shows.
+    /// Number of processors that the kernel shows.
     pub cores: usize,
     /// Name and release of its kernel.
     pub kernel: String,
 }
 
-/// How the records of a file were made.
+/// Origin of a file's records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// RFC 3339, UTC.
     pub date: String,
-    /// Of the programs that were measured.
+    /// Commit of the measured programs.
     pub commit: String,
-    /// Of the programs that were measured.
+    /// Profile of the measured programs.
     pub profile: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Of compilers, interpreters, libraries and peers, as far as they are known.
+    /// Versions of compilers, interpreters, libraries and peers, as far as they are known.
     pub versions: BTreeMap<String, String>,
 }
 
 impl Origin {
-    /// That of what this process measures now, with this interpreter for Python.
+    /// Origin of the present measurement, with this interpreter for Python.
     pub fn now(peers: &Peers, python: &Path) -> Self {
         let date = OffsetDateTime::now_utc().replace_nanosecond(0);
         let date = date.ok().and_then(|date| date.format(&Rfc3339).ok());
@@ -84,7 +84,7 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
 }
 
-/// Versions of the interpreter and of the packages that are measured with it.
+/// Versions of the interpreter and of the packages measured with it.
 const PACKAGES: &str = "\
 import json, platform
 from importlib.metadata import PackageNotFoundError, version
@@ -102,7 +102,7 @@ fn packages(python: &Path) -> BTreeMap<String, String> {
     found.and_then(|line| serde_json::from_str(&line).ok()).unwrap_or_default()
 }
 
-/// What the extension module of the package says of itself.
+/// Information of the package's extension module about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Package {
     /// `release` or `debug`.
@@ -150,7 +150,7 @@ pub fn require_package(python: &Path) -> Result<(), BenchError> {
     judge(&package, COMMIT).map_err(|why| BenchError::Package { python: name, why })
 }
 
-/// Why this package cannot be measured by a program of this commit.
+/// The reason why a program of this commit cannot measure this package.
 fn judge(package: &Package, commit: &str) -> Result<(), String> {
     if package.profile != "release" {
         return Err(format!("is a {} build", package.profile));
@@ -182,7 +182,7 @@ mod tests {
         assert!(require_release("debug").unwrap_err().to_string().contains("make bench"));
     }
 
-    /// An interpreter that prints this line whatever it is asked.
+    /// An interpreter that prints this line for any program.
     fn interpreter(folder: &Path, line: &str) -> std::path::PathBuf {
         let path = folder.join("python");
         std::fs::write(&path, format!("#!/bin/sh\necho '{line}'\n")).unwrap();
@@ -199,7 +199,7 @@ mod tests {
             ask("{\"profile\": \"debug\", \"commit\": \"unknown\"}").unwrap_err().to_string();
         assert!(said.contains("debug build") && said.contains("make bench-call"), "{said}");
         assert!(ask("nonsense").is_err());
-        // One without the package.
+        // An interpreter without the package.
         assert!(require_package(Path::new("/bin/true")).is_ok());
         assert!(require_package(Path::new("/nowhere/python")).is_err());
     }

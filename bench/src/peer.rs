@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 /// The port of raw ping-pongs, in namespaces or on loopback addresses of this machine.
 const PORT: &str = "7900";
 
-/// The end of a peer that waits for the other one; it is ended when dropped.
+/// The waiting end of a peer, which is ended when dropped.
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// Starts it and waits until it has printed `word`, if that is given, or has ended without.
+    /// Starts it. Waits until it has printed `word`, if given, or has ended.
     pub(crate) fn start(mut command: Command, word: Option<&str>) -> Result<Self, BenchError> {
         let what = format!("{command:?}");
         command.stdin(Stdio::null());
@@ -56,23 +56,23 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Looks which peers there are; `folder` holds the built C programs.
+    /// Looks for peers; `folder` holds the built C programs.
     pub fn find(folder: &Path) -> Self {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let kernel = format!("Linux {}", release.split('-').next().unwrap_or_default().trim());
         Self { folder: folder.to_owned(), mpi: mpi_version(), ucx: crate::ucx::version(), kernel }
     }
 
-    /// Open MPI's name with how it is used, or why it is absent.
+    /// Open MPI's name with its transport, or the reason why it is absent.
     ///
     /// # Errors
-    /// Why it is absent.
+    /// It is absent.
     pub fn mpi_with(&self, how: &str) -> Result<String, String> {
         self.mpi.as_ref().map(|version| format!("{version}, {how}")).map_err(Clone::clone)
     }
 
-    /// Half round trip in microseconds of a raw ping-pong; `kind` is "udp" or "tcp", which poll, or
-    /// "udp-blocking". With `batches` the number of batches is not the usual one.
+    /// Half round trip in microseconds of a raw ping-pong. `kind` is "udp" or "tcp", which poll, or
+    /// "udp-blocking". `batches` replaces the usual number of batches.
     ///
     /// # Errors
     /// When it fails.
@@ -87,7 +87,7 @@ impl Peers {
         half_round_trip_us(&output, "wire ping")
     }
 
-    /// Megabytes per second of a raw one-way transfer from and to a buffer of so many bytes; `kind` is
+    /// Megabytes per second of a raw one-way transfer from and to a buffer of this many bytes. `kind` is
     /// "gso" (UDP in runs of packets) or "tcp".
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Peers {
         cluster::number(&output, "megabytes_per_second", "bulk send")
     }
 
-    /// Runs a raw program at two nodes, the server first; the output of the other end.
+    /// Runs a raw program at two nodes, the server first; returns the output of the other end.
     fn two_ends(
         &self,
         program: &str,
@@ -165,7 +165,7 @@ impl Peers {
         half_round_trip_us(&output, "mpirun mpi")
     }
 
-    /// Messages per second from one node to another over TCP, so many in flight at once.
+    /// Messages per second from one node to another over TCP, with this many in flight at once.
     ///
     /// # Errors
     /// When it fails.
@@ -203,7 +203,7 @@ impl Peers {
         half_round_trip_us(&output, "mpirun mpi")
     }
 
-    /// The "remote shell" by which mpirun reaches the other namespace.
+    /// The "remote shell" with which mpirun reaches the other namespace.
     fn write_agent(&self, nodes: &[Node]) -> Result<PathBuf, BenchError> {
         let path = self.folder.join("agent.sh");
         let mut text = String::from("#!/bin/sh\nhost=$1\nshift\ncase $host in\n");

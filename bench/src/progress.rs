@@ -1,4 +1,4 @@
-//! Lines by which a program tells how far it is, for [`crate::meter`].
+//! Progress lines of a program, for [`crate::meter`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

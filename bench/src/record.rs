@@ -1,22 +1,22 @@
-//! What a benchmark found: one record per figure, as a table and as JSON.
+//! Results of a benchmark: one record per figure, as a table and as JSON.
 
 use crate::error::BenchError;
 use crate::origin::Origin;
 use serde::Serialize;
 use std::path::Path;
 
-/// What a figure must reach.
+/// Goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Shown for comparison only.
+    /// No goal: shown for comparison only.
     None,
     /// Ours over the peer's is at most this.
     RatioAtMost(f64),
     /// Ours over the peer's is at least this.
     RatioAtLeast(f64),
-    /// Ours is at most this, whatever others reach.
+    /// Ours is at most this, without a peer.
     OursAtMost(f64),
-    /// Ours is at least this, whatever others reach.
+    /// Ours is at least this, without a peer.
     OursAtLeast(f64),
 }
 
@@ -46,7 +46,7 @@ impl Goal {
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Record {
-    /// What was measured.
+    /// The figure's name.
     pub figure: String,
     /// Unit of `ours` and `peer`.
     pub unit: &'static str,
@@ -54,17 +54,17 @@ pub struct Record {
     pub ours: f64,
     /// Median of the peer's runs; absent when the peer is, or when there is none to compare with.
     pub peer: Option<f64>,
-    /// The peer with its version, or why it is absent.
+    /// The peer with its version, or the reason why it is absent.
     pub peer_name: String,
     /// Median over the runs of ours over the peer's in the same run.
     pub ratio: Option<f64>,
     /// Where the median of the ratio lies with 95 % confidence; absent with fewer than 6 runs.
     pub ratio_range: Option<[f64; 2]>,
-    /// What it must reach, if anything.
+    /// The goal, if any.
     pub goal: Option<String>,
-    /// Whether it does; absent without a goal, or when the peer is absent.
+    /// Whether the goal is met; absent without a goal or a peer.
     pub met: Option<bool>,
-    /// How many runs the medians are over.
+    /// Number of runs.
     pub runs: usize,
     /// Width of the middle half of our runs, over their median.
     pub spread: f64,
@@ -75,14 +75,14 @@ pub struct Record {
 pub enum Peer<'a> {
     /// Measured in the same runs as ours.
     Measured(&'a str, &'a [f64]),
-    /// Not installed; why.
+    /// Not installed, with the reason.
     Absent(&'a str),
-    /// There is none.
+    /// There is no peer.
     Nobody,
 }
 
 impl<'a> Peer<'a> {
-    /// Its measurements if it has a name, otherwise that it is absent and why.
+    /// Its measurements if it is present, otherwise the reason why it is absent.
     pub fn if_present(name: &'a Result<String, String>, values: &'a [f64]) -> Self {
         match name {
             Ok(name) => Self::Measured(name, values),
@@ -176,8 +176,8 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Two of the values between which the median of what they were drawn from lies with a confidence
-/// of at least about 95 %, whatever its distribution (by the sign test); `None` if they are too few.
+/// Two of the values that enclose the median of their distribution with a confidence of at least about 95 %,
+/// for any distribution (by the sign test); `None` if the values are too few.
 fn median_range(values: &[f64]) -> Option<[f64; 2]> {
     let count = values.len() as f64;
     if values.len() < 6 {
@@ -232,10 +232,10 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{value:.*}", usize::try_from(digits.clamp(0, 6)).unwrap_or(0))
 }
 
-/// Shape of a file of records; rises when a field goes or changes its meaning.
+/// Version of the format of record files; rises when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 2;
 
-/// What a file of records holds.
+/// Contents of a record file.
 #[derive(Serialize)]
 struct File<'a> {
     schema: u32,
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_run() {
-        // The machine is twice as slow in the second run: the ratio does not see it.
+        // The machine is twice as slow in the second run, which does not affect the ratio.
         let peer = Peer::Measured("peer 1.0", &[2.0, 4.0, 2.0]);
         let record = Record::new("f", "us", &[3.0, 6.0, 3.2], &peer, Goal::RatioAtMost(1.5));
         assert_eq!(record.ratio, Some(1.5));

@@ -9,7 +9,7 @@ use crate::record::{SCHEMA, significant};
 use serde::Deserialize;
 use std::path::Path;
 
-/// A record, as it is read.
+/// A record from a file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Row {
     figure: String,
@@ -25,7 +25,7 @@ pub struct Row {
     runs: usize,
 }
 
-/// A file of records, as it is read.
+/// A file of records.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Records {
     schema: u32,
@@ -34,8 +34,8 @@ pub struct Records {
     records: Vec<Row>,
 }
 
-/// A figure of the README: benchmark, beginning of the figure's name, beginning of the peer's name, in words, and whether more
-/// is better.
+/// A figure of the README: benchmark, prefix of the figure's name, prefix of the peer's name, description,
+/// and whether more is better.
 struct Chosen(&'static str, &'static str, &'static str, &'static str, bool);
 
 const CHOSEN: [Chosen; 6] = [
@@ -48,8 +48,8 @@ const CHOSEN: [Chosen; 6] = [
         true,
     ),
     Chosen(
-        "put",
-        "put+notify 8 B between nodes, both poll",
+        "pingpong",
+        "put+notify 8 B between nodes",
         "Open MPI",
         "send 8 bytes to another node",
         false,
@@ -71,10 +71,10 @@ const CHOSEN: [Chosen; 6] = [
     Chosen("call", "calls with 16 under way, Python", "Ray", "calls a second from Python", true),
 ];
 
-/// Reads all files of records in `folder`, in the order of the benchmarks; those that are not there are left out.
+/// Reads all files of records in `folder`, in the order of the benchmarks; missing files are left out.
 ///
 /// # Errors
-/// When one cannot be read, or is of another shape.
+/// A file cannot be read, or has another format.
 pub fn read(folder: &Path) -> Result<Vec<Records>, BenchError> {
     let mut found = Vec::new();
     for benchmark in &ALL {
@@ -101,7 +101,7 @@ pub fn read(folder: &Path) -> Result<Vec<Records>, BenchError> {
 /// Writes the page and the plot below `root`, and the region `figures` of README.md, from the records in `folder`.
 ///
 /// # Errors
-/// When a file cannot be read or written, or the README has no such region.
+/// A file cannot be read or written, or the README has no such region.
 pub fn write(folder: &Path, root: &Path) -> Result<(), BenchError> {
     let all = read(folder)?;
     save(&root.join("docs/benchmarks.md"), &page(&all))?;
@@ -231,28 +231,55 @@ fn chosen(all: &[Records]) -> impl Iterator<Item = (&'static Chosen, &Row, f64)>
     })
 }
 
-/// How many times better ours is, with its name.
+/// Factor by which ours is better, with its name.
 fn bars(all: &[Records]) -> Vec<(String, f64)> {
     let bar = |(Chosen(_, _, _, words, more), row, ratio): (&Chosen, &Row, f64)| {
         let times = if *more { ratio } else { 1.0 / ratio };
-        (format!("{words}, to {}", row.peer_name), times)
+        (format!("{words}, to {}", product(&row.peer_name)), times)
     };
     chosen(all).map(bar).collect()
 }
 
 fn small_table(all: &[Records]) -> String {
-    let mut text = "![Six figures beside their peers](docs/benchmarks.svg)\n\n| figure | Kumi | peer |\n|---|---|---|\n".to_owned();
-    for (Chosen(_, _, _, words, _), row, _) in chosen(all) {
+    let mut text = "![Six figures beside their peers](docs/benchmarks.svg)\n\n| figure | Kumi | peer | better |\n|---|---|---|---|\n".to_owned();
+    for (Chosen(_, _, _, words, more), row, ratio) in chosen(all) {
         let (Some(ours), Some(peer)) = (row.ours, row.peer) else { continue };
-        let unit = if row.unit == "/s" || row.unit == "1/s" { "a second" } else { &row.unit };
+        let unit = match row.unit.as_str() {
+            "/s" | "1/s" => "a second",
+            "steps/s" => "steps a second",
+            unit => unit,
+        };
         text += &format!(
-            "| {words} | {} {unit} | {} ({}) |\n",
-            significant(ours),
-            significant(peer),
-            row.peer_name
+            "| {words} | {} {unit} | {} ({}) | {:.1} times |\n",
+            grouped(&significant(ours)),
+            grouped(&significant(peer)),
+            product(&row.peer_name),
+            if *more { ratio } else { 1.0 / ratio }
         );
     }
     text
+}
+
+/// A peer's name without how it was started.
+fn product(peer: &str) -> &str {
+    peer.split(',').next().unwrap_or(peer)
+}
+
+/// A number with a comma before each three digits of its whole part.
+fn grouped(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let mut text = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0
+            && digit.is_ascii_digit()
+            && (whole.len() - at).is_multiple_of(3)
+            && whole.as_bytes()[at - 1].is_ascii_digit()
+        {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + rest
 }
 
 #[cfg(test)]

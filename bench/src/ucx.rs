@@ -6,9 +6,9 @@ use crate::peer::Server;
 use std::path::Path;
 use std::process::Command;
 
-/// The port on which both ends of the benchmark find each other.
+/// The port that both ends of the benchmark use.
 const PORT: &str = "7901";
-/// Round trips measured, and before those.
+/// Measured round trips, and those before them.
 const ITERATIONS: [&str; 4] = ["-n", "20000", "-w", "2000"];
 /// The column of its table: median half round trip in microseconds.
 const COLUMN: &str = "50.0_percentile_lat";
@@ -22,7 +22,7 @@ pub(crate) fn version() -> Result<String, String> {
     let output = Command::new("ucx_info").arg("-v").output().map_err(|_| absent("ucx_info"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let version = text.lines().find_map(|line| line.split("ersion ").nth(1));
-    // Runs without arguments only as a server: asked for its help.
+    // Without arguments it runs only as a server, so it is asked for its help.
     Command::new("ucx_perftest").arg("-h").output().map_err(|_| absent("ucx_perftest"))?;
     Ok(format!("UCX {}", version.unwrap_or("of unknown version").trim()))
 }
@@ -33,7 +33,7 @@ pub(crate) fn version() -> Result<String, String> {
 /// When it fails.
 pub(crate) fn latency(test: &str, nodes: &[Node], bytes: &str) -> Result<f64, BenchError> {
     let server = Server::start(end(&nodes[1])?, None)?;
-    // It says nothing once it listens: the client is tried again.
+    // It prints nothing when it listens, so the client tries again.
     let mut tries = 0;
     let output = loop {
         let mut client = end(&nodes[0])?;
@@ -48,7 +48,7 @@ pub(crate) fn latency(test: &str, nodes: &[Node], bytes: &str) -> Result<f64, Be
     parse(&output)
 }
 
-/// The benchmark at one node. It finds network devices in /sys, which must be that of the node.
+/// The benchmark at one node. It looks for network devices in /sys, which must be the node's own.
 fn end(node: &Node) -> Result<Command, BenchError> {
     let mut command = match &node.netns {
         Some(name) => {
@@ -66,7 +66,7 @@ fn end(node: &Node) -> Result<Command, BenchError> {
     Ok(command)
 }
 
-/// The network device that has the node's address.
+/// The network device with the node's address.
 fn device(node: &Node) -> Result<String, BenchError> {
     let mut command = node.command(Path::new("ip"));
     let output = cluster::output(command.args(["-o", "-4", "addr", "show"]))?;

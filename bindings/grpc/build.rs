@@ -1,4 +1,4 @@
-//! Gives the shared library its name, and compiles the functions of C that take any number of arguments.
+//! Names the shared library, and compiles the C functions that take any number of arguments.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-/* Linpack on a server, as section 3 of paper 4 has it: systems of n equations whose matrices are sent, solved and checked, and
+/* Linpack on a server, as section 3 of the Ninf paper has it: systems of n equations whose matrices are sent, solved and checked, and
  * what that gives in operations and bytes per second: P = (2/3 n^3 + 2 n^2) / T over 8 n^2 + 20 n bytes.
  *
  *     kumi call serve --library ./liblinpack.so linpack.idl

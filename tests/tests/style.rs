@@ -199,23 +199,6 @@ fn read_manifest(path: &str) -> toml::Table {
 }
 
 #[test]
-fn links_in_the_documentation_lead_somewhere() {
-    let mut wrong = Vec::new();
-    for file in source::files(&["md"]) {
-        let folder = repository().join(&file.path);
-        let folder = folder.parent().expect("a file lies in a folder");
-        for link in file.text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let target = link.split('#').next().unwrap_or_default();
-            let elsewhere = target.is_empty() || target.contains("://") || target.contains(' ');
-            if !elsewhere && !folder.join(target).exists() {
-                wrong.push(format!("{}: {link}", file.path));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
-}
-
-#[test]
 fn the_reader_of_sources_reads_them_right() {
     let text = r##"
 /// fn not_me() {

@@ -1,6 +1,5 @@
-//! A job that disturbs others: it fills its channel, streams through it, or only computes. Runs until
-//! it is killed. Ranks of the first half send to those of the second half, and with `fill` the other
-//! way too.
+//! A job that disturbs others: it fills its channel, streams through it, or only computes. It runs until it
+//! is killed. Ranks of the first half send to those of the second half; with `fill` also the other way.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -15,7 +14,7 @@ use std::time::Duration;
 const BYTES: usize = 1_400;
 /// Messages of a stream until the receiver answers.
 const WINDOW: u64 = 1_000;
-/// How often it is shown how many messages were sent, if there were any.
+/// Interval at which the number of sent messages is printed, if there were any.
 const SHOW: Duration = Duration::from_millis(50);
 
 /// The disturbance.

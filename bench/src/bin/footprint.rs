@@ -1,9 +1,8 @@
 //! Memory of a rank's idle channel. Compares the process before it joins its job with the process after
 //! it has joined, met its peers in a barrier and been idle for a while.
 //!
-//! Counted are the pages of the process, those that it shares with others in proportion (`Pss`), and
-//! its page tables. Sockets with nothing in them and the kernel's stack of the handler thread, some
-//! 20 KB, the system does not tell.
+//! It counts the pages of the process, shared ones in proportion (`Pss`), and its page tables. The system
+//! does not report empty sockets and the kernel's stack of the handler thread, some 20 KB.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! One simulation in a process of its own: how long it took, what memory it needed, what came out.
+//! One simulation in a process of its own: its time, its memory and its results.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begin = std::time::Instant::now();
     let workload = workload(&args)?;
     let mut policy = policies::by_name(&args.policy)?;
-    // The order of events of simulators that keep a list of them.
+    // The order of events of simulators that keep them in a list.
     let options = Options { instant: Instant::Single, ..Options::new(args.procs) };
     let monitor = Monitor::default();
     let outcome = engine::run(&args.policy, policy.as_mut(), &workload, &options, &monitor)?;
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The most memory that this process has had in use, in kilobytes.
+/// The peak memory of this process, in kilobytes.
 fn peak() -> std::io::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,6 +1,6 @@
-//! Page requests: clients on other nodes ask rank 0 with 64 bytes for 4,096, again and again, each with
-//! one request in flight. Prints the requests served in a second, and the packets of any kind that each
-//! took over all ranks.
+//! Page requests: clients on other nodes ask rank 0 with 64 bytes for 4,096, again and again, each with one
+//! request in flight. Prints the requests served per second, and the packets of any kind, over all ranks, per
+//! request.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Error> {
     let args = Args::parse();
     let context = Context::init()?;
     let far = |rank: &u32| *rank != 0 && !context.same_node(*rank);
-    // Rank 0 knows best who is far from it.
+    // Rank 0 knows which ranks are far from it.
     let mut clients =
         [if context.rank() == 0 { (0..context.ranks()).filter(far).count() } else { 0 } as u64];
     context.allreduce(Op::Sum, &mut clients)?;
@@ -71,8 +71,8 @@ fn main() -> Result<(), Error> {
     context.finalize()
 }
 
-/// Every client asks so often and waits for each page; rank 0 serves them all. The last reply is the
-/// end of it: no barrier, whose packets would be counted.
+/// Every client sends this many requests and waits for each page; rank 0 serves them all. The last reply ends
+/// the run: a barrier would add packets to the count.
 fn round(context: &Context, client: bool, clients: u64, requests: u64) -> Result<(), Error> {
     if context.rank() == 0 {
         let (mut ask, page) = ([0; REQUEST], [7; PAGE]);

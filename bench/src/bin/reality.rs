@@ -1,4 +1,4 @@
-//! The same list of jobs simulated and run on a local cluster, and why the two differ.
+//! The same list of jobs simulated and run on a local cluster, and the reasons for differences.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

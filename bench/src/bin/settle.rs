@@ -1,6 +1,6 @@
-//! Cost of settling: every rank keeps puts to all other nodes' ranks in flight and, again and again,
-//! waits until none of its packets is on the wire. Prints the times over all ranks, in microseconds:
-//! with traffic, and without.
+//! Cost of settling. Every rank keeps puts to all other nodes' ranks in flight and, again and again, waits
+//! until none of its packets is on the wire. Prints the times over all ranks, in microseconds: with traffic,
+//! and without.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Error> {
     context.finalize()
 }
 
-/// The times of this rank, without those above a second.
+/// The times of this rank, except those above a second.
 fn settle(
     context: &Context,
     window: &Window<'_>,
@@ -53,8 +53,7 @@ fn settle(
     Ok(times)
 }
 
-/// Prints mean and longest time over all ranks of those that were settled in time, and how many
-/// were and were not.
+/// Prints mean and longest time over all ranks that settled in time, and how many did and did not.
 fn report(context: &Context, name: &str, rounds: usize, times: &[Duration]) -> Result<(), Error> {
     let micros = |time: &Duration| time.as_micros() as u64;
     let late = (rounds - times.len()) as u64;

@@ -1,11 +1,10 @@
-//! A rank that does so much work, lightly: work is the time that passes while it is not stopped. It says when
-//! it began and ended, how long it was kept waiting at most, and, if it is rank 0, when it had its turns.
+//! A rank that does a given amount of light work: work is the time in which it is not stopped. It reports its
+//! begin and end, and the longest delay of a wait. Rank 0 also reports its turns.
 //!
-//! It waits for nothing, a few milliseconds at a time. A wait in an epoll set is interrupted when its
-//! process is stopped and continued, and by nothing else here, so each stop is seen; of the wait in
-//! which it was stopped one half counts, which is right on average. A rank that was merely late (its
-//! node is one of many on the machine) counts what passed, unless that is half a slice: then it must have been stopped
-//! between two waits.
+//! It waits for nothing, a few milliseconds at a time. A stop and continuation of the process interrupts a
+//! wait in an epoll set. Nothing else here does, so it sees each stop. Half of an interrupted wait counts as
+//! work, which is right on average. A rank that was merely late (its node is one of many on the machine)
+//! counts the whole time. If that is half a slice or more, it must have been stopped between two waits.
 #![forbid(unsafe_code)]
 
 use nix::errno::Errno;
@@ -16,16 +15,16 @@ use std::time::Duration;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// What a rank has done so far. Times are nanoseconds of the machine's monotonic clock.
+/// Progress of a rank. Times are nanoseconds of the machine's monotonic clock.
 struct Work {
     /// Longest wait, when it is not interrupted.
     wait: u64,
-    /// What cannot be a late wake-up.
+    /// A longer delay cannot be a late wake-up.
     stop: u64,
     done: u64,
     /// When the last wait ended.
     last: u64,
-    /// The longest that passed in a wait that counted.
+    /// The longest wait that counted.
     longest: u64,
     /// Begins and ends of turns; the last has not ended.
     turns: Vec<(u64, u64)>,
@@ -113,7 +112,7 @@ mod tests {
         work.waited(1_200, false);
         // Late, but not stopped.
         work.waited(2_400, false);
-        // Stopped while it waited: for how long is not known, half of the wait is taken.
+        // Stopped while it waited, for an unknown time: half of the wait counts.
         work.waited(22_400, true);
         work.waited(22_600, false);
         // Stopped between two waits.

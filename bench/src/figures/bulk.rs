@@ -1,8 +1,8 @@
 //! Bytes a second of large puts. Between nodes: against the kernel's maximum (UDP in runs of packets,
 //! unchecked and never resent), and against a TCP stream. Within a node: against memcpy.
 //!
-//! Every put goes to the same place of the target, as the peers write the same buffer: all stays in
-//! the caches, for ours and for them.
+//! Every put has the same target address, as the peers write the same buffer. So all data stays in the caches
+//! on both sides.
 
 use super::Setting;
 use super::turns::{self, Measure, PeerComparison};

@@ -1,8 +1,8 @@
 //! Half round trip of a pair of ranks while another job floods its own channel.
 //!
-//! Both jobs run on the same two processors, and a job that computes takes its share of them anyway. So
-//! either the other job uses the network and not the processors, or its use of the processors is the
-//! same on both sides of the comparison:
+//! Both jobs run on the same two processors, and even a job that only computes takes its share of them. So
+//! either the other job uses the network and not the processors, or its use of the processors is the same on
+//! both sides of the comparison:
 //!
 //! *Full rings.* Every rank of the other job sends to one of the other node and none receives. Once all
 //! rings and bounded queues are full, its ranks block in `send` without spinning. Only its refused
@@ -21,12 +21,12 @@ use crate::meter::{Meter, Window};
 use crate::record::{Goal, Peer, Record};
 use std::time::Duration;
 
-/// The rings are full after this.
+/// By then the rings are full.
 const FILLING: Duration = Duration::from_millis(1500);
-/// No message may be accepted for this long: the rings are full.
+/// The rings are full if no message was accepted for this long.
 const STILL: Duration = Duration::from_millis(300);
 const ALONE: Duration = Duration::from_millis(200);
-/// Some cycles of three slices of 10 ms.
+/// Several cycles of three slices of 10 ms.
 const SLICES: Duration = Duration::from_millis(300);
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
@@ -45,7 +45,7 @@ fn other<'c>(cluster: &'c Cluster, mode: &str, env: &[&str]) -> Result<Meter<'c>
 
 fn full_rings(cluster: &Cluster, runs: usize) -> Result<Record, BenchError> {
     cluster.kumi(&["cluster", "set", "--mode", "os"])?;
-    // A small queue of unexpected messages is soon full; a rank that waits for room blocks at once.
+    // A small queue of unexpected messages fills soon; a rank that waits for room blocks at once.
     let env = ["--env", "KUMI_UNEXPECTED_BYTES=65536", "--env", "KUMI_SPIN=0"];
     let flood = other(cluster, "full", &env)?;
     std::thread::sleep(FILLING);

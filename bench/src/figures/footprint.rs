@@ -12,7 +12,7 @@ use crate::record::{Goal, Peer, Record};
 
 const RANKS: &str = "1024";
 const NODES: u32 = 8;
-/// Ranks that a node takes for each of its processors: enough even with one.
+/// Number of ranks on each of a node's processors: enough even with one processor.
 const CROWD: (&str, u32) = ("max_ranks_per_processor", 128);
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {

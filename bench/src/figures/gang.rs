@@ -1,5 +1,5 @@
-//! What switching costs a program that runs alone, how long a switch takes, how far apart the nodes
-//! switch, and how many messages that takes.
+//! Cost of switching for a program that runs alone; time of a switch; skew between nodes; control messages
+//! for switches.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};
@@ -10,13 +10,13 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Slices with the largest ratio to no switching at all, and how long a window is: some slices and
-/// some steps of the program.
+/// Slices, each with its largest permitted ratio to running without switches, and with the length of a
+/// window: some slices and some steps of the program.
 const SLICES: [(&str, f64, u64); 4] =
     [("100ms", 1.005, 600), ("10ms", 1.01, 250), ("1ms", 1.04, 250), ("250us", 1.12, 250)];
 /// The shortest window for IS.A, whose steps are long, in milliseconds.
 const IS_WINDOW: u64 = 500;
-/// Most clusters brought up for the statistics of switching.
+/// Most clusters that are started for the statistics of switching.
 const MOST_CLUSTERS: usize = 7;
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
@@ -30,8 +30,8 @@ pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchErro
     Ok(records)
 }
 
-/// A program alone with the switching forced, against the same run in the windows before and after,
-/// in which there is none.
+/// A program alone with forced switches, compared with the same run in the windows before and after, without
+/// them.
 fn overhead(
     name: &str,
     program: &Path,
@@ -116,11 +116,11 @@ fn stats_of_two_jobs() -> Result<Value, BenchError> {
     Ok(stats)
 }
 
-/// With 8,000 switches a second of two nodes, of which each may cause one message in a thousand, beside some forty messages
-/// that are there anyway.
+/// Two nodes make 8,000 switches a second, and each switch may cause one message in a thousand. Some forty
+/// messages are sent in any case.
 const MOST_TRAFFIC: f64 = 1.2;
 
-/// Control messages a second of all daemons while 4,000 switches a second are made, against none.
+/// Control messages per second of all daemons with 4,000 switches a second, and without.
 fn traffic(runs: usize) -> Result<Record, BenchError> {
     let cluster = Cluster::up(2, &["--slice", "250us"])?;
     let program = cluster::program("lockstep")?;

@@ -6,16 +6,16 @@ use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 
-/// Policy of both threads and the handler's priority. The first is what a job has by itself.
+/// Policy of both threads and the handler's priority. The first is a job's default.
 const SETTINGS: [&str; 8] =
     ["", "other:high", "fifo:even", "fifo:low", "fifo:high", "rr:even", "rr:low", "rr:high"];
-/// The handler above the computing thread must answer in this part of the time that it takes
-/// below it: there a request waits for the whole computation.
+/// Largest permitted ratio of answer times with the handler above and below the computing thread. Below it, a
+/// request waits for the whole computation.
 const MOST: f64 = 0.1;
-/// Products of two 400 x 400 matrices while which rank 1 reads.
+/// Number of products of two 400 x 400 matrices while rank 1 reads.
 const PRODUCTS: &str = "20";
 
-/// Measurements of one setting, run by run.
+/// Measurements of one setting, by run.
 #[derive(Clone, Default)]
 struct Runs {
     mean: Vec<f64>,

@@ -1,5 +1,5 @@
-//! Launch of a job that does nothing: 8 ranks on 4 nodes, against as many processes of mpirun. And how long it takes until
-//! the user is told that a rank has failed.
+//! Launch of a job that does nothing: 8 ranks on 4 nodes, compared with as many processes of mpirun. Also the
+//! time until the user hears of a failed rank.
 
 use super::Setting;
 use crate::cluster::Cluster;
@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Launches that do not count: caches fill.
+/// Launches that do not count, because caches are still cold.
 const WARM_UP: usize = 3;
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
@@ -34,10 +34,10 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     Ok(vec![launch, failure])
 }
 
-/// The documents promise that a failure is told within two seconds.
+/// The documents promise a report of a failure within two seconds.
 const MOST_FAILURE: f64 = 2_000.0;
 
-/// One rank says the time and kills itself when all run; the others would sleep for long.
+/// When all ranks run, one prints the time and kills itself; the others would sleep for long.
 const FAILS: &str = "[ $KUMI_RANK = 5 ] && { sleep 0.3; date +%s%N; kill -9 $$; }; exec sleep 600";
 
 /// Milliseconds from the end of a rank to that of the command that started its job.

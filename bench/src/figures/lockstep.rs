@@ -9,14 +9,14 @@ use crate::meter::Meter;
 use crate::record::{Goal, Peer, Record};
 use std::time::Duration;
 
-/// Copies at once, and the least ratio of gang to operating-system scheduling.
+/// Number of copies, and the least ratio of gang to operating-system scheduling.
 const COPIES: [(usize, f64); 2] = [(2, 1.7), (3, 2.3)];
 
 const LENGTHS: Lengths =
     Lengths { together: Duration::from_millis(300), alone: Duration::from_millis(200) };
 
-/// How the program waits. Under operating-system scheduling a wait that soon blocks lets another copy
-/// run; one that never blocks, as in most MPI libraries, does not.
+/// How the program waits. Under operating-system scheduling a wait that soon blocks lets another copy run. A
+/// wait that never blocks, as in most MPI libraries, does not.
 const WAITS: [(&str, &[&str]); 2] =
     [("default waits", &[]), ("waits that never block", &["--env", "KUMI_SPIN=infinite"])];
 
@@ -43,7 +43,7 @@ pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchErro
     Ok(records)
 }
 
-/// How much computing of a step is about a microsecond, the same for all copies.
+/// Amount of computing that takes about a microsecond, the same for all copies.
 fn calibrate(cluster: &Cluster) -> Result<String, BenchError> {
     let output = cluster.run(2, &cluster::program("lockstep")?, &["--seconds", "0.2"])?;
     let wanted = || BenchError::Output {

@@ -5,12 +5,12 @@ use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
 
-/// Ranks: 16 on the server's node, of which the first is the server and the others only wait, and 16 on
-/// the other, all of them clients.
+/// Ranks: 16 on the server's node, where the first is the server and the others only wait, and 16 clients on
+/// the other node.
 const RANKS: &str = "32";
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    // A page and its header fit a packet, as they did where this figure comes from.
+    // A page and its header fit a packet, as in the source of this figure.
     let cluster = Cluster::up(2, &["--mtu", "9000"])?;
     let program = cluster::program("kumi-bench-pages")?.display().to_string();
     let run = |ack: &str| -> Result<[f64; 2], BenchError> {

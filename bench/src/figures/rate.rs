@@ -1,5 +1,5 @@
-//! 16-byte puts a second from one rank to a rank of another node: windows of puts in flight, each
-//! answered by one notification, as message-rate tests of MPI do it with messages.
+//! Rate of 16-byte puts from one rank to a rank of another node: windows of puts in flight, each answered by
+//! one notification. Message-rate tests of MPI do the same with messages.
 
 use super::Setting;
 use super::turns::{self, Measure, PeerComparison};
@@ -8,7 +8,7 @@ use crate::error::BenchError;
 use crate::record::{Goal, Record};
 
 const BYTES: &str = "16";
-/// Puts in flight at once: the number that MPI's tests use, and more.
+/// Puts in flight at once: the number in MPI's tests, and more.
 const WINDOWS: [(&str, Goal); 2] = [("64", Goal::RatioAtLeast(3.0)), ("1024", Goal::None)];
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {

@@ -1,5 +1,5 @@
-//! What the schedulers cost: simulations in a process of their own, events and timetables in this one,
-//! and EASY backfilling beside a simulator in Python on the same trace.
+//! Costs of the schedulers. Simulations run in processes of their own, events and timetables in this one.
+//! EASY backfilling is compared with a simulator in Python on the same trace.
 
 use super::Setting;
 use crate::cluster;
@@ -16,7 +16,7 @@ const NOW: ClusterTime = ClusterTime(0);
 
 /// The trace: processors, seconds and mean service of 10^5 jobs.
 const TRACE: (u32, u64, f64) = (128, 31_536_000, 1560.0);
-/// Its share of the machine.
+/// Its load.
 const TRACE_LOAD: f64 = 0.7;
 /// The adapter to the simulator in Python.
 const EASY: &str = include_str!("../../peers/easy.py");
@@ -29,13 +29,13 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     Ok(records)
 }
 
-/// One simulation's output, and how long its process took.
+/// One simulation's output, and the time of its process.
 fn simulate(args: &[&str]) -> Result<(String, f64), BenchError> {
     let mut command = Command::new(cluster::program("kumi-bench-jobs")?);
     timed(command.args(args))
 }
 
-/// A command's output, and how long it took.
+/// A command's output, and its time.
 fn timed(command: &mut Command) -> Result<(String, f64), BenchError> {
     let begin = Instant::now();
     let output = cluster::output(command)?;
@@ -79,8 +79,8 @@ fn tree(nodes: u32) -> Dqt {
     policy
 }
 
-/// Nanoseconds of an arrival or an end, where four jobs of each size are there. Some slots pass now
-/// and then, which do not count.
+/// Nanoseconds of an arrival or an end, with four jobs of each size. Some slots pass now and then, and do not
+/// count.
 fn event(nodes: u32) -> f64 {
     const ROUNDS: u64 = 1000;
     let (mut policy, levels) = (tree(nodes), u64::from(nodes.ilog2()));
@@ -112,7 +112,7 @@ fn events(runs: usize) -> Record {
     Record::new("dqt, an arrival or end on 4,096 processors", "ns", &large, &peer, goal)
 }
 
-/// A change of 64 nodes and 200 jobs of up to so many nodes: an end, an arrival, and the timetable.
+/// A change with 64 nodes and 200 jobs of up to this many nodes: an end, an arrival, and the timetable.
 fn timetable(most: u32, runs: usize) -> Record {
     let mut policy = tree(64);
     for job in 0..200 {
@@ -133,7 +133,7 @@ fn timetable(most: u32, runs: usize) -> Record {
     Record::new(&figure, "us", &microseconds, &Peer::Nobody, Goal::OursAtMost(1000.0))
 }
 
-/// 10^5 jobs of a year.
+/// 10^5 jobs within a year.
 fn year() -> Result<Workload, SimError> {
     let (procs, arrivals, mean) = TRACE;
     let service = Service::Exponential { mean };
@@ -141,9 +141,9 @@ fn year() -> Result<Workload, SimError> {
     Poisson { mix, load: TRACE_LOAD, arrivals, units: None }.workload()
 }
 
-/// The jobs as a trace; estimates are two to six times the run time. Where one is exact its end is
-/// known before it comes, and what arrives at that very second meets processors that are free in one
-/// simulator and in use in the other.
+/// The jobs as a trace; estimates are two to six times the run time. With an exact estimate a job's end is
+/// known in advance. Jobs that arrive at that very second then meet processors that are free in one simulator
+/// and in use in the other.
 fn as_trace(workload: &Workload) -> String {
     let loose = |job: &Job| Job { estimate: job.service * (2 + job.number * 7919 % 5), ..*job };
     let jobs: Vec<Job> = workload.jobs.iter().map(loose).collect();
@@ -173,7 +173,7 @@ fn trace(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
         let mut python = Command::new(&setting.python);
         timed(python.arg("-O").arg(&script).arg(source).args([&file, &procs]))
     };
-    // The peer takes its time: both once.
+    // The peer is slow, so both run once.
     let (one, two) = (ours()?, theirs(source)?);
     let name = "pyss in Python";
     let wait = |output: &str, what: &str| cluster::number(output, "mean_wait_s", what);

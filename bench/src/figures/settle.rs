@@ -1,5 +1,5 @@
-//! Cost of settling a channel, against a round trip of a small put in the same run. Settling takes one
-//! round trip when nothing is lost.
+//! Cost of settling a channel, compared with a round trip of a small put in the same run. Settling takes one
+//! round trip if nothing is lost.
 
 use super::Setting;
 use crate::cluster::{self, Cluster};

@@ -1,11 +1,11 @@
-//! Jobs that share the processors, and each of them alone, in turn.
+//! Jobs that share the processors, alternating with each of them alone.
 
 use crate::cluster::Cluster;
 use crate::error::BenchError;
 use crate::meter::{Meter, Window};
 use std::time::Duration;
 
-/// How long the windows are.
+/// Length of the windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
     pub(super) together: Duration,
@@ -27,11 +27,11 @@ struct Cycle {
 }
 
 impl Shares {
-    /// Lets the jobs run together under gang scheduling, then under that of the operating systems,
-    /// then each alone while the others are stopped, `cycles` times over.
+    /// Runs the jobs together under gang scheduling, then under operating-system scheduling, then each alone
+    /// while the others are stopped, `cycles` times.
     ///
     /// # Errors
-    /// When a command fails or a job makes no steps.
+    /// A command fails, or a job makes no steps.
     pub(super) fn measure(
         cluster: &Cluster,
         jobs: &[Meter<'_>],
@@ -45,7 +45,7 @@ impl Shares {
             let gang = Window::pass(lengths.together);
             cluster.kumi(&["cluster", "set", "--mode", "os"])?;
             let os = Window::pass(lengths.together);
-            // Not under gang scheduling: a stopped job would have its slices.
+            // Not under gang scheduling: a stopped job would keep its slices.
             Meter::signal(&all, "STOP")?;
             let mut alone = Vec::new();
             for job in &all {

@@ -1,7 +1,7 @@
-//! Two and three programs at once, each against exactly equal shares of the machine.
+//! Two and three programs at once, each compared with exactly equal shares of the machine.
 //!
-//! The programs go on running while they share the processors under gang scheduling, under
-//! operating-system scheduling, and each has them alone, in turn.
+//! The programs keep running. They share the processors under gang scheduling, then under operating-system
+//! scheduling; then each has them alone, in turn.
 
 use super::Setting;
 use super::shares::{Lengths, Shares};
@@ -19,7 +19,7 @@ const IS: (&str, &str) = ("IS", "is");
 /// Long enough for some steps of IS.A among three jobs.
 const LENGTHS: Lengths =
     Lengths { together: Duration::from_millis(1600), alone: Duration::from_millis(600) };
-/// A window of a program alone, or beside one that sleeps.
+/// A window of a program alone, or beside a sleeping one.
 const PAUSED: Duration = Duration::from_millis(400);
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
@@ -66,8 +66,8 @@ fn share(
     Ok(records)
 }
 
-/// CG, which works on more memory than the processor's own caches hold, stopped every other slice
-/// with nothing else running: what a pause itself costs, before any other program.
+/// CG, whose memory exceeds the processor's own caches, stopped every other slice while nothing else runs.
+/// This is the cost of a pause itself, without another program.
 fn paused(cluster: &Cluster, slice: &str, runs: usize) -> Result<Record, BenchError> {
     let meter = start(cluster, CG)?;
     let sleep = cluster::existing("/bin/sleep".into())?;

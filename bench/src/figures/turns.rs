@@ -1,4 +1,4 @@
-//! One figure against several peers, each of them between two of our own runs.
+//! One figure compared with several peers, each of which runs between two of our own runs.
 
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
@@ -64,7 +64,7 @@ mod tests {
         };
         let records = measure("f", "us", 1, ours, vec![absent, present]).unwrap();
         assert_eq!((records[0].met, records[0].ratio), (None, None));
-        // Runs 2 and 3 of ours are around it.
+        // Our runs 2 and 3 are before and after it.
         assert_eq!((records[1].ours, records[1].ratio), (2.5, Some(1.25)));
         assert_eq!(records[1].met, Some(true));
     }

@@ -1,8 +1,8 @@
-//! Ways of waiting (SSS-CORE's SS-Wait, §3.2): two jobs of pairs that synchronise, on the same two
+//! Ways of waiting (SS-Wait of the SSS-CORE paper, §3.2): two jobs of pairs that synchronise, on the same two
 //! nodes, and what both do together against one of them alone.
 //!
-//! Under operating-system scheduling a job's partner often has no processor, and who waits awake for
-//! it keeps the other job from working. Under gang scheduling both partners run, and blocking only costs.
+//! Under operating-system scheduling a job's partner often has no processor. A rank that spins for it then
+//! keeps the other job from working. Under gang scheduling both partners run, and blocking only costs time.
 
 use super::Setting;
 use super::shares::{Lengths, Shares};
@@ -17,7 +17,7 @@ const JOBS: usize = 2;
 const LENGTHS: Lengths =
     Lengths { together: Duration::from_millis(300), alone: Duration::from_millis(200) };
 
-/// `KUMI_SPIN`, and what it is.
+/// A value of `KUMI_SPIN`, and its meaning.
 const WAYS: [(&str, &str); 5] = [
     ("adaptive", "SS-Wait"),
     ("blind", "adaptive without asking"),

@@ -1,4 +1,4 @@
-//! What each job took: on the cluster, and as simulated under five assumptions.
+//! Times of each job: on the cluster, and as simulated under five assumptions.
 
 use super::drive::JobRun;
 use super::recording_policy::RecordingPolicy;
@@ -7,23 +7,24 @@ use kumi_sim::{Job, Monitor, Options, SimError, Workload, engine, policies};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What the cluster costs a job. Nanoseconds.
+/// Costs of a job on the cluster. Nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// From submission to where all nodes have prepared: it has no turns yet. Mean.
+    /// From submission until all nodes have prepared; the job has no turns yet. Mean.
     pub prepare_ns: u64,
-    /// From its first turn to the first instruction of the last of its ranks. Mean over the jobs of [`Costs::begin_of`].
+    /// From its first turn to the first instruction of its last rank. Mean over the jobs of
+    /// [`Costs::begin_of`].
     pub begin_ns: u64,
-    /// From the end of its work to where the head says that it is over; its turns go on. Mean.
+    /// From the end of its work until the head reports its end; its turns go on. Mean.
     pub end_ns: u64,
     /// Freezing one job and thawing another on a node.
     pub switch_ns: u64,
-    /// Beginning by size: the least of all jobs of that size, which had its first turn at once.
+    /// Time to begin, by size: the least of all jobs of that size that had their first turn at once.
     pub begin_of_size_ns: BTreeMap<u32, u64>,
 }
 
 impl Costs {
-    /// Of jobs that have run, where a switch costs so much.
+    /// Computes the costs from jobs that have run; `switch` is the cost of a switch.
     pub fn of(jobs: &[Job], ran: &[JobRun], switch_ns: u64) -> Self {
         let mean = |sum: u64| sum / ran.len().max(1) as u64;
         let mut begin_of_size_ns = BTreeMap::new();
@@ -41,34 +42,34 @@ impl Costs {
         }
     }
 
-    /// What a job's ranks take of its turns to begin.
+    /// Part of its turns that a job's ranks need to begin.
     pub fn begin_of(&self, job: &Job) -> u64 {
         self.begin_of_size_ns.get(&job.size).copied().unwrap_or(0)
     }
 
-    /// All that a job pays once, as the simulator's option has it.
+    /// All costs that a job pays once, as the simulator's option takes them.
     pub fn once_ns(&self) -> u64 {
         self.prepare_ns + self.begin_ns + self.end_ns
     }
 }
 
 impl JobRun {
-    /// From submission to where it takes turns.
+    /// From submission until it takes turns.
     pub fn prepare_delay(&self) -> u64 {
         self.running.saturating_sub(self.submitted)
     }
 
-    /// From there to where all ranks have begun.
+    /// From then until all ranks have begun.
     pub fn begin_delay(&self) -> u64 {
         self.begin.saturating_sub(self.running)
     }
 
-    /// From where its rank 0 had done its work to where the last had.
+    /// From the end of rank 0's work to that of the last rank.
     pub fn spread(&self) -> u64 {
         self.done.saturating_sub(self.turns.last().map_or(self.done, |turn| turn.1))
     }
 
-    /// From the end of its work to where it is known to be over.
+    /// From the end of its work until the head reports its end.
     pub fn end_delay(&self) -> u64 {
         self.ended.saturating_sub(self.done)
     }
@@ -79,20 +80,20 @@ impl JobRun {
     }
 }
 
-/// Response of each job in nanoseconds, and what else came of the list.
+/// Response of each job in nanoseconds, and other results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// In the order of the list.
     pub response: Vec<u64>,
-    /// When each was over.
+    /// End of each job.
     pub ended: Vec<u64>,
     /// The nodes of each.
     pub nodes: Vec<Vec<u32>>,
-    /// Most jobs that a node held at once; none where time is not shared.
+    /// Most jobs on a node at once; `None` where time is not shared.
     pub max_tqlb: Option<u32>,
 }
 
-/// How the list is simulated.
+/// Settings of the simulations.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
     /// Name of the policy.
@@ -102,7 +103,7 @@ pub struct Machine<'a> {
 }
 
 impl Column {
-    /// The list simulated; response counts from `came` on.
+    /// Simulates the list; response counts from `came` on.
     ///
     /// # Errors
     /// The simulator refuses.
@@ -111,7 +112,7 @@ impl Column {
         jobs: &[Job],
         came: impl Fn(usize) -> u64,
     ) -> Result<Self, SimError> {
-        // The simulator takes jobs in order of submission, which jobs that prepare for long have lost.
+        // The simulator takes jobs in order of submission, but long preparations change the order.
         let mut order: Vec<usize> = (0..jobs.len()).collect();
         order.sort_by_key(|&index| jobs[index].submit);
         let workload = Workload::given(order.iter().map(|&index| jobs[index]).collect());
@@ -129,7 +130,7 @@ impl Column {
         Ok(Self { response: response.collect(), ended, nodes, max_tqlb: outcome.max_tqlb })
     }
 
-    /// What the cluster did; `shared` says whether its jobs share time.
+    /// The cluster's results; `shared` says whether its jobs share time.
     pub fn measured(ran: &[JobRun], shared: bool) -> Self {
         Self {
             response: ran.iter().map(JobRun::response).collect(),
@@ -147,14 +148,14 @@ impl Column {
         work / (f64::from(nodes) * last.saturating_sub(first).max(1) as f64)
     }
 
-    /// Share of the jobs that had the same nodes as in the other.
+    /// Share of the jobs that had the same nodes in both.
     pub fn same_nodes(&self, other: &Self) -> f64 {
         let same = self.nodes.iter().zip(&other.nodes).filter(|(a, b)| a == b).count();
         same as f64 / self.nodes.len().max(1) as f64
     }
 }
 
-/// Most jobs that a node had at once, from the submission of each to its end.
+/// Most jobs on a node at once, from the submission of each to its end.
 fn most_on_a_node(ran: &[JobRun]) -> u32 {
     let mut changes: Vec<(u32, u64, i32)> = Vec::new();
     for ran in ran {
@@ -163,7 +164,7 @@ fn most_on_a_node(ran: &[JobRun]) -> u32 {
             changes.push((node, ran.ended, -1));
         }
     }
-    // Of one instant those first that go.
+    // At one instant, ends come first.
     changes.sort_unstable();
     let (mut now, mut most) = (0i32, 0i32);
     for (_, _, by) in changes {
@@ -173,7 +174,8 @@ fn most_on_a_node(ran: &[JobRun]) -> u32 {
     most.unsigned_abs()
 }
 
-/// Share of the time in which nodes had jobs that take turns in which none of them computed, by the turns of each job's rank 0.
+/// Share of the time in which a node had jobs with turns but none computed, by the turns of each job's rank
+/// 0.
 pub fn lost(ran: &[JobRun]) -> f64 {
     let (mut held, mut used) = (Vec::new(), Vec::new());
     for ran in ran {
@@ -185,8 +187,9 @@ pub fn lost(ran: &[JobRun]) -> f64 {
     1.0 - covered(used) as f64 / covered(held).max(1) as f64
 }
 
-/// The part of a slot that a rank has for itself, by the turns of each job's rank 0 but its first, in which it begins, and its
-/// last, in which it ends. Slots that follow each other are one turn. 1 where there is no such turn.
+/// The part of a slot that a rank has for itself, by the turns of each job's rank 0. The first and the last
+/// turn do not count, because the rank begins and ends in them. Consecutive slots are one turn. 1 if there is
+/// no such turn.
 pub fn turn_of_slot(ran: &[JobRun], slice_ns: u64) -> f64 {
     let (mut had, mut slots) = (0u64, 0u64);
     for ran in ran {
@@ -200,7 +203,7 @@ pub fn turn_of_slot(ran: &[JobRun], slice_ns: u64) -> f64 {
     if slots == 0 { 1.0 } else { (had as f64 / (slots * slice_ns) as f64).min(1.0) }
 }
 
-/// How much of the nodes' time lies in one of these pieces at least.
+/// Share of the nodes' time in at least one of these pieces.
 fn covered(mut pieces: Vec<(u32, u64, u64)>) -> u64 {
     pieces.sort_unstable();
     let (mut sum, mut last) = (0, (u32::MAX, 0));
@@ -212,7 +215,7 @@ fn covered(mut pieces: Vec<(u32, u64, u64)>) -> u64 {
     sum
 }
 
-/// Share of the time in which jobs computed on a node in which a second one did too, by the turns of each job's rank 0.
+/// Share of computing time on a node in which a second job computed too, by the turns of each job's rank 0.
 pub fn overlap(ran: &[JobRun]) -> f64 {
     let mut turns: Vec<(u32, u64, u64)> = Vec::new();
     for ran in ran {

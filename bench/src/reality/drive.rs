@@ -1,4 +1,4 @@
-//! Runs a list of jobs on a cluster: each is submitted when it is due and followed to its end, all over one
+//! Runs a list of jobs on a cluster. Each is submitted when it is due and followed to its end, all over one
 //! connection to the head.
 
 use crate::error::BenchError;
@@ -13,40 +13,40 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// From the connection to the first submission.
+/// Time from the connection to the first submission.
 const LEAD: u64 = 200_000_000;
 
-/// What ranks are told.
+/// Parameters of ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranks {
-    /// How long they wait at a time, in milliseconds.
+    /// Length of a wait, in milliseconds.
     pub wait_ms: u64,
     /// The cluster's slice, in nanoseconds.
     pub slice_ns: u64,
 }
 
-/// What became of a job. Times are nanoseconds since its list began; submission is when it was sent.
+/// Outcome of a job. Times are nanoseconds since its list began; submission is the time of sending.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRun {
-    /// Sent to the head.
+    /// Time of sending to the head.
     pub submitted: u64,
-    /// The head said that all nodes have prepared and it takes turns from now on.
+    /// The head reported that all nodes have prepared and that it takes turns.
     pub running: u64,
-    /// The first instruction of the last of its ranks.
+    /// First instruction of its last rank.
     pub begin: u64,
-    /// The last of its ranks had done its work.
+    /// End of work of its last rank.
     pub done: u64,
-    /// The head said that it is over.
+    /// The head reported its end.
     pub ended: u64,
-    /// The longest that one of its ranks, not stopped, was kept waiting.
+    /// The longest delay of a rank that was not stopped.
     pub longest_ns: u64,
-    /// When rank 0 had turns.
+    /// Turns of rank 0.
     pub turns: Vec<(u64, u64)>,
     /// Its nodes, ascending.
     pub nodes: Vec<u32>,
 }
 
-/// What is known of a job while it is followed.
+/// State of a job while it is followed.
 #[derive(Default)]
 struct FollowedJob {
     ran: JobRun,
@@ -54,10 +54,10 @@ struct FollowedJob {
     over: bool,
 }
 
-/// Runs the jobs, which are in order of submission; what became of each.
+/// Runs the jobs, which are in order of submission; returns their outcomes.
 ///
 /// # Errors
-/// The cluster does not take or finish them, a job fails, or it takes longer than `limit`.
+/// The cluster refuses or does not finish them, a job fails, or it takes longer than `limit`.
 pub fn run(
     dir: &Path,
     nodes: u32,
@@ -80,7 +80,7 @@ pub fn run(
     })
 }
 
-/// The file as nodes know it.
+/// The program in the form that nodes know.
 fn identify(path: &Path) -> Result<Program, BenchError> {
     let content =
         std::fs::read(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
@@ -116,7 +116,7 @@ impl List<'_> {
         Ok(all)
     }
 
-    /// Sends each job when it is due; when each was sent.
+    /// Sends each job when it is due; returns the times of sending.
     async fn submit(&self, requests: &mut Requests, start: u64) -> Result<Vec<u64>, BenchError> {
         let mut sent = Vec::new();
         for job in self.jobs {
@@ -131,10 +131,10 @@ impl List<'_> {
     fn request(&self, job: &Job) -> JobRequest {
         let path = self.program.path.clone();
         let numbers = [job.service, self.ranks.wait_ms, self.ranks.slice_ns];
-        // By this `kumi cluster down` finds ranks whose daemon was killed.
+        // `kumi cluster down` uses it to find ranks whose daemon was killed.
         let dir = self.dir.display().to_string();
         JobRequest {
-            // The cluster has no jobs but these.
+            // The cluster has no other jobs.
             token: u128::from(job.number) + 1,
             name: format!("job-{}", job.number),
             program: self.program.clone(),
@@ -149,7 +149,7 @@ impl List<'_> {
         }
     }
 
-    /// Takes replies until all jobs are over; the jobs in order of submission.
+    /// Takes replies until all jobs have ended; returns the jobs in order of submission.
     async fn follow(
         &self,
         replies: &mut Replies,
@@ -189,10 +189,10 @@ impl List<'_> {
     }
 }
 
-/// What the ranks said of themselves.
+/// Reads the reports of the ranks.
 ///
 /// # Errors
-/// What is missing.
+/// A report is missing.
 fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), &'static str> {
     let text = std::str::from_utf8(out).map_err(|_| "text")?;
     let since = |time: u64| time.saturating_sub(start);
@@ -212,7 +212,7 @@ fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), 
     if text.lines().count() == size as usize { Ok(()) } else { Err("a line of each rank") }
 }
 
-/// Which nodes the jobs had.
+/// The nodes of the jobs.
 async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(), BenchError> {
     let reply = client.ask(&ClientRequest::Jobs { all: true }).await?;
     let ClientReply::Jobs(records, _) = reply else {
@@ -226,7 +226,7 @@ async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(
         })
         .collect();
     for (job, ran) in all {
-        // The head tells of some thousand jobs at most.
+        // The head lists some thousand jobs at most.
         let forgotten = || ClientError::Protocol(format!("the head no longer knows job {job}"));
         ran.nodes = nodes.get(job).cloned().ok_or_else(forgotten)?;
     }

@@ -5,12 +5,12 @@ use serde::Serialize;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// How the nodes switched since they were started; times in nanoseconds.
+/// Switches of the nodes since their start; times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Switching {
     /// Switches of all nodes.
     pub count: u64,
-    /// Ticks that nodes came too late for.
+    /// Ticks that nodes missed.
     pub missed: u64,
     /// Freezing and thawing: median of the nodes' medians.
     pub total_p50_ns: u64,
@@ -18,14 +18,14 @@ pub struct Switching {
     pub late_p50_ns: u64,
     /// How late: the worst node's 99th percentile.
     pub late_p99_ns: u64,
-    /// First to last node in one tick, over the ticks that are remembered: median.
+    /// First to last node in one tick, over the remembered ticks: median.
     pub skew_p50_ns: u64,
     /// 99th percentile.
     pub skew_p99_ns: u64,
 }
 
 impl Switching {
-    /// From what `kumi stats --json` says.
+    /// Reads the output of `kumi stats --json`.
     pub fn of(stats: &Value) -> Self {
         let nodes: Vec<&Value> = stats["nodes"].as_array().into_iter().flatten().collect();
         let number = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or(0);
@@ -51,7 +51,7 @@ impl Switching {
     }
 }
 
-/// What the processors of the machine have done since its start, in ticks.
+/// Times of the machine's processors since its start, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ProcessorTicks {
     idle: u64,
@@ -63,20 +63,20 @@ impl ProcessorTicks {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let numbers: Option<Vec<u64>> = line.split_whitespace().map(|n| n.parse().ok()).collect();
         let numbers = numbers?;
-        // user, nice, system, idle, waiting for devices, interrupts (twice), stolen by other machines;
-        // guests are counted in user.
+        // user, nice, system, idle, waiting for devices, interrupts (twice), stolen by other machines; user
+        // includes guests.
         let [_, _, _, idle, waits, ..] = numbers[..] else { return None };
         Some(Self { idle: idle + waits, all: numbers.iter().take(8).sum() })
     }
 
-    /// The share that was used from here until then.
+    /// The share used between two readings.
     pub(super) fn share_until(self, then: Self) -> f64 {
         let all = then.all.saturating_sub(self.all).max(1);
         1.0 - then.idle.saturating_sub(self.idle) as f64 / all as f64
     }
 }
 
-/// From `/proc/stat`.
+/// Reads `/proc/stat`.
 pub(super) fn busy_times() -> Result<ProcessorTicks, BenchError> {
     let path = PathBuf::from("/proc/stat");
     match std::fs::read_to_string(&path) {

@@ -1,11 +1,15 @@
-//! The same list of jobs simulated and run on a local cluster (paper 0, §7.3).
+//! The same list of jobs simulated and run on a local cluster (SCore-D paper, §7.3).
 //!
-//! The list is the paper's, scaled: sizes from 1 to the machine's, load rising step by step, services of 1 to 15
-//! units. A unit is a slice, as in the paper, and some hundred milliseconds instead of a second. A
-//! *measured* job is a real one of the cluster, with a rank on each of its nodes that does light work for its
-//! service ([`drive`], `kumi-bench-turns`). The list is simulated ([`columns`]) without costs, with the
-//! measured costs as the simulator's parameters, with each job's own delays, by the simulator's rule
-//! that jobs come and go at the boundaries of slots and without it, and so with turns as short as they were.
+//! The list is the paper's, scaled: sizes from 1 to the machine's, load rising step by step, services of 1 to
+//! 15 units. A unit is a slice, as in the paper, but some hundred milliseconds instead of a second. A
+//! *measured* job is a real one of the cluster. A rank on each of its nodes does light work for its service
+//! ([`drive`], `kumi-bench-turns`). The list is simulated in five ways ([`columns`]):
+//!
+//! - without costs;
+//! - with the measured costs as the simulator's parameters;
+//! - with each job's own delays;
+//! - the same in whole slots, so that no slot idles at a job's end;
+//! - the same, with turns as short as they were.
 
 pub mod columns;
 pub mod drive;
@@ -25,37 +29,38 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Services are 1 to so many units, each as likely as any other.
+/// Services are 1 to this many units, all equally likely.
 const MOST_UNITS: u64 = 15;
-/// How long ranks wait at a time, in parts of a slice.
+/// Length of the ranks' waits, in parts of a slice.
 const WAITS: u64 = 50;
-/// More jobs may share a node than ever do: the simulator knows no limit.
+/// More jobs per node than ever occur: the simulator has no limit.
 const JOBS_OF_A_NODE: u32 = 1024;
-/// The longest a list may take on the cluster, in times of what the simulator says.
+/// Time limit of a list on the cluster, as a multiple of its simulated time.
 const PATIENCE: u32 = 5;
 
-/// What is compared.
+/// Parameters of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Name of the scheduling policy.
     pub policy: String,
     /// Nodes of one processor each.
     pub nodes: u32,
-    /// How long jobs arrive, in units.
+    /// Time in which jobs arrive, in units.
     pub units: u64,
     /// A unit, which is also the slice. Nanoseconds.
     pub unit_ns: u64,
     /// Load of the last step.
     pub peak: f64,
-    /// Where random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Plan {
-    /// The jobs in nanoseconds. What a job's user would say of its run time is a slice more than its service, for its launch.
+    /// The jobs in nanoseconds. A user's estimate of the run time is a slice more than the service, for the
+    /// launch.
     ///
     /// # Errors
-    /// A parameter is out of its range, or no job comes of it.
+    /// A parameter is out of its range, or no job results.
     pub fn jobs(&self) -> Result<Vec<Job>, SimError> {
         let service = Service::Uniform { low: 1, high: MOST_UNITS };
         let largest = self.nodes.checked_ilog2().map(|power| 1 << power);
@@ -80,7 +85,7 @@ impl Plan {
         Machine { policy: &self.policy, options }
     }
 
-    /// The list as the simulator sees it, without costs.
+    /// The list simulated without costs.
     ///
     /// # Errors
     /// The simulator refuses.
@@ -88,14 +93,15 @@ impl Plan {
         Column::simulated(self.machine(self.options()), jobs, |index| jobs[index].submit)
     }
 
-    /// With every job paying the same, as options of the simulator.
+    /// The same costs for every job, as options of the simulator.
     fn simulate_costs(&self, jobs: &[Job], costs: &Costs) -> Result<Column, SimError> {
         let (switch_ns, launch_ns) = (self.switch_ns(costs), costs.once_ns());
         let options = Options { switch_ns, launch_ns, ..self.options() };
         Column::simulated(self.machine(options), jobs, |index| jobs[index].submit)
     }
 
-    /// With every job as it came: it takes turns from when it did, and the beginning and the end of its ranks cost it turns.
+    /// Each job with its own delays: it takes turns from the measured time on, and begin and end of its ranks
+    /// cost turns.
     fn simulate_delays(
         &self,
         jobs: &[Job],
@@ -105,11 +111,12 @@ impl Plan {
         self.simulate_as(&delayed(jobs, ran, costs), ran, self.switch_ns(costs))
     }
 
-    /// The same in whole slots. The simulator lets a job come and go at the boundaries of slots only, and the rest of its last
-    /// slot idles; a cluster has a new timetable at once. When jobs come at the nearest boundary and what
-    /// rounding a service takes or gives is made up for by the next job's of that size, nothing idles here either.
+    /// The same in whole slots. In the simulator a job can come and go only at the boundaries of slots, and
+    /// the rest of its last slot idles; a cluster has a new timetable at once. Here jobs come at the nearest
+    /// boundary, and the next job of the same size makes up for the rounding of a service. So nothing idles
+    /// here either.
     ///
-    /// `turn` is the part of a slot that ranks have for themselves: services are as much longer.
+    /// `turn` is the part of a slot that ranks have for themselves: services become longer accordingly.
     fn simulate_whole(
         &self,
         jobs: &[Job],
@@ -127,11 +134,11 @@ impl Plan {
             *owed = wanted.saturating_sub(service);
             Job { submit: nearest(job.submit), service, ..job }
         });
-        // The least cost of a switch would make each job need a slot more.
+        // Even the least cost of a switch would make each job need one more slot.
         self.simulate_as(&whole.collect::<Vec<Job>>(), ran, 0)
     }
 
-    /// Response counts from the real submission.
+    /// Response counts from the measured submission.
     fn simulate_as(
         &self,
         jobs: &[Job],
@@ -147,7 +154,7 @@ impl Plan {
     }
 }
 
-/// Every job from when it took turns, with what its ranks' beginning and end took of them.
+/// Each job from its first turn on, with the costs of its ranks' begin and end.
 fn delayed(jobs: &[Job], ran: &[JobRun], costs: &Costs) -> Vec<Job> {
     let delayed = jobs.iter().zip(ran).map(|(job, ran)| {
         let service = job.service + costs.begin_of(job) + ran.end_delay();
@@ -156,19 +163,19 @@ fn delayed(jobs: &[Job], ran: &[JobRun], costs: &Costs) -> Vec<Job> {
     delayed.collect()
 }
 
-/// What came of a plan.
+/// Results of a plan.
 pub struct Comparison {
-    /// What was compared.
+    /// Its parameters.
     pub plan: Plan,
     /// The list.
     pub jobs: Vec<Job>,
-    /// What became of each job on the cluster.
+    /// Outcome of each job on the cluster.
     pub ran: Vec<JobRun>,
-    /// What the cluster costs a job.
+    /// Costs of a job on the cluster.
     pub costs: Costs,
-    /// How the nodes switched.
+    /// Switches of the nodes.
     pub switching: Switching,
-    /// Share of the real processors' time that was used while the list ran.
+    /// Used share of the real processors' time while the list ran.
     pub busy: f64,
     /// Simulated without costs.
     pub ideal: Column,
@@ -176,26 +183,26 @@ pub struct Comparison {
     pub with_costs: Column,
     /// Simulated with each job's own delays.
     pub with_delays: Column,
-    /// The same in whole slots, so that none idles at a job's end.
+    /// The same in whole slots, so that no slot idles at a job's end.
     pub whole_slots: Column,
     /// The same, with turns as short as they were.
     pub short_turns: Column,
     /// The part of a slot that a rank had for itself.
     pub turn: f64,
-    /// As it was.
+    /// The measured outcome.
     pub measured: Column,
 }
 
-/// Brings up a cluster, runs the list on it and simulates it.
+/// Starts a cluster, runs the list on it and simulates it.
 ///
 /// # Errors
-/// The plan makes no sense, the cluster does not come up, or a job fails.
+/// The plan is impossible, the cluster does not start, or a job fails.
 pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let jobs = plan.jobs()?;
     let ideal = plan.simulate(&jobs)?;
     let shared = policies::by_name(&plan.policy)?.sharing() == Sharing::SpaceAndTime;
     let slice = format!("{}us", plan.unit_ns / 1_000);
-    // Its ranks only wait, and are to have their slots all the same.
+    // Its ranks only wait, but must get their slots nevertheless.
     let options = ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s"];
     let cluster = Cluster::up_with(plan.nodes, &options, &[("max_jobs_per_node", JOBS_OF_A_NODE)])?;
     let ranks =

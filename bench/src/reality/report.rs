@@ -9,45 +9,45 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Shape of the JSON; rises when a field goes or changes its meaning.
+/// Version of the JSON; rises when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 2;
 
-/// All of it. Times are nanoseconds.
+/// The whole comparison. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Of the program.
+    /// Version of the program.
     pub version: &'static str,
-    /// What was compared.
+    /// Its parameters.
     pub plan: Plan,
-    /// As the simulator's options have it.
+    /// Costs, in the form of the simulator's options.
     pub costs: Costs,
-    /// How the nodes switched.
+    /// Switches of the nodes.
     pub switching: Switching,
-    /// Share of the real processors' time that was used.
+    /// Used share of the real processors' time.
     pub busy: f64,
-    /// The longest that a rank, not stopped, waited instead of a 50th of a slice.
+    /// The longest wait of a rank that was not stopped; it should be a 50th of a slice.
     pub longest_wait_ns: u64,
     /// Share of the time in which a second job computed on a node.
     pub overlap: f64,
-    /// Share of the time in which nodes had jobs that take turns in which none of them computed.
+    /// Share of the time in which a node had jobs with turns but none computed.
     pub lost: f64,
     /// The part of a slot that a rank has for itself.
     pub turn: f64,
-    /// From where a job's rank 0 is done to where its last is, by size; size 0 is of all.
+    /// From the end of a job's rank 0 to that of its last rank, by size; size 0 means all.
     pub spreads: Vec<Spread>,
     /// The columns as a whole, in their order.
     pub totals: Vec<Total>,
-    /// Paper 0's tables 7.2 to 7.4.
+    /// Tables 7.2 to 7.4 of the SCore-D paper.
     pub tables: Vec<Table>,
-    /// What measured RETR consists of.
+    /// Parts of measured RETR.
     pub parts: Vec<Parts>,
     /// Every job.
     pub jobs: Vec<JobLine>,
 }
 
-/// How far the ranks of jobs are apart when they are done. Nanoseconds.
+/// Time between the ends of a job's ranks. Nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Spread {
     /// Nodes of a job; 0: any.
@@ -61,13 +61,13 @@ pub struct Spread {
 /// A column as a whole.
 #[derive(Clone, Debug, Serialize)]
 pub struct Total {
-    /// Which.
+    /// Its name.
     pub column: &'static str,
     /// Mean of RETR over all jobs.
     pub mean_retr: f64,
     /// Service over the nodes' time from the first submission to the last end.
     pub utilisation: f64,
-    /// Most jobs that a node held at once.
+    /// Most jobs on a node at once.
     pub max_tqlb: Option<u32>,
     /// Share of the jobs that had the same nodes as on the cluster.
     pub same_nodes: f64,
@@ -76,9 +76,9 @@ pub struct Total {
 /// Mean RETR by size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// Which jobs.
+    /// The selected jobs.
     pub title: &'static str,
-    /// By size; the last, size 0, is of all.
+    /// By size; the last, size 0, is for all.
     pub rows: Vec<Row>,
 }
 
@@ -87,10 +87,10 @@ pub struct Table {
 pub struct Row {
     /// Nodes of a job; 0: any.
     pub size: u32,
-    /// How many.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Mean RETR: simulated without costs, with costs, with each job's delays, those in whole slots, the same with turns as
-    /// short as they were, measured.
+    /// Mean RETR: simulated without costs, with costs, with each job's delays, the same in whole slots, the
+    /// same with turns as short as they were, measured.
     pub retr: [f64; 6],
     /// Measured over simulated without costs.
     pub ratio: f64,
@@ -98,7 +98,7 @@ pub struct Row {
     pub paper: Option<Cell>,
 }
 
-/// Means over the jobs of a size, each as a multiple of a job's service. With 1 they make measured RETR.
+/// Means over the jobs of a size, each as a multiple of a job's service. Their sum plus 1 is measured RETR.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parts {
     /// Nodes of a job; 0: any.
@@ -109,7 +109,7 @@ pub struct Parts {
     pub begin: f64,
     /// Turns of others.
     pub others: f64,
-    /// From the end of its work to where it is known to be over.
+    /// From the end of its work until the head reports its end.
     pub end: f64,
     /// Turns of others as simulated without costs.
     pub others_simulated: f64,
@@ -159,14 +159,14 @@ fn sizes(all: &Comparison) -> Vec<u32> {
     sizes.into_iter().chain([0]).collect()
 }
 
-/// The jobs of a size for which `chosen` says so.
+/// The jobs of a size that `chosen` selects.
 fn of_size(all: &Comparison, size: u32, chosen: impl Fn(usize) -> bool) -> Vec<usize> {
     let fits = |&index: &usize| (size == 0 || all.jobs[index].size == size) && chosen(index);
     (0..all.jobs.len()).filter(fits).collect()
 }
 
 impl Report {
-    /// Puts a comparison together.
+    /// Makes a comparison.
     pub fn new(all: &Comparison) -> Self {
         let longest = all.ran.iter().map(|ran| ran.longest_ns).max();
         Self {
@@ -201,8 +201,8 @@ fn total(all: &Comparison, (name, column): (&'static str, &Column)) -> Total {
     }
 }
 
-/// As the paper divides: by when a job was over, which is taken from the simulation without costs here, so that the same
-/// jobs are compared.
+/// The paper divides by the time of a job's end. Here that is the end in the simulation without costs, so
+/// that all columns compare the same jobs.
 fn tables(all: &Comparison) -> Vec<Table> {
     let half = all.plan.units * all.plan.unit_ns / 2;
     let early = |index: usize| all.ideal.ended[index] < half;

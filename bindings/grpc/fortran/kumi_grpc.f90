@@ -12,11 +12,12 @@
 !   call grpc_push(arguments, c)
 !   call grpc_call(dmmul, arguments)
 !
-! Arguments are pushed in the order of the description, one for each parameter but work arrays: what comes back with grpc_push,
-! what is only sent with either.  grpc_push_in takes constants and expressions too, where they are numbers or texts, which are
-! copied; arrays are not, and must be variables.  Those of grpc_push have the attribute target and are left alone until the
-! call is over; arrays of grpc_push_in until it has begun.  Types, sizes and shapes are compared with the description before
-! anything is sent; arrays of several dimensions are converted if the routine has them by rows.  Texts have blanks at their ends.
+! Push one argument for each parameter, in the order of the description, but none for work arrays. Results need grpc_push;
+! inputs may use either procedure.  grpc_push_in also takes constants and expressions if they are numbers or texts, which it
+! copies. Arrays must be variables, and are not copied.  Variables for grpc_push need the attribute target. Do not touch them
+! until the call is over; leave arrays of grpc_push_in alone until it has begun.  The library compares types, sizes and
+! shapes with the description before it sends anything. It converts arrays of several dimensions if the routine wants them by
+! rows.  Texts are padded with blanks.
 !
 ! An object of a class keeps its state at the server from call to call:
 !
@@ -70,14 +71,14 @@ contains
     call copy_text(c_error_string(code), text)
   end function grpc_error_string
 
-  ! What exactly this thread's last error was.
+  ! The exact code of this thread's last error.
   recursive function grpc_last_error_text() result(text)
     character(len=c_strlen(c_last_error_text())) :: text
 
     call copy_text(c_last_error_text(), text)
   end function grpc_last_error_text
 
-  ! Hands a code over, or ends the program.
+  ! Returns a code, or ends the program.
   subroutine done(code, stat)
     integer(c_int), intent(in) :: code
     integer(c_int), intent(out), optional :: stat
@@ -102,7 +103,7 @@ contains
       call done(c_initialize(c_null_ptr), stat)
       return
     end if
-    ! Names of files are shorter: the rest of a longer one names none.
+    ! A longer name is cut, and then names no existing file.
     length = min(len_trim(file), size(name) - 1)
     do i = 1, length
       name(i) = file(i:i)
@@ -140,7 +141,7 @@ contains
     call done(c_handle_destruct(handle), stat)
   end subroutine grpc_function_handle_destruct
 
-  ! An object of a class at the first of the configured servers that can make one; waits until it is there.
+  ! Makes an object of a class at the first configured server that can make one; waits until it exists.
   subroutine grpc_object_handle_default(handle, class, stat)
     type(grpc_object_handle), intent(inout) :: handle
     character(len=*), intent(in) :: class
@@ -164,7 +165,7 @@ contains
     call done(c_object_destruct(handle), stat)
   end subroutine grpc_object_handle_destruct
 
-  ! stat: GRPC_NO_ERROR when the object is there, GRPC_OBJECT_LOST_NP when it is no more.
+  ! stat: GRPC_NO_ERROR if the object exists, GRPC_OBJECT_LOST_NP if it does not.
   subroutine grpc_object_handle_is_ready(handle, stat)
     type(grpc_object_handle), intent(in) :: handle
     integer(c_int), intent(out) :: stat
@@ -174,7 +175,7 @@ contains
 
   ! ---- calls --------------------------------------------------------------------------------------
 
-  ! Calls and waits, for at most so many milliseconds if that is not 0.
+  ! Calls and waits, at most this many milliseconds; 0: no limit.
   subroutine grpc_call(handle, arguments, stat, limit)
     type(grpc_function_handle), intent(in) :: handle
     type(grpc_arguments), intent(in) :: arguments
@@ -205,7 +206,7 @@ contains
     call done(begin(handle, arguments, 1_c_int, session, milliseconds), stat)
   end subroutine grpc_call_async
 
-  ! Calls a method of an object and waits, for at most so many milliseconds if that is not 0.
+  ! Calls a method of an object and waits, at most this many milliseconds; 0: no limit.
   subroutine grpc_invoke(handle, method, arguments, stat, limit)
     type(grpc_object_handle), intent(in) :: handle
     character(len=*), intent(in) :: method
@@ -238,7 +239,7 @@ contains
     call done(begin_method(handle, method, arguments, 1_c_int, session, milliseconds), stat)
   end subroutine grpc_invoke_async
 
-  ! Whether an array does not lie in one piece, which is told as an error.
+  ! Whether an array is not contiguous, which is reported as an error.
   logical function in_pieces(arguments, stat)
     type(grpc_arguments), intent(in) :: arguments
     integer(c_int), intent(out), optional :: stat

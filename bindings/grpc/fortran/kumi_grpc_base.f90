@@ -1,4 +1,4 @@
-! kumi_grpc_base: types and the functions of C.  Not for programs, which use the module kumi_grpc.
+! kumi_grpc_base: types and C functions.  Programs use the module kumi_grpc instead.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_grpc_base
@@ -45,7 +45,7 @@ module kumi_grpc_base
   type :: item
     type(c_argument) :: argument
     integer(c_int64_t) :: dims(4) = 0
-    ! Where the address is to be of what was copied.
+    ! Place for the address of the copied value.
     integer(c_int8_t), allocatable :: copy(:)
   end type item
 
@@ -54,7 +54,7 @@ module kumi_grpc_base
     private
     type(item), allocatable :: items(:)
     integer :: used = 0
-    ! The first array that does not lie in one piece; 0: none.
+    ! The first array that is not contiguous; 0: none.
     integer :: scattered = 0
   end type grpc_arguments
 
@@ -183,7 +183,7 @@ module kumi_grpc_base
       integer(c_int), intent(out) :: session
     end function c_get_failed
 
-    ! Of a session, with the codes that say more.
+    ! Exact codes for a session.
     integer(c_int) function grpc_get_error(session) bind(c, name='grpc_get_error_np')
       import :: c_int
       integer(c_int), value :: session
@@ -214,14 +214,14 @@ module kumi_grpc_base
 
 contains
 
-  ! The first array that does not lie in one piece; 0: none.
+  ! The first array that is not contiguous; 0: none.
   integer function scattered(arguments)
     type(grpc_arguments), intent(in) :: arguments
 
     scattered = arguments%scattered
   end function scattered
 
-  ! Makes room for one more, and gives its index.
+  ! Makes room for one more argument, and returns its index.
   integer function added(arguments)
     type(grpc_arguments), intent(inout) :: arguments
     type(item), allocatable :: more(:)
@@ -245,7 +245,7 @@ contains
     arguments%scattered = 0
   end subroutine grpc_clear
 
-  ! The parameter's default; of what comes back: it is not wanted.
+  ! The parameter's default; for a result: it is not wanted.
   subroutine grpc_push_default(arguments)
     type(grpc_arguments), intent(inout) :: arguments
     integer :: at
@@ -285,14 +285,14 @@ contains
 
     at = added(arguments)
     arguments%items(at)%argument = c_argument(KUMI_GRPC_ARRAY, element, merge(1, 0, writable), 2, address, product(dims))
-    ! A vector may stand for a matrix that lies as the routine has it.
+    ! A vector may stand for a matrix in the routine's memory order.
     if (size(dims) > 1) arguments%items(at)%argument%dimensions = size(dims)
     arguments%items(at)%dims(1:size(dims)) = dims
     if (.not. contiguous .and. arguments%scattered == 0) arguments%scattered = at
   end subroutine add_array
 
-  ! A function that the routine calls, of c_funloc: a subroutine with bind(c), which takes scalars of mode `in` with the
-  ! attribute value and everything else by address.  A text is an array of character(kind=c_char) with a c_null_char at its end.
+  ! A callback, from c_funloc: a subroutine with bind(c). Its scalars of mode `in` have the attribute value; it gets
+  ! everything else by address.  A text is an array of character(kind=c_char) that ends with c_null_char.
   subroutine grpc_push_function(arguments, function)
     type(grpc_arguments), intent(inout) :: arguments
     type(c_funptr), value :: function
@@ -323,7 +323,7 @@ contains
     arguments%items(at)%copy = bytes
   end subroutine add_text_value
 
-  ! The arguments as C has them, which are valid as long as `arguments` are.
+  ! The arguments as C structures, valid as long as `arguments` are.
   function raw(arguments) result(list)
     type(grpc_arguments), intent(in), target :: arguments
     type(c_argument) :: list(arguments%used)
@@ -350,7 +350,7 @@ contains
       c_attributes(milliseconds, 0_c_int))
   end function begin
 
-  ! The same of a method.
+  ! The same for a method.
   integer(c_int) function begin_method(handle, method, arguments, is_session, session, milliseconds)
     type(grpc_object_handle), intent(in) :: handle
     character(len=*), intent(in) :: method

@@ -11,20 +11,20 @@
 //     kumi::grpc::object counter("counter");          // of a class, whose state stays at the server
 //     counter.call("add", 3);
 //
-// Arguments are those of all parameters but work arrays, in their order. Types, sizes and shapes are compared with the routine's
-// description before anything is sent:
-//   - numbers, std::complex among them. A variable takes what comes back, and then must have the routine's type; what is sent only may
-//     have any type that holds the value.
-//   - arrays: whatever has data() and size() (std::vector, std::array, spans), and arrays of C, also of several dimensions, of
-//     the routine's type. Flat ones lie as the routine has them; shaped() gives one dimensions and an order, from which it is
-//     converted.
-//   - texts: string literals, std::string_view, std::string. A std::string that is a variable takes what comes back.
-//   - functions that the routine calls: functions, lambdas, std::function, which return nothing and take numbers by value and
-//     addresses, as grpc.h says. What they throw ends the call (callback_error).
-//   - files: texts that are paths. A std::string is not written to; the file is.
-//   - kumi::grpc::defaulted: the parameter's default; for a number or text that comes back: it is not wanted.
-// What is passed must live, and what comes back must be left alone, until the call is over: until call() returns, or get(), wait() or
-// cancel() of the future, or its destructor, which cancels.
+// Pass one argument for each parameter, in their order, but none for work arrays. The library compares types, sizes and
+// shapes with the routine's description before it sends anything:
+// - Numbers, including std::complex. Results need a variable of the routine's type; inputs may have any type that holds the
+//   value.
+// - Arrays: anything with data() and size() (std::vector, std::array, spans), and C arrays, also of several dimensions, of
+//   the routine's type. Flat ones have the routine's memory order; shaped() gives one dimensions and an order, and converts
+//   it.
+// - Texts: string literals, std::string_view, std::string. Results need a std::string variable.
+// - Callbacks: functions, lambdas, std::function. They return nothing and take numbers by value, and addresses, as in
+//   grpc.h. An exception in a callback ends the call (callback_error).
+// - Files: texts that are paths. The file is written, not the std::string.
+// - kumi::grpc::defaulted: the parameter's default; for a number or text as a result: it is not wanted.
+// Arguments must live until the call is over, and results must not be touched before. A call is over when call() returns, when
+// get(), wait() or cancel() of the future returns, or when the future's destructor has cancelled it.
 #ifndef KUMI_GRPC_HPP
 #define KUMI_GRPC_HPP
 
@@ -45,23 +45,23 @@
 
 namespace kumi::grpc {
 
-// The library's start and end: while one lives calls can be made.
+// Initialises the library and ends it: calls are possible while one of these lives.
 class library {
 public:
     // The server of KUMI_CALL_SERVER, or 127.0.0.1:7070.
     library() { check(grpc_initialize(nullptr)); }
 
-    // As the file says, see grpc_initialize.
+    // With a configuration file, see grpc_initialize.
     explicit library(const std::string &configuration) { check(grpc_initialize(configuration.c_str())); }
 
     library(const library &) = delete;
     library &operator=(const library &) = delete;
 
-    // Cancels what is under way.
+    // Cancels calls in progress.
     ~library() { static_cast<void>(grpc_finalize()); }
 };
 
-// A call that was begun.
+// A call in progress.
 class future {
 public:
     future() = default;
@@ -76,10 +76,10 @@ public:
         return *this;
     }
 
-    // Cancels the call if nobody has waited for it: what it would write to may go.
+    // Cancels the call if it was not waited for, because its results may be destroyed now.
     ~future() { drop(); }
 
-    // Whether there is a call whose end was not told.
+    // Whether there is a call whose end was not reported.
     bool valid() const noexcept { return session_ != GRPC_SESSIONID_VOID; }
 
     // Its number, for the functions of grpc.h.
@@ -92,14 +92,14 @@ public:
         return code != GRPC_NOT_COMPLETED && (check(code), true);
     }
 
-    // Waits for its end. Throws what became of it. It is told once: valid() is false then.
+    // Waits for the end, and throws if the call failed. The end is reported once: afterwards valid() is false.
     void get()
     {
         const grpc_sessionid_t session = std::exchange(session_, GRPC_SESSIONID_VOID);
         check(grpc_wait(session));
     }
 
-    // Ends it. Throws nothing that became of it.
+    // Cancels the call. A failure of the call is not thrown.
     void cancel()
     {
         const grpc_sessionid_t session = std::exchange(session_, GRPC_SESSIONID_VOID);
@@ -123,8 +123,8 @@ private:
     grpc_sessionid_t session_ = GRPC_SESSIONID_VOID;
 };
 
-// Waits until one of them is over, and gives its index: the first, if several are. It is told by its get() then. Without one that
-// is valid: the number of futures.
+// Waits until one of the calls is over, and returns its index, the first of several; get() then reports the end. If no
+// future is valid, returns the number of futures.
 inline std::size_t wait_any(const std::vector<future> &futures)
 {
     std::vector<grpc_sessionid_t> sessions;
@@ -153,7 +153,7 @@ inline std::size_t wait_any(const std::vector<future> &futures)
 
 namespace detail {
 
-// Owns a handle of grpc.h, which must stay where it is.
+// Owns a handle of grpc.h, which must stay at its address.
 template <class Handle, grpc_error_t (*destruct)(Handle *)>
 struct destructs {
     void operator()(Handle *handle) const noexcept
@@ -165,7 +165,7 @@ struct destructs {
 template <class Handle, grpc_error_t (*destruct)(Handle *)>
 using owned = std::unique_ptr<Handle, destructs<Handle, destruct>>;
 
-// A handle that `make` has made at its place.
+// A handle that `make` creates at its place.
 template <class Handle, class Make>
 Handle *made(const Make &make)
 {
@@ -174,7 +174,7 @@ Handle *made(const Make &make)
     return place.release();
 }
 
-// Has `begin` begin a call with these arguments.
+// Begins a call with these arguments by means of `begin`.
 template <class Begin, class... Arguments>
 void start(const Begin &begin, std::chrono::milliseconds limit, int priority, Arguments &&...arguments)
 {
@@ -196,7 +196,7 @@ constexpr void all_live()
 
 } // namespace detail
 
-// A routine at a server. When it goes, calls that were begun go on.
+// A routine at a server. Calls in progress go on after its end.
 class handle {
 public:
     // At the first of the configured servers that has it.
@@ -214,10 +214,10 @@ public:
     {
     }
 
-    // How long each call from now on may take; 0: as the configuration says.
+    // Sets the time limit of later calls; 0: that of the configuration.
     void limit(std::chrono::milliseconds time) { limit_ = time; }
 
-    // Which of the user's calls through a metaserver that wait comes first: 0 to 9.
+    // Sets the priority among the user's calls that wait at a metaserver: 0 to 9, 9 comes first.
     void priority(int first) { priority_ = first; }
 
     // Calls, and waits for the end.
@@ -255,19 +255,19 @@ private:
     int priority_ = 0;
 };
 
-// An object of a class, whose state stays at a server from call to call. Calls on it run one after the other, as they were
-// begun. It ends when this has gone and calls that were begun are over; also when a method crashes, is cancelled or takes too
-// long while it runs: calls throw object_lost then.
+// An object of a class, whose state stays at a server from call to call. Calls on it run one after the other, in the order
+// in which they began. It ends after its destruction with its last call. It also ends when a running method crashes, is
+// cancelled or exceeds its time limit; later calls throw object_lost.
 class object {
 public:
-    // At the first of the configured servers that can make one; waits until it is there.
+    // At the first configured server that can make one; waits until it exists.
     explicit object(const std::string &of_class)
         : handle_(detail::made<grpc_object_handle_t_np>(
               [&](grpc_object_handle_t_np *place) { return grpc_object_handle_default_np(place, of_class.c_str()); }))
     {
     }
 
-    // At the server HOST:PORT or unix:PATH, or where that metaserver chooses.
+    // At the server HOST:PORT or unix:PATH, or at a server that this metaserver chooses.
     object(const std::string &server, const std::string &of_class)
         : handle_(detail::made<grpc_object_handle_t_np>([&](grpc_object_handle_t_np *place) {
               return grpc_object_handle_init_np(place, server.c_str(), of_class.c_str());
@@ -275,10 +275,10 @@ public:
     {
     }
 
-    // How long each call from now on may take; 0: as the configuration says. One that is stopped while it runs ends the object.
+    // Sets the time limit of later calls; 0: that of the configuration. A running call that exceeds it ends the object.
     void limit(std::chrono::milliseconds time) { limit_ = time; }
 
-    // Whether it is there, as far as can be seen without waiting.
+    // Whether the object exists, as far as the library knows without waiting.
     bool ready() const
     {
         const grpc_error_t code = grpc_object_handle_is_ready_np(handle_.get());

@@ -1,5 +1,5 @@
-/* Calls with arguments that say themselves what they are, so that types, sizes and shapes are checked before anything is sent: what
- * kumi_grpc.hpp and the module kumi_grpc stand on. Programs in C use grpc.h. */
+/* Calls with typed arguments, so that types, sizes and shapes are checked before anything is sent. kumi_grpc.hpp and the
+ * Fortran module kumi_grpc use them. Programs in C use grpc.h. */
 #ifndef KUMI_GRPC_ARGUMENTS_H
 #define KUMI_GRPC_ARGUMENTS_H
 
@@ -10,15 +10,15 @@ extern "C" {
 #endif
 
 enum {
-    /* the parameter's default; of what comes back: it is not wanted */
+    /* the parameter's default; for a result: it is not wanted */
     KUMI_GRPC_DEFAULT = 0,
     KUMI_GRPC_NUMBER = 1,
     KUMI_GRPC_ARRAY = 2,
-    /* `count` bytes of UTF-8, or the path of a file; of what comes back: room for so many, with a zero at the end */
+    /* `count` bytes of UTF-8, or the path of a file; for a result: room for this many bytes, with a zero at the end */
     KUMI_GRPC_TEXT = 3,
     /* the same with blanks up to the end instead of a zero */
     KUMI_GRPC_BLANKS = 4,
-    /* a function of C at `data`; unless `count` is 0 it is given `taker` before its arguments */
+    /* a C function at `data`; unless `count` is 0 it gets `taker` before its arguments */
     KUMI_GRPC_FUNCTION = 5
 };
 
@@ -38,7 +38,7 @@ enum {
     KUMI_GRPC_DOUBLE_COMPLEX = 11
 };
 
-/* Added to a type among the arguments of a function: the address of one or several. */
+/* Added to the type of a callback's argument: the address of one or several values. */
 enum { KUMI_GRPC_ADDRESS = 64 };
 
 typedef struct kumi_grpc_argument {
@@ -46,17 +46,18 @@ typedef struct kumi_grpc_argument {
     int element;
     /* not 0: results may be written there */
     int writable;
-    /* GRPC_ORDER_C_NP or GRPC_ORDER_FORTRAN_NP; of no matter without dimensions */
+    /* GRPC_ORDER_C_NP or GRPC_ORDER_FORTRAN_NP; ignored without dimensions */
     int order;
-    /* lent as grpc.h says of all arguments; numbers and texts of mode `in` only until the function returns */
+    /* the call borrows it as described in grpc.h; numbers and texts of mode `in` only until the function returns */
     void *data;
     /* elements of an array, bytes of a text */
     uint64_t count;
-    /* the array's dimensions, until the function returns; 0: as many elements as the routine wants, in its order. Of a function the types of
-     * its arguments (texts: addresses of bytes), which are compared with its declaration; NULL: they are not. */
+    /* the array's dimensions, until the function returns; 0: as many elements as the routine wants, in its order. For a
+     * callback the types of its arguments (texts: addresses of bytes), which are compared with its declaration; NULL: no
+     * comparison. */
     const uint64_t *dims;
     uint64_t dimensions;
-    /* not NULL: a text that comes back is given to it, with `taker`, when its end is seen, from that thread */
+    /* not NULL: this function gets a returned text, with `taker`, from the thread that sees the end of the call */
     void (*take)(void *taker, const char *text, size_t length);
     void *taker;
 } kumi_grpc_argument;
@@ -65,7 +66,7 @@ typedef struct kumi_grpc_argument {
 grpc_error_t kumi_grpc_call_arguments(grpc_function_handle_t *handle, const kumi_grpc_argument *arguments, size_t count,
                                       int is_session, grpc_sessionid_t *session, const grpc_session_attr_t_np *attributes);
 
-/* The same of a method. Errors: those of grpc_invoke_np(). */
+/* The same for a method. Errors: those of grpc_invoke_np(). */
 grpc_error_t kumi_grpc_invoke_arguments(grpc_object_handle_t_np *handle, const char *method, const kumi_grpc_argument *arguments,
                                         size_t count, int is_session, grpc_sessionid_t *session,
                                         const grpc_session_attr_t_np *attributes);

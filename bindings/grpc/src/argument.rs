@@ -1,4 +1,4 @@
-//! From what a program passes to the arguments of a call, by the routine's description.
+//! Conversion of a program's arguments to the arguments of a call, by the routine's description.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
@@ -11,10 +11,10 @@ use crate::code::{Code, Failure};
 use crate::passing;
 use crate::typed::{ArgumentKind, GrpcArgument, TextReceiver};
 
-/// A text of the program.
+/// A C string of the program.
 ///
 /// # Safety
-/// `pointer` is null or a text of C that stays as it is during `'a`.
+/// `pointer` is null or a C string that does not change during `'a`.
 pub unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(Failure::null(what));
@@ -24,18 +24,18 @@ pub unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Fa
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not in UTF-8")))
 }
 
-/// What a program passes for a parameter. Addresses are good as long as the call is under way.
+/// A program's argument for a parameter. Addresses are valid as long as the call is in progress.
 #[derive(Clone, Copy)]
 pub enum PassedValue<'a> {
     /// A number by value.
     Number(Scalar),
-    /// The address of what the description says.
+    /// The address of a value of the described type.
     Address(*mut c_void),
-    /// What says itself what it is.
+    /// An argument with its type.
     Typed(&'a GrpcArgument),
 }
 
-/// Where something goes that comes back beside the arrays.
+/// Destination of a result that is not an array.
 pub struct ReturnedValue {
     parameter: usize,
     name: String,
@@ -44,40 +44,40 @@ pub struct ReturnedValue {
 
 enum Destination {
     Number(Element, *mut c_void),
-    /// A text with a zero at its end, in so many bytes.
+    /// A text with a zero at its end, in this many bytes.
     Text(*mut c_void, usize),
-    /// A text with blanks behind it.
+    /// A text padded with blanks.
     Blanks(*mut c_void, usize),
-    /// The program takes it.
+    /// A function of the program gets the text.
     Taken(*mut c_void, TextReceiver),
 }
 
-// SAFETY: the program has lent the places to the call, from whichever thread it is waited for.
+// SAFETY: the program has lent these places to the call, whichever thread waits for it.
 unsafe impl Send for ReturnedValue {}
 
-/// Parameters for which a program passes something: all but work arrays.
+/// Parameters that a program passes: all except work arrays.
 pub fn is_passed(param: &Param) -> bool {
     param.mode != Mode::Work
 }
 
-/// The arguments of a call, as `kumi-call` takes them, and where the rest goes.
+/// The arguments of a call for `kumi-call`, and the destinations of other results.
 pub struct Arguments {
     /// Arguments.
     pub args: Vec<Arg<'static>>,
     /// Scalars and texts that come back.
     pub back: Vec<ReturnedValue>,
-    /// Whether there are functions of the program among them, which whoever waits calls.
+    /// Whether some of them are callbacks, which the waiting thread runs.
     pub functions: bool,
 }
 
-/// Reads what a program passes.
+/// Reads a program's arguments.
 ///
 /// # Errors
-/// Something does not fit the description.
+/// An argument does not fit the description.
 ///
 /// # Safety
-/// Each address is null or that of what the description says, there until the call is over, and nobody else
-/// writes what is sent or uses what comes back until then.
+/// Each address is null or that of a value of the described type, and stays valid until the call is over. Until then nobody
+/// else writes inputs, or uses results.
 pub unsafe fn arguments(
     interface: &Interface,
     given: &[PassedValue<'_>],
@@ -121,7 +121,7 @@ struct ArgumentReader<'a> {
     order: Option<Order>,
     scalars: Vec<Option<Scalar>>,
     texts: Vec<Option<String>>,
-    /// Made when first needed.
+    /// Made on first use.
     plan: Option<Plan>,
 }
 
@@ -135,7 +135,7 @@ impl ArgumentReader<'_> {
         Failure::argument(format!("`{routine}`: `{name}` {what}"))
     }
 
-    /// Takes in a scalar or text that is sent.
+    /// Reads an input scalar or text.
     ///
     /// # Safety
     /// As [`arguments`] says.
@@ -162,7 +162,7 @@ impl ArgumentReader<'_> {
     }
 
     /// # Safety
-    /// `address` is null or that of an `element`.
+    /// `address` is null or that of an `element` value.
     unsafe fn load(
         &self,
         index: usize,
@@ -172,7 +172,7 @@ impl ArgumentReader<'_> {
         if address.is_null() {
             return Err(self.wrong(index, "is NULL"));
         }
-        // SAFETY: not null; an element has so many bytes.
+        // SAFETY: not null; an element has this many bytes.
         let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), size(element.size())) };
         Scalar::decode(element, bytes).ok_or_else(|| self.wrong(index, "cannot be read"))
     }
@@ -230,7 +230,7 @@ impl ArgumentReader<'_> {
         Ok(Some(text.to_owned()))
     }
 
-    /// Takes in the rest: arrays, and where scalars and texts go that come back.
+    /// Reads the rest: arrays, and destinations of scalars and texts.
     ///
     /// # Safety
     /// As [`arguments`] says.
@@ -274,7 +274,7 @@ impl ArgumentReader<'_> {
         Ok(())
     }
 
-    /// Where a scalar goes; `None`: nowhere.
+    /// Destination of a scalar; `None`: not wanted.
     fn place(&self, index: usize, given: PassedValue<'_>) -> Result<Option<Destination>, Failure> {
         let element = self.param(index).scalar();
         let element = element.ok_or_else(|| self.wrong(index, "is no scalar"))?;
@@ -297,7 +297,7 @@ impl ArgumentReader<'_> {
         }
     }
 
-    /// Where a text goes; `None`: nowhere.
+    /// Destination of a text; `None`: not wanted.
     fn text_place(
         &mut self,
         index: usize,
@@ -310,7 +310,7 @@ impl ArgumentReader<'_> {
                 let ArgumentForm::Text { capacity: Some(capacity) } =
                     self.plan()?.arguments[index].form
                 else {
-                    return Err(self.wrong(index, "is a text of no stated size"));
+                    return Err(self.wrong(index, "is a text without a size in the description"));
                 };
                 Ok(Some(Destination::Text(address, size(capacity))))
             }
@@ -382,7 +382,7 @@ impl ArgumentReader<'_> {
             return Err(self.wrong(index, "is NULL"));
         }
         if mode == Mode::In {
-            // SAFETY: the caller promises that it is there and stays as it is; not null unless empty.
+            // SAFETY: the caller promises that it is valid and does not change; not null unless empty.
             let lent = unsafe { LentBytes::new(data.cast_const().cast(), bytes) };
             return Ok(Arg::In(Array::lent(lent, shape)));
         }
@@ -395,13 +395,13 @@ impl ArgumentReader<'_> {
     }
 }
 
-/// On 64-bit machines, the only ones there are, they are the same.
+/// They are equal on 64-bit machines, the only supported ones.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl ReturnedValue {
-    /// Puts what came to its place.
+    /// Writes a result to its destination.
     ///
     /// # Errors
     /// It does not fit there.
@@ -426,7 +426,7 @@ impl ReturnedValue {
             let text = format!("`{}` came back as {scalar}, which is no {element}", self.name);
             return Err(Failure::new(Code::OtherErrorCode, text));
         }
-        // SAFETY: the program has lent a place for an element until the call is over, and it is not null.
+        // SAFETY: the program has lent room for an element until the call is over, and the address is not null.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast(), bytes.len()) };
         Ok(())
     }
@@ -435,11 +435,11 @@ impl ReturnedValue {
         let (address, room, fill) = match self.place {
             Destination::Number(..) => return Ok(()),
             Destination::Taken(target, take) => {
-                // SAFETY: the program gave the function for this target; the text is there while it runs.
+                // SAFETY: the program gave the function for this target; the text lives while it runs.
                 unsafe { take(target, text.as_ptr().cast(), text.len()) };
                 return Ok(());
             }
-            // Not even the zero has room.
+            // Not even the zero fits.
             Destination::Text(_, 0) => return Ok(()),
             Destination::Text(address, room) => (address, room - 1, None),
             Destination::Blanks(address, room) => (address, room, Some(b' ')),
@@ -453,7 +453,7 @@ impl ReturnedValue {
             return Err(Failure::argument(text));
         }
         let rest = if fill.is_some() { room - text.len() } else { 1 };
-        // SAFETY: the program has lent so much room; a text of C has one byte more than `room`.
+        // SAFETY: the program has lent this much room; a C string has one byte more than `room`.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), address.cast(), text.len());
             address.cast::<u8>().add(text.len()).write_bytes(fill.unwrap_or(0), rest);

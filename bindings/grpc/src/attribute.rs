@@ -10,7 +10,7 @@ use crate::code::{Code, Failure, guard};
 use crate::handle::{GrpcFunctionHandle, Handle, HandleRequest, handle_at};
 use crate::runtime::current;
 
-/// `grpc_handle_attr_t_np`. The texts are the library's.
+/// `grpc_handle_attr_t_np`. The library owns the texts.
 #[repr(C)]
 #[derive(Debug)]
 pub struct GrpcHandleAttributes {
@@ -42,15 +42,15 @@ impl GrpcSessionAttributes {
         GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout), priority: 0 }
     }
 
-    /// How long the call may take; `None`: as the handle says.
+    /// Time limit of the call; `None`: that of the handle.
     pub fn time(&self) -> Option<Duration> {
         time(self.timeout_ms)
     }
 
-    /// Its place among the calls of its user that wait at a metaserver.
+    /// Its priority among the user's calls that wait at a metaserver.
     ///
     /// # Errors
-    /// There is none such.
+    /// It is out of range.
     pub fn priority(&self) -> Result<u8, Failure> {
         let priority = within(self.priority, MOST_PRIORITY)?;
         Ok(u8::try_from(priority).unwrap_or_default())
@@ -58,13 +58,13 @@ impl GrpcSessionAttributes {
 }
 
 impl GrpcHandleAttributes {
-    /// The handle that they describe.
+    /// A description of the handle that they define.
     ///
     /// # Errors
-    /// No routine is named, or a name is no UTF-8.
+    /// They name no routine, or a name is not UTF-8.
     pub fn wanted(&self) -> Result<HandleRequest, Failure> {
         let text = |pointer: *mut c_char| {
-            // SAFETY: this library made it, by `set`.
+            // SAFETY: `set` of this library made it.
             let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) });
             let text = text.map(|text| text.to_str().map(str::to_owned)).transpose();
             text.map_err(|_| Failure::argument("an attribute is not in UTF-8"))
@@ -82,7 +82,7 @@ impl GrpcHandleAttributes {
         })
     }
 
-    /// What a handle is.
+    /// The attributes of a handle.
     pub fn of(handle: &Handle) -> GrpcHandleAttributes {
         let text = |text: &str| CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw);
         let order = match handle.order {
@@ -125,7 +125,7 @@ impl GrpcHandleAttributes {
 const HOSTNAME: c_int = 0;
 const FUNCNAME: c_int = 4;
 const SESSION_TIMEOUT_MS: c_int = 32;
-/// `GRPC_SESSION_ATTR_PRIORITY_NP`, and the greatest.
+/// `GRPC_SESSION_ATTR_PRIORITY_NP`, and the greatest value.
 const PRIORITY: c_int = 33;
 const MOST_PRIORITY: c_int = 9;
 const ORDER: c_int = 33;
@@ -134,7 +134,7 @@ const SECONDS: c_int = 1;
 fn replace(place: &mut *mut c_char, by: *mut c_char) {
     let old = std::mem::replace(place, by);
     if !old.is_null() {
-        // SAFETY: only this library writes there, what `CString::into_raw` gave.
+        // SAFETY: only this library writes there, always the result of `CString::into_raw`.
         drop(unsafe { CString::from_raw(old) });
     }
 }
@@ -154,9 +154,9 @@ fn within(number: c_int, most: c_int) -> Result<c_int, Failure> {
     Err(Failure::argument(format!("{number} is no value of this attribute: 0 to {most} are")))
 }
 
-/// A number that C reads and gives back to be freed.
+/// A number for C, which C gives back to be freed.
 fn lend_number(number: c_int) -> *mut c_void {
-    // Not null: `malloc` of four bytes fails only when nothing goes any more.
+    // Not null: `malloc` of four bytes practically never fails.
     // SAFETY: room for one number, or null.
     unsafe {
         let place = libc::malloc(size_of::<c_int>()).cast::<c_int>();
@@ -167,21 +167,21 @@ fn lend_number(number: c_int) -> *mut c_void {
     }
 }
 
-/// What the program has.
+/// The program's attributes.
 ///
 /// # Safety
-/// `pointer` is null, or what it points to is initialised and nobody else's during `'a`.
+/// `pointer` is null, or points to initialised memory that nobody else uses during `'a`.
 unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::null("the attributes"))
 }
 
-/// Where the program wants a value.
+/// The program's place for a value.
 ///
 /// # Safety
-/// `pointer` is null, or can be written and is nobody else's during `'a`.
+/// `pointer` is null, or writable and not used by anybody else during `'a`.
 pub unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
-    // SAFETY: as the caller promises; what is written may be anything before.
+    // SAFETY: as the caller promises; `MaybeUninit` may be anything before.
     unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(what))
 }
 
@@ -236,12 +236,12 @@ pub unsafe extern "C" fn grpc_handle_attr_set_np(
             return Err(Failure::null("the attribute's value"));
         }
         if let Some(text) = attributes.name(name) {
-            // SAFETY: of these names the value is a text, as `grpc.h` asks.
+            // SAFETY: for these names the value is a text, as `grpc.h` asks.
             replace(text, copy(unsafe { CStr::from_ptr(value.cast()) }));
             return Ok(Code::NoError);
         }
         let place = attributes.number(name).ok_or_else(|| no_attribute(name))?;
-        // SAFETY: of the others it is the address of a number.
+        // SAFETY: for the others it is the address of a number.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
         let most = if name == ORDER { 2 } else { c_int::MAX };
         *place = within(number, most)?;
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn grpc_handle_attr_get_np(
 /// As `grpc.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn grpc_handle_attr_release_np(value: *mut c_void) -> c_int {
-    // SAFETY: null, or what `get` gave, which `malloc` made.
+    // SAFETY: null, or a result of `get`, from `malloc`.
     unsafe { libc::free(value) };
     Code::NoError as c_int
 }
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
         // SAFETY: null or initialised, as `grpc.h` asks.
         let attributes = unsafe { given(attributes) }?;
         let number = match name {
-            // Up, so that what is given is never read as none.
+            // Rounded up, so that a positive limit never becomes 0, which means none.
             SECONDS => {
                 attributes.timeout_ms.div_euclid(1000)
                     + c_int::from(attributes.timeout_ms % 1000 > 0)

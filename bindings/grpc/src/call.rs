@@ -14,7 +14,7 @@ use crate::object::{GrpcObjectHandle, object_at};
 use crate::runtime::{Connection, Runtime, current};
 use crate::session::{RunningCall, run};
 
-/// A call of which the routine is known and the arguments are not.
+/// A call with its routine, still without arguments.
 pub struct PreparedCall {
     runtime: Arc<Runtime>,
     handle: Arc<Handle>,
@@ -24,11 +24,11 @@ pub struct PreparedCall {
     object: Option<(Object, String)>,
 }
 
-/// What becomes of a call.
+/// How a call is run.
 pub enum CallMode {
-    /// Its end is waited for.
+    /// The caller waits for its end.
     Wait,
-    /// It becomes a session, whose number goes here.
+    /// It becomes a session, whose number is written here.
     Session(*mut c_int),
 }
 
@@ -36,7 +36,7 @@ impl PreparedCall {
     /// Looks up a handle, and the description of its routine.
     ///
     /// # Errors
-    /// No handle, or its server is gone.
+    /// There is no such handle, or its server cannot be reached.
     ///
     /// # Safety
     /// `handle` is null or can be read.
@@ -46,7 +46,7 @@ impl PreparedCall {
         let handle = unsafe { handle_at(&runtime, handle) }?;
         let found = runtime.known(&handle.address, &handle.routine);
         let (connection, known) = found.map_err(|failure| match failure.code {
-            // There was one when the handle was made.
+            // The handle could only be made with a description.
             Code::ServerNotFound => Failure::new(Code::CommunicationFailed, failure.detail),
             _ => failure,
         })?;
@@ -56,7 +56,7 @@ impl PreparedCall {
     /// Looks up an object, and the description of a method of its class.
     ///
     /// # Errors
-    /// No object, or one that is no more, or no method of its class.
+    /// There is no such object, it has ended, or its class has no such method.
     ///
     /// # Safety
     /// `handle` is null or can be read; `method` is null or a text of C.
@@ -80,13 +80,13 @@ impl PreparedCall {
         &self.known
     }
 
-    /// Calls.
+    /// Begins the call.
     ///
     /// # Errors
-    /// How it failed.
+    /// The failure of the call.
     ///
     /// # Safety
-    /// The addresses are as [`arguments`] wants them; the place for the session is null or can be written.
+    /// The addresses are as [`arguments`] requires; the place for the session is null or writable.
     pub unsafe fn call(
         &self,
         given: &[PassedValue<'_>],

@@ -1,4 +1,4 @@
-//! Error codes, their texts, and what the last failure of a thread was.
+//! Error codes, their texts, and the last failure of each thread.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use kumi_call::CallError;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $c:literal, $text:literal;)*) => {
-        /// An error of `grpc.h`. Numbers are never used again for something else.
+        /// An error of `grpc.h`. Numbers are never reused for another meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(i32)]
         pub enum Code { $($(#[$doc])* $name = $value,)* }
@@ -40,8 +40,8 @@ codes! {
     NotInitialized = 1, c"GRPC_NOT_INITIALIZED", "call grpc_initialize first";
     /// No such file.
     ConfigFileNotFound = 2, c"GRPC_CONFIGFILE_NOT_FOUND", "the configuration file cannot be read";
-    /// What is in it cannot be.
-    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file, or the environment, says something that cannot be";
+    /// It has an invalid setting.
+    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file or an environment variable has an invalid setting";
     /// The server cannot be reached.
     ServerNotFound = 4, c"GRPC_SERVER_NOT_FOUND", "no server can be reached";
     /// It has no such routine.
@@ -99,7 +99,7 @@ codes! {
 }
 
 impl Code {
-    /// What functions of the standard return for it: there are fewer of them.
+    /// The code of the standard for it; the standard has fewer codes.
     #[must_use]
     pub fn standard(self) -> Code {
         match self {
@@ -116,7 +116,7 @@ impl Code {
         }
     }
 
-    /// What waiting for a session that ended with it returns.
+    /// Result of a wait for a session that ended with it.
     #[must_use]
     pub fn of_wait(self) -> Code {
         match self {
@@ -126,17 +126,17 @@ impl Code {
     }
 }
 
-/// What went wrong: its code and what exactly.
+/// A failure: its code and its reason.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The most exact code.
+    /// The exact code.
     pub code: Code,
     /// A sentence.
     pub detail: String,
 }
 
 impl Failure {
-    /// A failure with its particulars.
+    /// A failure with its reason.
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
         Failure { code, detail: detail.into() }
     }
@@ -160,7 +160,7 @@ impl From<Code> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
-        // Of several attempts the last says what kind of failure it is.
+        // After several attempts, the last failure decides the code.
         let kind = match &error {
             CallError::Attempts { last, .. } => last,
             other => other,
@@ -194,7 +194,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// What a thread remembers.
+/// A thread's record of failures.
 struct ThreadError {
     code: Code,
     detail: Option<CString>,
@@ -207,11 +207,11 @@ thread_local! {
     };
 }
 
-/// Keeps a failure for `grpc_last_error_get_np` and `grpc_last_error_text_np`; its code of the standard.
+/// Keeps a failure for `grpc_last_error_get_np` and `grpc_last_error_text_np`; returns its code of the standard.
 pub fn report(failure: &Failure) -> c_int {
     let bytes: Vec<u8> = failure.detail.bytes().filter(|byte| *byte != 0).collect();
     let detail = CString::new(bytes).unwrap_or_default();
-    // While the thread ends there is nothing to remember it for; the code still tells.
+    // A thread that is ending cannot keep it; the returned code remains.
     let _ending = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         (last.code, last.detail) = (failure.code, Some(detail));
@@ -224,19 +224,19 @@ pub fn last_code() -> Code {
     LAST.try_with(|last| last.borrow().code).unwrap_or(Code::NoError)
 }
 
-/// What exactly it was; valid until the thread's next failure.
+/// Its text; valid until the thread's next failure.
 pub fn last_detail() -> *const c_char {
     let text =
         |last: &RefCell<ThreadError>| last.borrow().detail.as_ref().map(|detail| detail.as_ptr());
     LAST.try_with(text).ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// Remembers which sessions failed in a wait.
+/// Keeps the sessions that failed in a wait.
 pub fn set_failed(sessions: impl IntoIterator<Item = c_int>) {
     let _ending = LAST.try_with(|last| last.borrow_mut().failed = sessions.into_iter().collect());
 }
 
-/// The next of them.
+/// The next failed session.
 pub fn next_failed() -> Option<c_int> {
     LAST.try_with(|last| last.borrow_mut().failed.pop_front()).ok().flatten()
 }

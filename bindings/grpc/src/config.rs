@@ -1,4 +1,4 @@
-//! What `grpc_initialize` reads: lines `key = value`.
+//! Configuration file of `grpc_initialize`: lines `key = value`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use kumi_call::Options;
 
 use crate::code::{Code, Failure};
 
-/// Where a server is when nothing says so.
+/// Default address of the server.
 const DEFAULT_SERVER: &str = "127.0.0.1:7070";
 
-/// How calls are made.
+/// Settings of calls.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Servers, in the order in which they are asked for a routine.
+    /// Servers, in the order in which they are searched for a routine.
     pub servers: Vec<String>,
-    /// How long a call may take; `None`: the server's own limit.
+    /// Time limit of a call; `None`: the server's own limit.
     pub timeout: Option<Duration>,
-    /// Who calls, and how connections are made.
+    /// Settings of connections, with the user's token.
     pub options: Options,
 }
 
 impl Config {
-    /// What the environment says.
+    /// Reads the environment.
     ///
     /// # Errors
     /// [`Code::ConfigFileError`], with the variable.
@@ -36,7 +36,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What a file says; what it does not say, the environment does.
+    /// Reads a file; missing settings come from the environment.
     ///
     /// # Errors
     /// [`Code::ConfigFileNotFound`], and [`Code::ConfigFileError`] with the line, or the variable.

@@ -16,11 +16,11 @@ use crate::runtime::{Runtime, current, lock};
 #[repr(C)]
 #[derive(Debug)]
 pub struct GrpcFunctionHandle {
-    /// In the table of handles; its upper half says that it is one.
+    /// Its number in the table of handles; the upper half marks function handles.
     number: u64,
 }
 
-/// The upper half of the numbers of function handles; memory that was never initialised hardly looks like this.
+/// Upper half of the numbers of function handles; uninitialised memory hardly contains it.
 pub const FUNCTIONS: u64 = 0x6b75_6d69 << 32;
 
 /// A routine at a server, or the class of an object there.
@@ -30,31 +30,31 @@ pub struct Handle {
     pub address: String,
     /// The routine or class.
     pub routine: String,
-    /// Whether it is an object's.
+    /// Whether this is the handle of an object.
     pub is_object: bool,
-    /// How the caller's arrays lie; `None`: as the routine has them.
+    /// Memory order of the caller's arrays; `None`: the routine's.
     pub order: Option<Order>,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub timeout: Option<Duration>,
-    /// Where the program has it, for who asks for a session's handle; nothing is read or written there.
+    /// The handle's address in the program, for queries about sessions; the library never reads or writes there.
     pub place: usize,
 }
 
 /// Handles of one kind by number.
 pub struct Table<T> {
-    /// The upper half of their numbers, other than that of other kinds.
+    /// Upper half of their numbers, which differs between kinds.
     mark: u64,
     next: u32,
     handles: HashMap<u64, Arc<T>>,
 }
 
 impl<T> Table<T> {
-    /// Without any.
+    /// An empty table.
     pub fn new(mark: u64) -> Table<T> {
         Table { mark, next: 0, handles: HashMap::new() }
     }
 
-    /// Adds all of them, or none; their numbers.
+    /// Adds all of them, or none. Returns their numbers.
     ///
     /// # Errors
     /// There are too many.
@@ -70,12 +70,12 @@ impl<T> Table<T> {
         Ok(numbers)
     }
 
-    /// One of them.
+    /// Looks up a handle.
     pub fn get(&self, number: u64) -> Option<Arc<T>> {
         self.handles.get(&number).cloned()
     }
 
-    /// Takes all of these away, or none if one is not there or comes twice.
+    /// Removes all of these; none if one is missing or named twice.
     pub fn remove(&mut self, numbers: &[u64]) -> Option<Vec<Arc<T>>> {
         let different: HashSet<&u64> = numbers.iter().collect();
         let there = numbers.iter().all(|number| self.handles.contains_key(number));
@@ -86,10 +86,10 @@ impl<T> Table<T> {
     }
 }
 
-/// The numbers of an array of handles of the program.
+/// The numbers in the program's array of handles.
 ///
 /// # Safety
-/// `handles` is null or can be read, `count` times.
+/// `handles` is null or readable for `count` handles.
 pub unsafe fn numbers(handles: *const u64, count: usize) -> Option<Vec<u64>> {
     if handles.is_null() {
         return None;
@@ -98,10 +98,10 @@ pub unsafe fn numbers(handles: *const u64, count: usize) -> Option<Vec<u64>> {
     Some((0..count).map(|index| unsafe { handles.add(index).read() }).collect())
 }
 
-/// Writes numbers to an array of handles of the program.
+/// Writes numbers to the program's array of handles.
 ///
 /// # Safety
-/// `handles` can be written, as often as there are numbers.
+/// `handles` is writable for all numbers.
 pub unsafe fn write_numbers(handles: *mut u64, numbers: &[u64]) {
     for (index, number) in numbers.iter().enumerate() {
         // SAFETY: as the caller promises.
@@ -109,7 +109,7 @@ pub unsafe fn write_numbers(handles: *mut u64, numbers: &[u64]) {
     }
 }
 
-/// The handle at a place of the program.
+/// The handle at an address of the program.
 ///
 /// # Safety
 /// `handle` is null or can be read.
@@ -123,20 +123,20 @@ pub unsafe fn handle_at(
     lock(&runtime.handles).get(number).ok_or_else(invalid)
 }
 
-/// What a new handle should be.
+/// Settings of a new handle.
 pub struct HandleRequest {
     /// The server; `None`: the first that has the routine.
     pub address: Option<String>,
     /// The routine, or the class of an object.
     pub routine: String,
-    /// How the caller's arrays lie.
+    /// Memory order of the caller's arrays.
     pub order: Option<Order>,
-    /// How long a call may take; `None`: as the configuration says.
+    /// Time limit of a call; `None`: that of the configuration.
     pub timeout: Option<Duration>,
 }
 
 impl HandleRequest {
-    /// The handle at a place of the program.
+    /// The handle for an address of the program.
     pub fn handle(
         &self,
         runtime: &Runtime,
@@ -155,10 +155,10 @@ impl HandleRequest {
     }
 }
 
-/// What the first server gives that has it, and where that is.
+/// The answer of the first server that has the routine, and its address.
 ///
 /// # Errors
-/// None does.
+/// No server has it.
 pub fn first<T>(
     runtime: &Runtime,
     wanted: &HandleRequest,
@@ -170,7 +170,7 @@ pub fn first<T>(
     for address in servers {
         match ask(address) {
             Ok(found) => return Ok((address.clone(), found)),
-            // That a server lacks it says more than that another cannot be reached.
+            // "No such routine" tells the user more than "cannot be reached".
             Err(new) => {
                 let kept = failure.as_ref().map(|failure| failure.code);
                 if kept.is_none_or(|code| code == Code::ServerNotFound) {
@@ -206,10 +206,10 @@ pub unsafe fn create(
     Ok(Code::NoError)
 }
 
-/// What a handle of these names should be.
+/// Settings of a handle with these names.
 ///
 /// # Safety
-/// The names are null or texts of C.
+/// The names are null or C strings.
 pub unsafe fn wanted(
     server: *const c_char,
     routine: *const c_char,
@@ -226,7 +226,7 @@ pub unsafe fn wanted(
     Ok(HandleRequest { address, routine, order: None, timeout: None })
 }
 
-/// What is missing where a name is NULL.
+/// Name of the missing argument if a name is NULL.
 const NAME: &str = "the routine's name";
 
 /// See `grpc.h`.

@@ -14,20 +14,20 @@ use crate::runtime::{Connection, Runtime, current, lock};
 #[repr(C)]
 #[derive(Debug)]
 pub struct GrpcObjectHandle {
-    /// In the table of objects; its upper half says that it is one.
+    /// Its number in the table of objects; the upper half marks object handles.
     number: u64,
 }
 
 /// The upper half of the numbers of object handles.
 pub const OBJECTS: u64 = 0x6b75_6d6f << 32;
 
-/// An object at a server. It ends with this and the last session on it.
+/// An object at a server. It ends with this handle and the last session on it.
 pub struct ObjectHandle {
-    /// Its class and where it is, which sessions remember after its end.
+    /// Its class and address, which sessions keep after its end.
     pub handle: Arc<Handle>,
     /// The object itself.
     pub object: Object,
-    /// Through which connection it was made: its own, or one to a metaserver, without which it goes on.
+    /// The connection that created it: its own, or one to a metaserver. The object survives the loss of the latter.
     pub connection: Connection,
 }
 
@@ -36,7 +36,7 @@ fn invalid() -> Failure {
     Failure::new(Code::InvalidFunctionHandle, text)
 }
 
-/// The object at a place of the program.
+/// The object at an address of the program.
 ///
 /// # Safety
 /// `handle` is null or can be read.
@@ -50,7 +50,7 @@ pub unsafe fn object_at(
 }
 
 impl ObjectHandle {
-    /// Makes one at the first server that does; `place` is where the program has it.
+    /// Makes an object at the first server that can; `place` is the handle's address in the program.
     fn make(
         runtime: &Runtime,
         wanted: &HandleRequest,
@@ -67,9 +67,9 @@ impl ObjectHandle {
     /// A method's description.
     ///
     /// # Errors
-    /// Its class has no such method, or it is certainly no more.
+    /// Its class has no such method, or the object has certainly ended.
     pub fn method(&self, runtime: &Runtime, method: &str) -> Result<Arc<KnownRoutine>, Failure> {
-        // What is known to be no more is sent nothing, so this is no call of which nobody knows whether it runs.
+        // A known end means that nothing is sent, so the call has certainly not run.
         if self.object.is_lost() {
             return Err(self.lost(runtime));
         }
@@ -77,7 +77,7 @@ impl ObjectHandle {
             CallError::Lost(_) => self.lost(runtime),
             error => error.into(),
         })?;
-        // A name with points may be that of a method of another class.
+        // A name with points may belong to a method of another class.
         if known.class != self.object.class() {
             let (name, class) = (&known.name, self.object.class());
             let text = format!("`{name}` is no method of `{class}`, of which the object is");
@@ -112,7 +112,7 @@ unsafe fn create(
     if handles.is_null() {
         return Err(invalid());
     }
-    // Those that were made go when another cannot be.
+    // If one cannot be made, the others end.
     let made = (0..count).map(|index| {
         let place = handles.wrapping_add(index).expose_provenance();
         ObjectHandle::make(&runtime, wanted, place)
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn grpc_object_handle_array_default_np(
     count: usize,
     class: *const c_char,
 ) -> c_int {
-    // SAFETY: the same promises; without a server it is the first that has the class.
+    // SAFETY: the same promises; without a server the first that has the class is used.
     unsafe { grpc_object_handle_array_init_np(handles, count, std::ptr::null(), class) }
 }
 
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn grpc_object_handle_array_destruct_np(
         let runtime = current()?;
         // SAFETY: null or `count` handles, as `grpc.h` asks of the caller; one is a number.
         let numbers = unsafe { numbers(handles.cast(), count) }.ok_or_else(invalid)?;
-        // They go without the lock: their servers are told.
+        // Dropped without the lock, because their servers are notified.
         let gone = lock(&runtime.objects).remove(&numbers);
         gone.ok_or_else(invalid)?;
         Ok(Code::NoError)

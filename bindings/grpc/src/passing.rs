@@ -1,4 +1,4 @@
-//! Files, and functions of the program that routines call, as arguments.
+//! Files and callbacks as arguments.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -17,12 +17,12 @@ use crate::typed::ArgumentKind;
 const ADDRESS: u64 = 64;
 
 thread_local! {
-    /// What a function said that a routine has called in this thread: it has failed.
+    /// The reason that a callback in this thread gave for its failure.
     static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs a function of the program; what it has said of itself. What another has said that calls this one is kept, and what
-/// was said outside of functions is of none.
+/// Runs a callback, and returns the reason it gave for its failure. The reason of an outer callback is kept. A reason that
+/// was given outside of callbacks belongs to none.
 fn watched(function: &mut dyn FnMut()) -> Result<(), String> {
     let outer = FAILED.take();
     function();
@@ -33,7 +33,7 @@ fn watched(function: &mut dyn FnMut()) -> Result<(), String> {
 /// See `grpc.h`.
 ///
 /// # Safety
-/// `why` is null or a text of C.
+/// `why` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn grpc_callback_failed_np(why: *const c_char) -> c_int {
     guard(|| {
@@ -43,19 +43,19 @@ pub unsafe extern "C" fn grpc_callback_failed_np(why: *const c_char) -> c_int {
             // SAFETY: not null; the rest is promised by the caller.
             unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
         };
-        // A thread that ends runs no function.
+        // A thread that is ending runs no callbacks.
         let _ending = FAILED.try_with(|failed| *failed.borrow_mut() = Some(why));
         Ok(Code::NoError)
     })
 }
 
-/// The file of a parameter: what is sent from there, or written there, or both.
+/// The file of a parameter: its source, its destination, or both.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The argument does not fit.
 ///
 /// # Safety
-/// An address is null or that of a text of C; what says itself what it is, is that.
+/// An address is null or that of a C string; a typed argument has the type that it states.
 pub unsafe fn file(param: &Param, given: PassedValue<'_>) -> Result<Arg<'static>, String> {
     let path = match given {
         PassedValue::Number(_) => return Err("is a file: its path is needed".to_owned()),
@@ -90,13 +90,13 @@ pub unsafe fn file(param: &Param, given: PassedValue<'_>) -> Result<Arg<'static>
     }))
 }
 
-/// The function of a parameter.
+/// The callback of a parameter.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The argument does not fit.
 ///
 /// # Safety
-/// An address is null or that of a function as `inner` declares it, which may be called until the call is over.
+/// An address is null or that of a function that `inner` declares, callable until the call is over.
 pub unsafe fn function(inner: &[Param], given: PassedValue<'_>) -> Result<Arg<'static>, String> {
     let (address, context): (*mut c_void, _) = match given {
         PassedValue::Number(_) => return Err("is a function, a number was given".to_owned()),
@@ -121,7 +121,7 @@ pub unsafe fn function(inner: &[Param], given: PassedValue<'_>) -> Result<Arg<'s
     Ok(Arg::Callback(function.callback(watched)))
 }
 
-/// Compares a function's arguments with its declaration; each is the number of an element, and more for an address.
+/// Compares a callback's arguments with its declaration; each is the number of an element type, and more for an address.
 fn compare(inner: &[Param], types: &[u64]) -> Result<(), String> {
     if inner.len() != types.len() {
         let (declared, given) = (inner.len(), types.len());
@@ -131,7 +131,7 @@ fn compare(inner: &[Param], types: &[u64]) -> Result<(), String> {
         let by_value = param.scalar().is_some() && param.mode == Mode::In;
         let element = match &param.ty {
             Type::Number(element) => *element,
-            // Bytes.
+            // A text: bytes.
             _ => Element::I8,
         };
         let index = Element::ALL.iter().position(|other| *other == element).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is known of errors and of sessions.
+//! Reports on errors and sessions.
 
 use std::ffi::{c_char, c_int};
 use std::io::Write;
@@ -26,7 +26,7 @@ pub extern "C" fn grpc_get_error_np(session: c_int) -> c_int {
     guard(|| exact(session))
 }
 
-/// How a session ended; what happened to it becomes the thread's last failure.
+/// The outcome of a session; its failure becomes the thread's last failure.
 fn exact(session: c_int) -> Result<Code, Failure> {
     let session = current()?.sessions.any(session)?;
     let failure = session.ended().and_then(|ended| ended.result.as_ref().err());
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn grpc_perror_np(before: *const c_char) -> c_int {
             // SAFETY: not null; a text as `grpc.h` asks.
             line = format!("{}: ", unsafe { text(before, "the text") }?);
         }
-        // SAFETY: this thread's text, which is there until its next failure.
+        // SAFETY: this thread's text, valid until its next failure.
         let detail = unsafe { std::ffi::CStr::from_ptr(last_detail()) }.to_string_lossy();
         let detail = if code == Code::NoError { code.text().into() } else { detail };
         line.push_str(&format!("{}: {detail}\n", code.name().to_string_lossy()));

@@ -1,4 +1,4 @@
-//! What lives between `grpc_initialize` and `grpc_finalize`.
+//! State between `grpc_initialize` and `grpc_finalize`.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
@@ -14,9 +14,9 @@ use crate::handle::{FUNCTIONS, Handle, Table};
 use crate::object::{OBJECTS, ObjectHandle};
 use crate::session::Sessions;
 
-/// Everything that the library holds.
+/// The state of the library.
 pub struct Runtime {
-    /// How calls are made.
+    /// Settings of calls.
     pub config: Config,
     /// Function handles by number.
     pub handles: Mutex<Table<Handle>>,
@@ -24,9 +24,9 @@ pub struct Runtime {
     pub objects: Mutex<Table<ObjectHandle>>,
     /// Sessions by number.
     pub sessions: Sessions,
-    /// One connection to each server, with a number that tells it from those before it.
+    /// One connection to each server, with a number that distinguishes it from earlier ones.
     clients: Mutex<(u64, HashMap<String, Connection>)>,
-    /// The process that has it.
+    /// The process that made it.
     process: u32,
 }
 
@@ -40,12 +40,12 @@ pub struct Connection {
 
 static RUNTIME: RwLock<Option<Arc<Runtime>>> = RwLock::new(None);
 
-/// The lock of something that a panic leaves usable.
+/// Locks data that stays usable after a panic.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What lives.
+/// The state.
 ///
 /// # Errors
 /// [`Code::NotInitialized`].
@@ -61,22 +61,22 @@ pub fn current() -> Result<Arc<Runtime>, Failure> {
 }
 
 impl Runtime {
-    /// Whether this is the process that has made it: what a fork reads from its connections would be missing there.
+    /// Whether this process made it. After a fork, a child must not read from the parent's connections.
     fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The connection to a server; made if there is none.
+    /// The connection to a server; connects if there is none.
     ///
     /// # Errors
     /// It cannot be reached.
     pub fn connection(&self, address: &str) -> Result<Connection, Failure> {
         let kept = lock(&self.clients).1.get(address).cloned();
-        // One whose server went while nobody called: nothing was sent over it.
+        // A connection whose server ended between calls: nothing was sent over it.
         if let Some(connection) = kept.filter(|connection| !connection.client.is_lost()) {
             return Ok(connection);
         }
-        // Connecting may take long: others go on meanwhile. Of two that do the same the later is kept.
+        // Connecting may take long, so others go on meanwhile. If two threads connect, the later connection is kept.
         let client =
             Remote::connect(address, &self.config.options).map_err(|error| match error {
                 CallError::Lost(_) | CallError::TimedOut(_) => {
@@ -91,7 +91,7 @@ impl Runtime {
         Ok(connection)
     }
 
-    /// A connection is lost: the next call makes another.
+    /// Drops a lost connection: the next call makes another.
     pub fn lost(&self, address: &str, connection: &Connection) {
         let mut clients = lock(&self.clients);
         if clients.1.get(address).is_some_and(|kept| kept.number == connection.number) {
@@ -99,7 +99,7 @@ impl Runtime {
         }
     }
 
-    /// What a server says. A connection that was lost since it was last used is made anew.
+    /// Asks a server. If the connection was lost since its last use, it connects again.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
             clients: Mutex::default(),
             process: std::process::id(),
         };
-        // What a fork was left with is the other process's, which ends it.
+        // After a fork, the inherited state belongs to the parent, which ends it.
         std::mem::forget(runtime.replace(Arc::new(new)));
         Ok(Code::NoError)
     })
@@ -169,11 +169,11 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn grpc_finalize() -> c_int {
     guard(|| {
-        // That of the process from which this one was forked stays as it is.
+        // The state of the parent process stays unchanged after a fork.
         current()?;
         let taken = RUNTIME.write().unwrap_or_else(PoisonError::into_inner).take();
         let runtime = taken.ok_or_else(|| Failure::from(Code::NotInitialized))?;
-        // Also those that other threads wait for, which keep the rest alive until then.
+        // Also sessions for which other threads wait; these keep the rest alive until then.
         runtime.sessions.cancel_all(&runtime);
         Ok(Code::NoError)
     })

@@ -1,4 +1,4 @@
-//! Sessions: calls that are under way or over.
+//! Sessions: calls in progress or over.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -13,11 +13,11 @@ use crate::code::{Code, Failure};
 use crate::handle::Handle;
 use crate::runtime::{Connection, Runtime, lock};
 
-/// How often a wait looks whether another thread has cancelled the session.
+/// Interval at which a wait checks whether another thread has cancelled the session.
 const SLICE: Duration = Duration::from_millis(20);
-/// How often a cancellation looks whether the session can be taken.
+/// Interval at which a cancellation tries to take the session.
 const LOOKS: usize = 64;
-/// Sessions that are over and waited for, of which is known how they ended.
+/// Number of finished sessions whose outcome is kept after a wait.
 const REMEMBERED: usize = 4096;
 
 /// A call.
@@ -26,51 +26,51 @@ pub struct Session {
     pub number: c_int,
     /// The handle with which it was made.
     pub handle: Arc<Handle>,
-    /// Bytes of arrays and scalars that go and that come back.
+    /// Bytes of arrays and scalars sent and returned.
     pub bytes: (u64, u64),
     begun: Instant,
     cancelled: AtomicBool,
-    /// Who waits for it holds the lock.
+    /// The waiting thread holds the lock.
     running: Mutex<Option<RunningCall>>,
     ended: OnceLock<SessionOutcome>,
-    /// Of threads that wait for several sessions.
+    /// Wake-ups of threads that wait for several sessions.
     wake_events: WakeEvents,
 }
 
-/// How a session ended.
+/// Outcome of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOutcome {
-    /// Whether it failed, and how.
+    /// Its failure, if any.
     pub result: Result<(), Failure>,
-    /// What it took.
+    /// Its times.
     pub times: Times,
 }
 
-/// What a session's call took, as the server says, and in all.
+/// Times of a session's call, measured by the server and here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// How long it waited for a slot.
+    /// Time that it waited for a slot.
     pub waited: Duration,
-    /// How long the routine ran.
+    /// Time that the routine ran.
     pub ran: Duration,
-    /// From its begin to when its end was seen.
+    /// Time from its begin until its end was seen.
     pub total: Duration,
 }
 
-/// A call that is under way.
+/// A call in progress.
 pub struct RunningCall {
     /// The call.
     pub call: RemoteCall,
-    /// Where scalars and texts go that come back.
+    /// Destinations of scalars and texts.
     pub back: Vec<ReturnedValue>,
-    /// Whether the routine may call functions of the program.
+    /// Whether the routine may call callbacks.
     pub functions: bool,
-    /// Through which connection.
+    /// Its connection.
     pub connection: Connection,
 }
 
 impl RunningCall {
-    /// Waits for the end, or for so long; `None`: it is not over.
+    /// Waits for the end, at most this time; `None`: it is not over.
     fn wait(&mut self, slice: Option<Duration>) -> Option<Result<Times, Failure>> {
         let waited = match slice {
             None => self.call.wait(&|| false).map(Some),
@@ -91,7 +91,7 @@ impl RunningCall {
     fn failed(&self, error: CallError) -> Failure {
         if let CallError::Status { outcome, .. } = &error {
             for back in &self.back {
-                // The status tells more than that a text does not fit its place.
+                // A failure status tells more than a text that does not fit.
                 let _fits = back.put(outcome);
             }
         }
@@ -102,7 +102,7 @@ impl RunningCall {
 /// Runs a call to its end, without a session.
 ///
 /// # Errors
-/// How it failed.
+/// The failure of the call.
 pub fn run(runtime: &Runtime, handle: &Handle, mut running: RunningCall) -> Result<(), Failure> {
     let ended = running.wait(None).unwrap_or_else(|| Err(Code::OtherErrorCode.into()));
     settled(runtime, handle, &running.connection, ended).map(|_| ())
@@ -120,16 +120,16 @@ fn settled(
     ended
 }
 
-/// Waits until there is something to be done for one of the sessions, for a slice at most. Those for which other threads wait are
-/// left to these, which ring.
+/// Waits until one of the sessions needs attention, for at most a slice. Sessions for which other threads wait are left to
+/// those threads, which send a wake-up.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the operating system.
 pub fn wait_for_news(
     sessions: &[Arc<Session>],
     wake_event: &Arc<WakeEvent>,
 ) -> Result<(), Failure> {
-    // Functions of the program are not called with these locks: they may wait for other sessions.
+    // Callbacks run without these locks, because they may wait for other sessions.
     let held: Vec<_> =
         sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
     let calls: Vec<CallWatch> =
@@ -138,9 +138,9 @@ pub fn wait_for_news(
 }
 
 impl Session {
-    /// Whether it is over, without waiting; then its results are in place.
+    /// Whether it is over, without waiting; its results are then in place.
     pub fn is_over(&self, runtime: &Runtime) -> bool {
-        // Otherwise a thread waits for it.
+        // Otherwise another thread waits for it.
         if let Ok(mut running) = self.running.try_lock()
             && let Some(now) = running.as_ref()
         {
@@ -149,14 +149,14 @@ impl Session {
             } else if self.cancelled.load(Ordering::Acquire) {
                 self.end(runtime, &mut running, Err(Code::Canceled.into()));
             } else if now.functions {
-                // Functions that the routine waits for are called by who looks, too.
+                // A probing thread also runs callbacks for which the routine waits.
                 self.step(runtime, &mut running, Some(Duration::ZERO));
             }
         }
         self.ended.get().is_some()
     }
 
-    /// Waits for its end, or for so long.
+    /// Waits for its end, at most this time.
     fn step(&self, runtime: &Runtime, running: &mut Option<RunningCall>, slice: Option<Duration>) {
         if let Some(ended) = running.as_mut().and_then(|running| running.wait(slice)) {
             self.end(runtime, running, ended);
@@ -169,14 +169,14 @@ impl Session {
         running: &mut Option<RunningCall>,
         ended: Result<Times, Failure>,
     ) {
-        // With this the call goes: nothing is written to its arrays any more, and the server is told if it runs.
+        // This drops the call: nothing is written to its arrays any more, and the server is notified if it runs.
         let Some(gone) = running.take() else { return };
         let ended = settled(runtime, &self.handle, &gone.connection, ended);
         drop(gone);
         let mut times = ended.as_ref().copied().unwrap_or_default();
         times.total = self.begun.elapsed();
         let ended = SessionOutcome { result: ended.map(|_| ()), times };
-        // Only who takes the call away comes here.
+        // Only the thread that takes the call comes here.
         let _first = self.ended.set(ended);
         self.wake();
     }
@@ -192,12 +192,12 @@ impl Session {
         }
     }
 
-    /// Ends it: nothing is written to its arrays any more. If a thread waits for it, that thread does so.
+    /// Cancels it: nothing is written to its arrays any more. If a thread waits for it, that thread cancels it.
     pub fn cancel(&self, runtime: &Runtime) {
         self.cancelled.store(true, Ordering::Release);
         self.wake();
         for _ in 0..LOOKS {
-            // Who only looks has the lock for a moment; who waits for it has it, and sees the wish within a slice.
+            // A probing thread has the lock for a moment. A waiting thread keeps it, and sees the request within a slice.
             if self.is_over(runtime) {
                 return;
             }
@@ -209,18 +209,18 @@ impl Session {
         self.wake_events.wake();
     }
 
-    /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
+    /// Sends a wake-up when another thread ends or cancels it, or stops waiting for it.
     pub fn listen(&self, wake_event: &Arc<WakeEvent>) {
         self.wake_events.add(wake_event);
     }
 
-    /// Who has this bell waits no longer.
+    /// Removes a wake-up; its thread no longer waits.
     pub fn stop_listening(&self, wake_event: &Arc<WakeEvent>) {
         self.wake_events.remove(wake_event);
         self.wake_events.wake();
     }
 
-    /// How it ended; `None`: it has not, or nobody has looked.
+    /// Its outcome; `None`: it has not ended, or its end was not seen yet.
     pub fn ended(&self) -> Option<&SessionOutcome> {
         self.ended.get()
     }
@@ -235,9 +235,9 @@ pub struct Sessions {
 #[derive(Default)]
 struct Table {
     last: c_int,
-    /// Nobody has waited for their end.
+    /// Sessions whose end was not waited for.
     live: BTreeMap<c_int, Arc<Session>>,
-    /// Waited for; the newest of them.
+    /// The latest sessions that were waited for.
     told: BTreeMap<c_int, Arc<Session>>,
 }
 
@@ -281,17 +281,17 @@ impl Sessions {
         })
     }
 
-    /// Whether nobody has waited for its end.
+    /// Whether its end was not waited for yet.
     pub fn is_live(&self, number: c_int) -> bool {
         lock(&self.table).live.contains_key(&number)
     }
 
-    /// All that nobody has waited for, the oldest first.
+    /// All sessions that were not waited for yet, the oldest first.
     pub fn live(&self) -> Vec<Arc<Session>> {
         lock(&self.table).live.values().cloned().collect()
     }
 
-    /// Its end was told to the program.
+    /// The program has been told about its end.
     pub fn tell(&self, number: c_int) {
         let mut table = lock(&self.table);
         if let Some(session) = table.live.remove(&number) {
@@ -302,7 +302,7 @@ impl Sessions {
         }
     }
 
-    /// Ends all that are under way.
+    /// Cancels all sessions in progress.
     pub fn cancel_all(&self, runtime: &Runtime) {
         for session in self.live() {
             session.cancel(runtime);

@@ -1,4 +1,4 @@
-//! Argument stacks, in the three dialects that GridRPC systems have had, and calls with arguments that say what they are.
+//! Argument stacks, with the names of three GridRPC systems, and calls with typed arguments.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;
@@ -33,7 +33,7 @@ fn new(most: c_int) -> *mut GrpcArgStack {
     made
 }
 
-/// 0, or −1 after a failure, as these functions have it.
+/// 0, or −1 after a failure, like these functions return.
 fn zero(error: c_int) -> c_int {
     if error == 0 { 0 } else { -1 }
 }
@@ -74,7 +74,7 @@ unsafe fn destruct(stack: *mut GrpcArgStack) -> c_int {
     }))
 }
 
-/// Calls with what lies on a stack.
+/// Calls with the arguments on a stack.
 ///
 /// # Safety
 /// As `grpc.h` says of `grpc_call_arg_stack`.
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn grpc_invoke_arg_stack_async_with_attr_np(
     unsafe { with_stack(prepare, stack, &CallMode::Session(session), attributes) }
 }
 
-/// Calls with arguments that say what they are.
+/// Calls with typed arguments.
 ///
 /// # Safety
 /// As `kumi_grpc_arguments.h` says.
@@ -331,7 +331,7 @@ unsafe fn with_arguments(
     })
 }
 
-/// How C says what is to become of a call.
+/// The header's flag for how a call is run.
 fn way(is_session: c_int, session: *mut c_int) -> CallMode {
     if is_session == 0 { CallMode::Wait } else { CallMode::Session(session) }
 }

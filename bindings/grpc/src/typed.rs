@@ -1,4 +1,4 @@
-//! Arguments that say themselves what they are, for languages that know: `kumi_grpc_arguments.h`.
+//! Typed arguments, for languages that know the types: `kumi_grpc_arguments.h`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::slice;
@@ -6,7 +6,7 @@ use std::slice;
 use kumi_call::Shape;
 use kumi_idl::{Element, Interface, Order};
 
-/// What an argument is.
+/// Kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentKind {
     /// The parameter's default.
@@ -15,15 +15,15 @@ pub enum ArgumentKind {
     Number,
     /// An array.
     Array,
-    /// A text of so many bytes; where one comes back, room for so many with the zero.
+    /// A text of this many bytes; for a result, room for this many with the zero.
     Text,
-    /// A text of so many bytes with blanks at its end.
+    /// A text of this many bytes, padded with blanks.
     Blanks,
-    /// A function of C.
+    /// A C function.
     Function,
 }
 
-/// Takes a text that comes back.
+/// Receives a returned text.
 pub type TextReceiver = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 
 /// `kumi_grpc_argument`.
@@ -45,7 +45,7 @@ pub struct GrpcArgument {
 }
 
 impl GrpcArgument {
-    /// What it is.
+    /// Its kind.
     pub fn what(&self) -> Option<ArgumentKind> {
         Some(match self.what {
             0 => ArgumentKind::Default,
@@ -58,7 +58,7 @@ impl GrpcArgument {
         })
     }
 
-    /// Of what type its elements are.
+    /// Type of its elements.
     pub fn element(&self) -> Option<Element> {
         usize::try_from(self.element).ok().and_then(|index| Element::ALL.get(index)).copied()
     }
@@ -68,17 +68,17 @@ impl GrpcArgument {
         self.writable != 0 && (self.count == 0 || !self.data.is_null())
     }
 
-    /// What takes a text that comes back, and its first argument.
+    /// The function that receives a returned text, and its first argument.
     pub fn taker(&self) -> Option<(TextReceiver, *mut c_void)> {
         self.take.map(|take| (take, self.taker))
     }
 
-    /// Of a function what it is given before its arguments; `None`: nothing.
+    /// First argument of a callback; `None`: it has none.
     pub fn context(&self) -> Option<*mut c_void> {
         (self.count != 0).then_some(self.taker)
     }
 
-    /// The types of a function's arguments, or an array's sizes.
+    /// The types of a callback's arguments, or an array's sizes.
     ///
     /// # Safety
     /// `dims` is null or has that many.
@@ -86,10 +86,10 @@ impl GrpcArgument {
         if self.dims.is_null() {
             return None;
         }
-        // Whatever has more than any routine's function fits none.
+        // More than any routine's callback can have.
         let most = Interface::MOST_PARAMS + 1;
         let count = usize::try_from(self.dimensions).unwrap_or(most).min(most);
-        // SAFETY: not null; as the caller promises.
+        // SAFETY: not null; the rest as the caller promises.
         Some(unsafe { slice::from_raw_parts(self.dims, count) })
     }
 
@@ -99,13 +99,13 @@ impl GrpcArgument {
     /// `dims` is null or has that many sizes.
     pub unsafe fn shape(&self, element: Element) -> Shape {
         let order = if self.order == 2 { Order::Column } else { Order::Row };
-        // Whatever has more than any routine's array fits none.
+        // More than any routine's array can have.
         let most = Interface::MOST_DIMENSIONS + 1;
         let dims = usize::try_from(self.dimensions).unwrap_or(most).min(most);
         if self.dims.is_null() || dims == 0 {
             return Shape { element, dims: None, order };
         }
-        // SAFETY: not null; as the caller promises.
+        // SAFETY: not null; the rest as the caller promises.
         let dims = unsafe { slice::from_raw_parts(self.dims, dims) }.to_vec();
         Shape { element, dims: Some(dims), order }
     }

@@ -1,5 +1,5 @@
-//! Functions that take any number of arguments. They are in `variadic.c`, because stable Rust can call such functions but
-//! not be one; the names that programs see are jumps there, because only what is Rust's leaves a shared library.
+//! Functions that take any number of arguments. Stable Rust can call such functions but not define them, so they are in
+//! `variadic.c`. A shared library exports only Rust symbols; so the names that programs see are jumps in this file.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
@@ -33,7 +33,7 @@ impl Kind {
             return Kind::Address;
         };
         match element {
-            // Smaller ones are promoted.
+            // Smaller types are promoted.
             Element::I8 | Element::I16 | Element::I32 | Element::U8 | Element::U16 => Kind::Int,
             Element::U32 => Kind::Unsigned,
             Element::I64 => Kind::Int64,
@@ -74,17 +74,17 @@ union VariadicValue {
     address: *mut c_void,
 }
 
-/// What `variadic.c` holds while it collects arguments.
+/// State of `variadic.c` while it collects arguments.
 struct VariadicCall {
     prepared: PreparedCall,
     kinds: Vec<Kind>,
 }
 
-/// Says how the arguments of a function handle's routine are passed, or of a method of an object handle's class.
+/// Tells how the arguments of a function handle's routine, or of an object handle's method, are passed.
 ///
 /// # Safety
-/// Called by `variadic.c`: the places can be written, the handle is of the kind that it says and null or can be read, and the
-/// method is null or a text of C.
+/// Called by `variadic.c`: the places are writable. The handle has the stated kind, and is null or readable. The method is
+/// null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_grpc_prepare(
     is_method: c_int,
@@ -105,7 +105,7 @@ unsafe extern "C" fn kumi_grpc_prepare(
         let passed = prepared.known().params.iter().filter(|param| is_passed(param));
         let list: Vec<Kind> = passed.map(Kind::of).collect();
         let collecting = Box::new(VariadicCall { prepared, kinds: list });
-        // SAFETY: as the caller promises. The list stays where it is as long as the box does.
+        // SAFETY: as the caller promises. The list does not move while the box lives.
         unsafe {
             kinds.write(collecting.kinds.as_ptr().cast());
             count.write(collecting.kinds.len());
@@ -115,10 +115,10 @@ unsafe extern "C" fn kumi_grpc_prepare(
     })
 }
 
-/// Calls with what was collected.
+/// Calls with the collected arguments.
 ///
 /// # Safety
-/// Called by `variadic.c`, once with what [`kumi_grpc_prepare`] gave and as many arguments as it said.
+/// Called by `variadic.c`, once with the result of [`kumi_grpc_prepare`] and the stated number of arguments.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_grpc_start(
     collecting: *mut c_void,
@@ -132,7 +132,7 @@ unsafe extern "C" fn kumi_grpc_start(
         let collecting = unsafe { Box::from_raw(collecting.cast::<VariadicCall>()) };
         let mut given = Vec::with_capacity(collecting.kinds.len());
         for (index, kind) in collecting.kinds.iter().enumerate() {
-            // SAFETY: there are as many arguments as kinds, each stored as its kind says.
+            // SAFETY: there are as many arguments as kinds, each stored as its kind states.
             given.push(unsafe { kind.given(&*passed.add(index)) });
         }
         let way = if is_session == 0 { CallMode::Wait } else { CallMode::Session(session) };

@@ -12,7 +12,7 @@ use crate::session::{Session, wait_for_news};
 /// `GRPC_SESSIONID_VOID`.
 const VOID: c_int = -1;
 
-/// The sessions of an array, without those that are void.
+/// The sessions of an array, without void ones.
 ///
 /// # Safety
 /// `numbers` is null or points to `count` numbers.
@@ -35,7 +35,7 @@ unsafe fn sessions(
     Ok(found)
 }
 
-/// Those of them whose end was not told.
+/// The sessions of an array whose end was not reported yet.
 ///
 /// # Safety
 /// As [`sessions`] says.
@@ -59,7 +59,7 @@ unsafe fn write(place: *mut c_int, number: c_int) {
     unsafe { place.write_unaligned(number) };
 }
 
-/// Tells a session's end: what a wait for it returns.
+/// Reports a session's end: the result of a wait for it.
 fn tell(runtime: &Runtime, session: &Session) -> Code {
     runtime.sessions.tell(session.number);
     let ended = session.ended().and_then(|ended| ended.result.as_ref().err());
@@ -69,7 +69,7 @@ fn tell(runtime: &Runtime, session: &Session) -> Code {
     failure.code.of_wait()
 }
 
-/// The sessions that a thread waits for, whose bell rings when another thread ends or cancels one.
+/// The sessions for which a thread waits; it wakes when another thread ends or cancels one.
 struct WaitedSessions<'a> {
     sessions: &'a [Arc<Session>],
     wake_event: Arc<WakeEvent>,
@@ -88,12 +88,12 @@ impl<'a> WaitedSessions<'a> {
 
 impl Drop for WaitedSessions<'_> {
     fn drop(&mut self) {
-        // Others that wait for them take over what this thread read.
+        // Other waiting threads take over the frames that this thread read.
         self.sessions.iter().for_each(|session| session.stop_listening(&self.wake_event));
     }
 }
 
-/// Waits until one of them is over: the first in their order that is.
+/// Waits until one of them is over; returns the first in their order.
 fn wait_first<'a>(
     runtime: &Runtime,
     sessions: &'a [Arc<Session>],
@@ -118,7 +118,7 @@ fn wait_first<'a>(
     }
 }
 
-/// Waits for one of them, of which the end was not told yet.
+/// Waits for one of them whose end was not reported yet.
 ///
 /// # Safety
 /// `place` is null or can be written.

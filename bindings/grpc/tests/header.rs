@@ -151,7 +151,7 @@ fn functions_are_those_of_the_header() {
     }
 }
 
-/// What the shared library gives to programs is what the headers declare.
+/// The shared library exports exactly the functions that the headers declare.
 #[test]
 fn the_library_exports_what_the_header_declares() {
     let test = std::env::current_exe().expect("a test knows where it is");

@@ -1,8 +1,8 @@
 //! Memory of Python objects, held for the length of a call.
 //!
-//! While a buffer is held its owner neither frees nor resizes it. Another thread of the program may
-//! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
-//! then undefined, but stays inside of the buffer.
+//! While a buffer is held, its owner neither frees nor resizes it. Another thread may still write to it,
+//! although the package's documentation forbids that. The data sent or received is then undefined, but stays
+//! inside the buffer.
 
 use kumi_mem::any_overlap;
 use pyo3::buffer::PyUntypedBuffer;
@@ -10,17 +10,17 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, wrong_type};
 
-/// Contiguous memory to read.
+/// Contiguous memory for reading.
 pub struct Input(PyUntypedBuffer);
 
-/// Contiguous memory to write.
+/// Contiguous memory for writing.
 pub struct Output(PyUntypedBuffer);
 
 impl Input {
-    /// Takes hold of the memory of `object`; `what` names it in the message.
+    /// Holds the memory of `object`; `what` names it in messages.
     ///
     /// # Errors
-    /// `TypeError` if it has none, or none that can be copied as bytes.
+    /// `TypeError` if it has no memory, or memory that cannot be copied as bytes.
     pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Input> {
         hold(object, what).map(Input)
     }
@@ -31,8 +31,7 @@ impl Input {
         if length == 0 {
             return &[];
         }
-        // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while
-        // `self` is borrowed.
+        // SAFETY: the buffer is contiguous, so these are all its bytes. It is held while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), length) }
     }
 }
@@ -60,18 +59,18 @@ impl Output {
         unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), length) }
     }
 
-    /// Its elements, if the memory is aligned for them and holds a whole number of them.
+    /// Its elements, if the memory is aligned for them and holds a whole number of elements.
     pub fn elements<T: kumi_mem::Scalar>(&mut self) -> Option<&mut [T]> {
-        // SAFETY: every bit pattern is a valid scalar, they are sealed to the integers and floats.
+        // SAFETY: `Scalar` is sealed to integers and floats, for which every bit pattern is valid.
         let (before, elements, after) = unsafe { self.bytes().align_to_mut::<T>() };
         (before.is_empty() && after.is_empty()).then_some(elements)
     }
 
-    /// Checks that it shares no memory with what is sent.
+    /// Checks that it shares no memory with the sent data.
     ///
     /// # Errors
     /// `OverlapError`.
-    pub fn apart(&self, sent: &Input) -> Result<(), Failure> {
+    pub fn check_disjoint(&self, sent: &Input) -> Result<(), Failure> {
         disjoint(
             &[&self.0, &sent.0],
             "what is sent and what is received share memory: use two arrays",
@@ -83,7 +82,7 @@ impl Output {
 ///
 /// # Errors
 /// `OverlapError`.
-pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
+pub fn check_disjoint(outputs: &[Output]) -> Result<(), Failure> {
     let buffers: Vec<_> = outputs.iter().map(|output| &output.0).collect();
     disjoint(&buffers, "two of the arrays to be written to share memory")
 }
@@ -117,8 +116,8 @@ fn hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// Whether a format of the `struct` module's notation, as PEP 3118 extends it, has an `O`. Names of
-/// fields stand between colons.
+/// Whether a format in the notation of the `struct` module, with the extensions of PEP 3118, has an `O`.
+/// Names of fields stand between colons.
 fn holds_references(format: &[u8]) -> bool {
     format.split(|byte| *byte == b':').step_by(2).any(|codes| codes.contains(&b'O'))
 }

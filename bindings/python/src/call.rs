@@ -1,5 +1,5 @@
-//! Calls of routines on servers: `kumi.call` checks dtypes and shapes and makes the arrays of results; here buffers
-//! are held and lent to `kumi-call`, without the interpreter's lock.
+//! Calls of routines on servers. `kumi.call` checks dtypes and shapes and makes the arrays of results. This
+//! module holds buffers and lends them to `kumi-call`, without the interpreter's lock.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -29,9 +29,9 @@ pub struct NativeClient {
 /// A call that is under way, and the memory that it uses.
 #[pyclass(frozen)]
 pub struct NativeCall {
-    // There until this is dropped; before the buffers: where it goes nothing is written to them any more.
+    // Lives until this is dropped, and ends before the buffers: dropping it ends all writing to them.
     call: Mutex<Option<RemoteCall>>,
-    /// Beside the lock, which is held as long as somebody waits.
+    /// Not under the lock, which a waiting thread holds.
     canceller: RemoteCanceller,
     watch: CallWatch,
     _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
@@ -40,14 +40,14 @@ pub struct NativeCall {
 impl Drop for NativeCall {
     fn drop(&mut self) {
         let mut call = self.call.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Without the interpreter's lock: who has the connection's may wait for it.
+        // Without the interpreter's lock: a thread that holds the connection's lock may wait for it.
         Python::try_attach(|py| py.detach(|| drop(call.take())));
     }
 }
 
 pub fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
-    // Of several attempts the last says what kind of failure it is.
+    // After several attempts, the last failure decides the exception's class.
     let kind = match error {
         CallError::Attempts { last, .. } => last,
         other => other,
@@ -85,7 +85,7 @@ pub fn failure(error: &CallError) -> Failure {
     }
 }
 
-/// Whether a handler of one of Python's signals has raised; then that is what the call raises.
+/// Whether a Python signal handler has raised an exception; the call then raises that one.
 pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -97,7 +97,7 @@ pub fn interrupted() -> bool {
 }
 
 impl NativeClient {
-    /// Where its calls go.
+    /// The target of its calls.
     pub fn remote(&self) -> Remote {
         self.client.clone()
     }
@@ -105,7 +105,7 @@ impl NativeClient {
 
 #[pymethods]
 impl NativeClient {
-    /// Connects; who calls and whom to trust are those of the environment where they are not given.
+    /// Connects. Token and authorities that are not given come from the environment.
     #[staticmethod]
     fn connect(
         py: Python<'_>,
@@ -124,7 +124,7 @@ impl NativeClient {
         Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
     }
 
-    /// Whether it says where calls run, and runs none.
+    /// Whether the other side is a metaserver, which chooses servers and runs no calls.
     fn is_metaserver(&self) -> bool {
         matches!(self.client, Remote::Grid(_))
     }
@@ -182,7 +182,8 @@ impl NativeClient {
         target::call(py, &client, name, args, seconds)
     }
 
-    /// Makes an object of a class, in at most so many seconds; at a server that a metaserver chooses with this priority.
+    /// Makes an object of a class, with a time limit in seconds; a metaserver chooses the server by this
+    /// priority.
     fn object(
         &self,
         py: Python<'_>,
@@ -270,8 +271,8 @@ enum CallArgument {
 
 #[pymethods]
 impl NativeCall {
-    /// Waits for the end, at most so many seconds: the values that come back beside arrays, each with the number of
-    /// its parameter; `None`: it is not over.
+    /// Waits for the end, at most this many seconds. Returns the values that come back beside arrays, each
+    /// with the number of its parameter; `None`: the call is not over.
     fn wait<'py>(
         &self,
         py: Python<'py>,
@@ -304,7 +305,7 @@ impl NativeCall {
 }
 
 impl NativeCall {
-    /// For a call that uses this memory.
+    /// Arguments for a call that uses this memory.
     pub fn new(call: RemoteCall, buffers: (Vec<Input>, Vec<Output>)) -> NativeCall {
         let (canceller, watch) = (call.canceller(), call.watch());
         let (call, _buffers) = (Mutex::new(Some(call)), Mutex::new(buffers));
@@ -317,7 +318,7 @@ impl NativeCall {
     }
 }
 
-/// Raises; a routine that has run and failed has given something all the same.
+/// Raises the failure. A routine that has run and failed may have returned results nevertheless.
 pub fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
     let raised = PyErr::from(failure(&error));
     if let CallError::Status { outcome, .. } = error {
@@ -326,7 +327,7 @@ pub fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
     Err(raised)
 }
 
-/// What came back beside arrays, each with the number of its parameter.
+/// Values that came back beside arrays, each with the number of its parameter.
 pub fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
     let values = PyList::empty(py);
     for (index, value) in outcome.values {
@@ -340,7 +341,7 @@ pub fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|error| Failure::of_call("ArgumentError", format!("{seconds} s: {error}")).into())
 }
 
-/// What came back beside arrays.
+/// Values that came back beside arrays.
 pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     Ok(match value {
         Value::I64(value) => value.into_pyobject(py)?.into_any(),
@@ -352,7 +353,7 @@ pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     })
 }
 
-/// A number that Python gives.
+/// A number from Python.
 pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     if value.cast::<PyInt>().is_ok() {
         let wide = || value.extract::<u64>().map(Scalar::U64);
@@ -369,28 +370,30 @@ pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     Err(wrong_type(format!("{} is no number", value.get_type().name()?)))
 }
 
-/// Lends an array that is sent, which `buffers` holds: as long as it is lent.
+/// Lends an array that is sent. `buffers` holds it as long as it is lent.
 pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<LentBytes> {
     let input = Input::of(array, "an argument")?;
     let bytes = input.bytes();
-    // SAFETY: the caller holds the buffer as long as its call or transaction is there; the program does not write to it
-    // meanwhile, as the package's documentation asks, and bytes that change all the same are sent as before or after.
+    // SAFETY: the caller holds the buffer as long as its call or transaction exists. The package's
+    // documentation forbids writes meanwhile; bytes that change nevertheless are sent as before or after the
+    // change.
     let lent = unsafe { LentBytes::new(bytes.as_ptr(), bytes.len()) };
     buffers.push(input);
     Ok(lent)
 }
 
-/// Lends an array to which a result comes, which `buffers` holds: as long as it is lent.
+/// Lends an array that gets a result. `buffers` holds it as long as it is lent.
 pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentBytesMut> {
     let mut output = Output::of(array, "a result")?;
     let bytes = output.bytes();
-    // SAFETY: the caller holds the buffer as long as its call or transaction is there, and the array is for its result.
+    // SAFETY: the caller holds the buffer as long as its call or transaction exists, and the array is for its
+    // result.
     let lent = unsafe { LentBytesMut::new(bytes.as_mut_ptr(), bytes.len()) };
     buffers.push(output);
     Ok(lent)
 }
 
-/// The arrays of a pair, which stay in `buffers` as long as the call is there.
+/// The arrays of a pair; `buffers` holds them as long as the call exists.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
     ty: Option<&Type>,

@@ -1,5 +1,5 @@
-//! Functions of the program and files as arguments of calls. What a function is called with goes to `kumi.call` as
-//! values and bytes by parameter, and comes back so.
+//! Callbacks of the program, and files, as arguments of calls. A callback's arguments go to `kumi.call` as
+//! values and bytes by parameter; its results come back in the same form.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub fn function(callable: Py<PyAny>) -> Arg<'static> {
     Arg::Callback(Callback::new(move |args| {
         Python::attach(|py| {
             let called = call(callable.bind(py), args);
-            // The package keeps the exception; the server is told what it says.
+            // The package keeps the exception; the server gets its message.
             called.map_err(|error| error.value(py).to_string())
         })
     }))

@@ -1,5 +1,5 @@
-//! Collective operations. Bytes are moved as bytes; only reductions need the element type, which
-//! comes as the code that numpy gives it ("f8").
+//! Collective operations. Only reductions need the element type, as numpy's code ("f8"); all others move
+//! bytes.
 
 use kumi_mem::{Context, Op, Scalar};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub fn broadcast(
     Ok(released(py, || state.context.broadcast(root, data.bytes())).map_err(Failure::from)?)
 }
 
-/// One reduction, to be run once its element type is known.
+/// One reduction, run once its element type is known.
 struct Reduction<'a, 'py> {
     py: Python<'py>,
     context: &'static Context,
@@ -46,7 +46,7 @@ impl Reduction<'_, '_> {
     }
 }
 
-/// Combines the data of all ranks in place: at a root, whose result counts, or at all ranks.
+/// Combines the data of all ranks in place. Only the root has the result, or all ranks have it.
 #[pyfunction]
 #[pyo3(signature = (root, data, code, op))]
 pub fn reduce(
@@ -77,7 +77,7 @@ pub fn reduce(
     }
 }
 
-/// Collects the data of all ranks at the root; the others give no memory for it.
+/// Collects the data of all ranks at the root; the other ranks give no memory for it.
 #[pyfunction]
 #[pyo3(signature = (root, send, recv))]
 pub fn gather(
@@ -91,7 +91,7 @@ pub fn gather(
     let state = current()?;
     let root = rank_of(&state, root)?;
     if let Some(recv) = &recv {
-        recv.apart(&send)?;
+        recv.check_disjoint(&send)?;
     }
     let into = recv.as_mut().map(Output::bytes).unwrap_or_default();
     Ok(released(py, || state.context.gather(root, send.bytes(), into)).map_err(Failure::from)?)
@@ -103,7 +103,7 @@ pub fn alltoall(py: Python<'_>, send: &Bound<'_, PyAny>, recv: &Bound<'_, PyAny>
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    recv.apart(&send)?;
+    recv.check_disjoint(&send)?;
     let into = recv.bytes();
     Ok(released(py, || state.context.alltoall(send.bytes(), into)).map_err(Failure::from)?)
 }
@@ -120,7 +120,7 @@ pub fn alltoallv(
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    recv.apart(&send)?;
+    recv.check_disjoint(&send)?;
     let into = recv.bytes();
     let exchange = move || state.context.alltoallv(send.bytes(), &counts, into, &recv_counts);
     Ok(released(py, exchange).map_err(Failure::from)?)

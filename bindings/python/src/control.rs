@@ -1,4 +1,4 @@
-//! Start, end, who am I, and completion.
+//! Joining and leaving the job, identity of this rank, and completion.
 
 use pyo3::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::number::{maybe_name, name};
 use crate::state::{State, current, finalise, fork, is_active, is_owner, released};
 
-/// A rank of the job from a number of the program's.
+/// Checks a rank number of the program.
 pub fn rank_of(state: &State, rank: i64) -> Result<u32, Failure> {
     let ranks = state.context.ranks();
     u32::try_from(rank).ok().filter(|rank| *rank < ranks).ok_or_else(|| {
@@ -15,7 +15,7 @@ pub fn rank_of(state: &State, rank: i64) -> Result<u32, Failure> {
     })
 }
 
-/// Ranks of the job from numbers of the program's.
+/// Checks rank numbers of the program.
 pub fn ranks_of(state: &State, ranks: Vec<i64>) -> Result<Vec<u32>, Failure> {
     ranks.into_iter().map(|rank| rank_of(state, rank)).collect()
 }

@@ -1,4 +1,4 @@
-//! Which exception an error becomes. The classes are in `python/kumi/_errors.py`.
+//! Conversion of errors to exceptions, whose classes are in `python/kumi/_errors.py`.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use kumi_mem::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// A failed call: the exception's class, its sentence, and attributes of it.
+/// A failed call: the exception's class, message and attributes.
 #[derive(Debug)]
 pub struct Failure {
     module: &'static str,
@@ -17,7 +17,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of this layer's own.
+    /// A failure found in this layer.
     pub fn new(class: &'static str, text: impl Into<String>) -> Failure {
         Failure { module: "kumi._errors", class, text: text.into(), details: Vec::new() }
     }
@@ -27,7 +27,7 @@ impl Failure {
         Failure { module: "kumi.call._errors", ..Failure::new(class, text) }
     }
 
-    /// With an attribute of the exception.
+    /// Adds an attribute of the exception.
     pub fn with(mut self, name: &'static str, value: impl Into<i128>) -> Failure {
         self.details.push((name, value.into()));
         self
@@ -108,26 +108,26 @@ fn fifo_failure(error: &Error) -> Failure {
         Error::FifoDamaged { rank, offset } => {
             failure("FifoDamagedError").with("rank", *rank).with("offset", *offset)
         }
-        // What a newer library adds is at least a KumiError with its sentence.
+        // An unknown error of a newer library becomes a KumiError with its message.
         _ => failure("KumiError"),
     }
 }
 
-/// The exception of the first signal port's handler that raised one since it was told.
+/// The first exception of a signal port's handler since the last report.
 static CAUSE: Mutex<Option<PyErr>> = Mutex::new(None);
 
 thread_local! {
-    /// What a handler of one of Python's own signals raised while a call of this thread waited.
+    /// The exception that a Python signal handler raised while a call of this thread waited.
     static SIGNAL: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Takes the lock of [`CAUSE`]. Under it exceptions are only moved: dropping one runs destructors of
-/// the program's, which may give the interpreter's lock to a thread that then waits for this one.
+/// Takes the lock of [`CAUSE`]. Exceptions are only moved under it. Dropping one runs destructors of the
+/// program, which may give the interpreter's lock to a thread that then waits for this lock.
 fn cause() -> MutexGuard<'static, Option<PyErr>> {
     CAUSE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps what a signal port's handler raised until the rank's thread is told; its text.
+/// Keeps the exception of a signal port's handler until the rank's thread gets it; returns its text.
 pub fn keep_cause(error: PyErr) -> String {
     let text = error.to_string();
     let mut cause = cause();
@@ -137,22 +137,22 @@ pub fn keep_cause(error: PyErr) -> String {
     text
 }
 
-/// Forgets what handlers of an earlier job raised.
+/// Forgets exceptions of an earlier job's handlers.
 pub fn forget_cause() {
     let forgotten = cause().take();
     drop(forgotten);
 }
 
-/// Keeps what a handler of one of Python's own signals raised: the call that waits ends with it.
+/// Keeps the exception of a Python signal handler: the waiting call ends with it.
 pub fn keep_signal(error: PyErr) {
-    // What is dropped may come here again.
+    // Dropping the earlier one may call this function again.
     let forgotten = SIGNAL.replace(Some(error));
     drop(forgotten);
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
-        // `Error::Interrupted`, or what ending the call led to.
+        // `Error::Interrupted`, or the error that ending the call caused.
         if let Some(error) = SIGNAL.take() {
             return error;
         }
@@ -160,7 +160,7 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// Makes the exception; an error if the package's own module is damaged.
+/// Makes the exception; fails if the package's own module is damaged.
 fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
     let class = py.import(failure.module)?.getattr(failure.class)?;
     let details = PyDict::new(py);
@@ -176,7 +176,7 @@ fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
     Ok(made)
 }
 
-/// What an object of the wrong kind raises.
+/// The exception for an object of the wrong type.
 pub fn wrong_type(text: String) -> PyErr {
     Failure::new("BadTypeError", text).into()
 }

@@ -1,5 +1,5 @@
-//! FIFOs and signal ports. Their offsets and capacities are in bytes in the package too: what lies
-//! there is no array of elements.
+//! FIFOs and signal ports. Their offsets and capacities are in bytes, in the package too, because they are
+//! not arrays of elements.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::number::{name, whole};
 use crate::state::{State, current, number, released};
 use crate::window::{NativeWindow, WindowOnMemory, notify_of};
 
-/// A FIFO and the window that it borrows, in the order in which they end.
+/// A FIFO and the window that it borrows, in the order of their ends.
 pub struct FifoOnWindow {
     fifo: Fifo<'static>,
     _window: Rc<WindowOnMemory>,
@@ -48,8 +48,8 @@ impl Drop for FifoEntry {
     }
 }
 
-/// Frees the FIFOs and removes the signal ports of a window, or of all. Waits for handlers. An error is
-/// the first; the other ports are removed all the same.
+/// Frees the FIFOs and removes the signal ports of a window, or of all windows. Waits for handlers. Returns
+/// the first error; it removes the other ports nevertheless.
 pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(), Failure> {
     let goes = |number: u64| window.is_none_or(|window| window == number);
     state.fifos.borrow_mut().retain(|_, entry| !goes(entry.window));
@@ -61,7 +61,7 @@ pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(
     };
     let close = |(number, offset): (u64, usize)| -> Result<(), Failure> {
         let window = state.window(number)?;
-        // Without the lock: a handler that runs needs it to end.
+        // Without the lock: a running handler needs it to finish.
         Ok(released(py, || window.remove_signal(offset))?)
     };
     let mut result = Ok(());
@@ -110,7 +110,7 @@ impl NativeFifo {
         Ok(NativeFifo { number, freed })
     }
 
-    /// Ends it.
+    /// Ends the FIFO.
     fn free(&self) -> PyResult<()> {
         if !self.freed.load(Ordering::Acquire) {
             let entry = current()?.fifos.borrow_mut().remove(&self.number);
@@ -146,8 +146,7 @@ pub fn max_record() -> PyResult<usize> {
     Ok(current()?.context.max_record())
 }
 
-/// Appends a record to a FIFO, or sends a signal. Without waiting for room false means that there
-/// is none.
+/// Appends a record to a FIFO, or sends a signal. Without waiting, false means that there is no room.
 #[pyfunction]
 pub fn append(
     py: Python<'_>,
@@ -171,8 +170,8 @@ pub fn append(
     Ok(done.map_err(Failure::from)?)
 }
 
-/// Appends a record to the FIFOs of several ranks, or sends a signal to their ports. Without waiting
-/// for room: the ranks that have none.
+/// Appends a record to the FIFOs of several ranks, or sends a signal to their ports. Without waiting, returns
+/// the ranks that have no room.
 #[pyfunction]
 pub fn multicast_append(
     py: Python<'_>,
@@ -196,7 +195,7 @@ pub fn multicast_append(
     Ok(full.map_err(Failure::from)?)
 }
 
-/// Makes a signal port whose records go to a callable: `handler(source, data)`.
+/// Makes a signal port that passes records to a callable: `handler(source, data)`.
 #[pyfunction]
 pub fn on_signal(
     window: &NativeWindow,
@@ -206,13 +205,13 @@ pub fn on_signal(
 ) -> PyResult<()> {
     let (state, inside) = window.find()?;
     let call = move |signal: Signal<'_>| {
-        // Nothing can run in an interpreter that is about to end.
+        // Nothing can run in an interpreter that is shutting down.
         let outcome = Python::try_attach(|py| {
             let data = PyBytes::new(py, signal.data);
             handler.call1(py, (signal.from, data)).map(drop).map_err(keep_cause)
         });
         if let Some(Err(text)) = outcome {
-            // The port keeps it for the rank's next call. Nothing is printed here.
+            // The port keeps the exception for the rank's next call. Nothing is printed here.
             std::panic::resume_unwind(Box::new(text));
         }
     };
@@ -221,7 +220,7 @@ pub fn on_signal(
     Ok(())
 }
 
-/// Takes a signal port away, after the handler that runs.
+/// Removes a signal port, after its running handler.
 #[pyfunction]
 pub fn remove_signal(
     py: Python<'_>,

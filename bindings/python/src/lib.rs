@@ -1,20 +1,20 @@
 //! `kumi._native`: the Python package's layer in Rust.
 //!
-//! What users see is `python/kumi/`, which checks shapes and element types and calls this module
-//! with buffers and byte offsets. Each function here turns buffers into slices, releases the
-//! interpreter's lock, calls [`kumi_mem`] and turns an error into an exception of `kumi._errors`.
+//! Users see `python/kumi/`, which checks shapes and element types. It calls this module with buffers and
+//! byte offsets. Each function here turns buffers into slices, releases the interpreter's lock, calls
+//! [`kumi_mem`], and turns an error into an exception of `kumi._errors`.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
+//! | `state` | the one [`kumi_mem::Context`] of the process, and the rules for using it |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
-//! | `error` | which exception an error becomes |
+//! | `error` | conversion of errors to exceptions |
 //! | `number` | numbers that Python passes |
 //! | `call` | calls of routines on servers: connections, arguments, results |
-//! | `target` | what calls go to: servers, metaservers, objects |
+//! | `target` | targets of calls: servers, metaservers, objects |
 //! | `object` | objects of classes |
 //! | `slot` | functions of Python as routines |
-//! | `transaction` | several of them, recorded and run together |
+//! | `transaction` | calls that are recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
@@ -45,14 +45,14 @@ mod _native {
     /// Bytes that a FIFO or signal port takes beside its capacity.
     #[pymodule_export]
     const FIFO_OVERHEAD: usize = kumi_mem::FIFO_OVERHEAD;
-    /// What the offset of a FIFO or signal port is a multiple of.
+    /// The offset of a FIFO or signal port is a multiple of this.
     #[pymodule_export]
     const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
 
     /// How this module was built: `release` or `debug`.
     #[pymodule_export]
     const BUILD_PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
-    /// The commit that it was built from, which make names.
+    /// The commit of the build, which make sets.
     #[pymodule_export]
     const BUILD_COMMIT: &str = match option_env!("KUMI_COMMIT") {
         Some(commit) => commit,

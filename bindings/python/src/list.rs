@@ -4,7 +4,7 @@ use kumi_mem::{OnPlacement, Piece};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::buffer::{Input, Output, apart};
+use crate::buffer::{Input, Output, check_disjoint};
 use crate::control::rank_of;
 use crate::error::{Failure, wrong_type};
 use crate::number::{maybe_name, name};
@@ -15,7 +15,7 @@ use crate::window::{NativeWindow, notify_of};
 /// Bytes of a word of a list.
 const WORD: usize = size_of::<u64>();
 
-/// The pieces that an array of 64-bit words lists: offset and length of each.
+/// The pieces in an array of 64-bit words: offset and length of each.
 fn pieces_of(list: &Bound<'_, PyAny>) -> PyResult<Vec<Piece>> {
     let list = Input::of(list, "pieces")?;
     let (words, rest) = list.bytes().as_chunks::<WORD>();
@@ -28,7 +28,7 @@ fn pieces_of(list: &Bound<'_, PyAny>) -> PyResult<Vec<Piece>> {
     Ok(pairs.iter().map(|[offset, length]| Piece { offset: *offset, length: *length }).collect())
 }
 
-/// Writes the bytes of several buffers into pieces of a rank's piece; tells a counter there and one
+/// Writes the bytes of several buffers into pieces of a rank's piece. Raises a counter at the target and one
 /// here.
 #[pyfunction]
 #[pyo3(signature = (window, rank, pieces, data, notify, completion))]
@@ -66,7 +66,7 @@ pub fn get_list(
 ) -> PyResult<()> {
     let pieces = pieces_of(pieces)?;
     let mut into = into.iter().map(|one| Output::of(&one, "out")).collect::<PyResult<Vec<_>>>()?;
-    apart(&into)?;
+    check_disjoint(&into)?;
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
     let mut into: Vec<&mut [u8]> = into.iter_mut().map(Output::bytes).collect();

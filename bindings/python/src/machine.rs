@@ -1,4 +1,4 @@
-//! What the node's daemon discloses.
+//! Information that the node's daemon discloses.
 
 use kumi_mem::NodeLoad;
 use pyo3::prelude::*;
@@ -7,14 +7,14 @@ use crate::control::rank_of;
 use crate::number::name;
 use crate::state::current;
 
-/// The number of nodes of the cluster, 0 where nothing is disclosed.
+/// The number of nodes of the cluster; 0 without disclosure.
 #[pyfunction]
 pub fn cluster_nodes() -> PyResult<u32> {
     Ok(current()?.context.machine().map_or(0, |machine| machine.nodes()))
 }
 
-/// A node's ranks per processor, share of memory in use, bytes a second in its network, and the age of
-/// these in seconds, if they are known.
+/// State of a node, if known: ranks per processor, share of memory in use, bytes a second in its network, and
+/// the age of these numbers in seconds.
 #[pyfunction]
 pub fn node_load(#[pyo3(from_py_with = name)] node: i64) -> PyResult<Option<(f64, f64, f64, f64)>> {
     let state = current()?;
@@ -27,7 +27,7 @@ pub fn node_load(#[pyo3(from_py_with = name)] node: i64) -> PyResult<Option<(f64
     Ok(known.and_then(|(node, machine)| machine.node(node)).map(figures))
 }
 
-/// Whether a rank has a processor now, as far as is known.
+/// Whether a rank has a processor now, according to the latest information.
 #[pyfunction]
 pub fn rank_runs(#[pyo3(from_py_with = name)] rank: i64) -> PyResult<bool> {
     let state = current()?;

@@ -17,7 +17,7 @@ fn tag_of(tag: i64) -> Result<i32, Failure> {
     })
 }
 
-/// What a receive asks for; none stands for any.
+/// Source and tag of a receive; `None` stands for any.
 fn wanted(state: &State, source: Option<i64>, tag: Option<i64>) -> Result<(Source, Tag), Failure> {
     let source = match source {
         Some(rank) => Source::Rank(rank_of(state, rank)?),
@@ -80,7 +80,7 @@ pub fn recv_into(
     Ok(status(received.map_err(Failure::from)?))
 }
 
-/// Looks for a message without waiting.
+/// Looks for a message without waiting or taking it.
 #[pyfunction]
 #[pyo3(signature = (source, tag))]
 pub fn probe(
@@ -94,7 +94,7 @@ pub fn probe(
     Ok(found.map(status))
 }
 
-/// Sends and receives into memory at once.
+/// Sends and receives at once, into memory.
 #[pyfunction]
 #[pyo3(signature = (to, data, tag, buffer, source, recv_tag))]
 pub fn sendrecv(
@@ -108,7 +108,7 @@ pub fn sendrecv(
 ) -> PyResult<(u32, i32, usize)> {
     let data = Input::of(data, "data")?;
     let mut buffer = Output::of(buffer, "buffer")?;
-    buffer.apart(&data)?;
+    buffer.check_disjoint(&data)?;
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
     let (source, recv_tag) = wanted(&state, source, recv_tag)?;

@@ -1,4 +1,4 @@
-//! Numbers that Python passes. What is none, or does not fit, is refused with a class of the package.
+//! Numbers from Python. Invalid ones are refused with exceptions of the package.
 
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
@@ -9,7 +9,7 @@ use crate::error::{Failure, wrong_type};
 /// A whole number.
 ///
 /// # Errors
-/// `BadTypeError` if the object is none, `BadArgumentError` if there can be no such number here.
+/// `BadTypeError` if the object is not a whole number, `BadArgumentError` if it is out of range.
 pub fn whole<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>) -> PyResult<T> {
     object.extract::<T>().map_err(|error| {
         let (py, error) = (object.py(), error.into());
@@ -34,7 +34,7 @@ pub fn maybe<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>) -> PyRe
     if object.is_none() { Ok(None) } else { whole(object).map(Some) }
 }
 
-/// The number of a rank, tag or counter. One beyond 64 bits is none of them, and stays none.
+/// The number of a rank, tag or counter. A number of more than 64 bits stays invalid.
 ///
 /// # Errors
 /// `BadTypeError` if the object is no whole number.

@@ -10,20 +10,20 @@ use crate::target::{self, InferredSizes};
 /// An object of a class; calls on it keep it.
 #[pyclass(frozen)]
 pub struct NativeObject {
-    // There until this is dropped.
+    // Lives until this is dropped.
     object: Option<Object>,
 }
 
 impl Drop for NativeObject {
     fn drop(&mut self) {
         let mut object = self.object.take();
-        // Without the interpreter's lock: who has the connection's may wait for it.
+        // Without the interpreter's lock: a thread that holds the connection's lock may wait for it.
         Python::try_attach(|py| py.detach(|| drop(object.take())));
     }
 }
 
 impl NativeObject {
-    /// For an object that is there.
+    /// Runs an operation on an object that has not ended.
     pub fn new(object: Object) -> NativeObject {
         NativeObject { object: Some(object) }
     }
@@ -35,18 +35,18 @@ impl NativeObject {
 
 #[pymethods]
 impl NativeObject {
-    /// The name of the server where it is.
+    /// The name of the object's server.
     fn server(&self) -> PyResult<String> {
         Ok(self.object()?.server().to_owned())
     }
 
-    /// Whether it is no more, as far as can be seen without waiting.
+    /// Whether it has ended, as far as this client knows without waiting.
     fn is_lost(&self, py: Python<'_>) -> PyResult<bool> {
         let object = self.object()?;
         Ok(py.detach(|| object.is_lost()))
     }
 
-    /// Ends it, and what it runs.
+    /// Ends the object and its running call.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let object = self.object()?;
         match py.detach(|| object.end()) {

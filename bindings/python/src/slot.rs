@@ -1,7 +1,7 @@
 //! Functions of Python as routines: their descriptions, and the process of a call slot around an interpreter.
 //!
-//! The protocol with the server is `kumi-call`'s; what a function is called with and what becomes of its result is
-//! in `python/kumi/_slot.py` and `python/kumi/call/_serving.py`.
+//! `kumi-call` has the protocol with the server. `python/kumi/_slot.py` and `python/kumi/call/_serving.py`
+//! convert a function's arguments and results.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -19,7 +19,7 @@ use crate::buffer::Input;
 use crate::call;
 use crate::error::Failure;
 
-/// The canonical JSON of each of the so many routines that a text describes; those of its classes are the methods.
+/// The canonical JSON of each routine in a description with this many routines; for a class, its methods.
 #[pyfunction]
 pub fn describe_routines(text: &str, count: usize) -> PyResult<Vec<String>> {
     let refused = |why: String| PyErr::from(Failure::of_call("DescriptionError", why));
@@ -37,9 +37,10 @@ pub fn describe_routines(text: &str, count: usize) -> PyResult<Vec<String>> {
     each.collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))
 }
 
-/// Runs this process as a call slot until the server closes its socket, which is standard input. `load` is called with
-/// a description, and gives what is called with the memory of a call and, for each parameter, where it lies, its bytes,
-/// and its value or shape; that gives `None`, or the exception with which the function ended.
+/// Runs this process as a call slot until the server closes its socket, which is standard input. `load` is
+/// called with a description, and returns the function for its calls. That function gets the memory of a call
+/// and, for each parameter, its place, its bytes, and its value or shape. It returns `None`, or its
+/// exception.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
 pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
@@ -83,7 +84,7 @@ fn run(
     let each = plan.arguments.iter().zip(slots).zip(scalars.into_iter().zip(texts)).enumerate();
     let given = each.map(|(index, ((argument, slot), (scalar, text)))| {
         let given = match argument.form {
-            // In the server's folder for the call.
+            // In the call's folder, which the server made.
             ArgumentForm::File => {
                 OsString::from_vec(arena.read(slot.offset, slot.text)).into_py_any(py)?
             }
@@ -108,7 +109,7 @@ fn run(
     }
 }
 
-/// The value of what is sent, or the shape of an array.
+/// The value of a sent scalar or text, or the shape of an array.
 fn given(
     py: Python<'_>,
     argument: &Argument,
@@ -136,8 +137,8 @@ pub struct NativeFunction {
 
 #[pymethods]
 impl NativeFunction {
-    /// Calls it with what is sent, by parameter: numbers, texts, and pairs of a shape and a buffer. What comes back, each with its
-    /// parameter: numbers, texts, and pairs of a shape and bytes.
+    /// Calls it with inputs by parameter: numbers, texts, and pairs of a shape and a buffer. Returns the
+    /// results, each with its parameter: numbers, texts, and pairs of a shape and bytes.
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -188,7 +189,7 @@ pub struct NativeMemory {
 
 #[pymethods]
 impl NativeMemory {
-    /// Shows it.
+    /// Shows the memory to Python.
     ///
     /// # Safety
     /// The interpreter calls it, with memory for a buffer in `view`.
@@ -202,8 +203,8 @@ impl NativeMemory {
         }
         let arena = &slf.get().arena;
         let length = ffi::Py_ssize_t::try_from(arena.length())?;
-        // SAFETY: `view` is the interpreter's to fill. The memory stays mapped as long as the arena is there, which the
-        // object holds, and the object is held by the view.
+        // SAFETY: the interpreter lets us fill `view`. The memory stays mapped as long as the arena exists.
+        // The object holds the arena, and the view holds the object.
         let done = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), arena.begin().cast(), length, 0, flags)
         };

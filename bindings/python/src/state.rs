@@ -1,9 +1,9 @@
-//! The one context of the process and the rules for using it.
+//! The one context of the process, and the rules for using it.
 //!
-//! [`Context`] is not `Sync`, so the state is kept in a slot of the thread that made
-//! it. Other threads find their slot empty and are refused; no lock is needed. While a call waits,
-//! the interpreter's lock is released, but this thread is in the call, so that nothing of Python
-//! runs in it and calls the library again; but for signal handlers, which are refused ([`ask`]).
+//! [`Context`] is not `Sync`, so a slot of the thread that made it keeps the state. Other threads find their
+//! slots empty and are refused; no lock is needed. While a call waits, it releases the interpreter's lock.
+//! This thread is inside the call meanwhile, so no Python code in it can call the library again. The
+//! exception are signal handlers, whose calls are refused ([`ask`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,21 +19,21 @@ use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
 use crate::window::{WindowEntry, WindowOnMemory};
 
-/// How long a wait goes on before it looks for signals that Python has a handler for.
+/// Interval at which a wait checks for signals that Python handles.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// What lives between `initialise` and `finalize`.
+/// The state between `initialise` and `finalize`.
 pub struct State {
-    /// The job as this rank sees it. Leaked so that windows can borrow it for as long as the state
-    /// lives; [`finalise`] takes it back.
+    /// This rank's job. Leaked so that windows can borrow it for as long as the state lives; [`finalise`]
+    /// takes it back.
     pub context: &'static Context,
-    /// The windows that still have memory, by their number.
+    /// Windows that still have memory, by number.
     pub windows: RefCell<HashMap<u64, WindowEntry>>,
-    /// The FIFOs that were not freed, by their number.
+    /// FIFOs that were not freed, by number.
     pub fifos: RefCell<HashMap<u64, FifoEntry>>,
     /// The signal ports: window and offset.
     pub ports: RefCell<Vec<(u64, usize)>>,
-    /// The completions that Python has, by their number.
+    /// Completions of the Python program, by number.
     pub completions: RefCell<HashMap<u64, Rc<Completion<'static>>>>,
 }
 
@@ -46,7 +46,7 @@ impl State {
     }
 }
 
-/// A number for a window, FIFO or completion that nothing of this process has had.
+/// A number for a window, FIFO or completion that this process has not used before.
 pub fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -54,14 +54,14 @@ pub fn number() -> u64 {
 
 /// Some thread holds a state.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-/// This process is a fork of one that held a state. The rank is the other one.
+/// This process is a fork of one with a state. Only the parent is the rank.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// This thread's state. When the thread ends without `finalize` the state stays: numpy arrays
-    /// in other threads may still show memory of its windows.
+    /// This thread's state. If the thread ends without `finalize` the state stays, because numpy arrays in
+    /// other threads may still show memory of its windows.
     static STATE: RefCell<Option<ManuallyDrop<Rc<State>>>> = const { RefCell::new(None) };
-    /// A signal handler of Python's runs while a call of this thread waits.
+    /// A Python signal handler runs while a call of this thread waits.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -95,14 +95,14 @@ pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Acquire) && !FORKED.load(Ordering::Relaxed)
 }
 
-/// From now on every call is refused: for the child of a fork.
+/// Refuses every call from now on: for the child of a fork.
 pub fn fork() {
     if ACTIVE.load(Ordering::Acquire) {
         FORKED.store(true, Ordering::Relaxed);
     }
 }
 
-/// Runs `body` without the interpreter's lock, so that other threads of the program go on.
+/// Runs `body` without the interpreter's lock, so that other threads of the program can run.
 ///
 /// `body` must not touch Python objects, but may read and write memory of buffers that the caller
 /// holds for the length of the call.
@@ -120,8 +120,8 @@ pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
     py.detach(move || here.run())
 }
 
-/// Has Python run the handlers of signals that have come; true if one raised an exception, which the
-/// call that waits then ends with.
+/// Lets Python run handlers of pending signals. Returns true if one raised an exception; the waiting call
+/// then ends with that.
 fn ask() -> bool {
     Python::attach(|py| {
         ASKING.set(true);
@@ -164,7 +164,7 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A context on its way out of [`released`], whose results must be `Send`.
+/// A context on its way out of [`released`], whose result must be `Send`.
 struct SentContext(Box<Context>);
 
 // SAFETY: `released` runs in the calling thread, so the context never changes threads.
@@ -188,7 +188,7 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
     let state = match Rc::try_unwrap(state) {
         Ok(state) => state,
         Err(state) => {
-            // A buffer of a class written in Python can run code in the middle of a call.
+            // A buffer of a class written in Python can run code during a call.
             STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(state)));
             return Err(Failure::new("KumiError", "kumi.finalize() inside of another call"));
         }
@@ -197,8 +197,8 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();
     let context = std::ptr::from_ref(state.context).cast_mut();
-    // SAFETY: `initialise` leaked this box, the state is gone, and of the windows, which borrow it
-    // too, only those are left that were forgotten because arrays show them.
+    // SAFETY: `initialise` leaked this box, and the state is gone. The windows borrow the box too; only
+    // windows that were forgotten, because arrays show them, are left.
     let context = unsafe { Box::from_raw(context) };
     let outcome = released(py, || {
         if shown == 0 { context.finalize() } else { context.finalize_keeping_memory() }

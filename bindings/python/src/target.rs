@@ -1,4 +1,4 @@
-//! Calls of whatever has routines: servers, metaservers, and objects of classes, whose methods they are.
+//! Calls of anything that has routines: servers, metaservers, and objects, whose routines are methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use pyo3::types::{PyList, PyString};
 use crate::call::{NativeCall, failure, interrupted, raised, scalar, take, values};
 use crate::error::Failure;
 
-/// Scalars by parameter, where they follow from arrays, and shapes by parameter.
+/// Scalars that follow from arrays, and shapes, both by parameter.
 pub type InferredSizes = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
-/// What calls go to.
+/// A target of calls.
 pub trait Target: Sync {
     /// A routine's description.
     fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError>;
 
-    /// What a call may have at most, as far as that is known.
+    /// Limits of a call, as far as they are known.
     fn limits(&self) -> Limits;
 
     /// Begins a call.
@@ -51,7 +51,7 @@ impl Target for Remote {
     }
 }
 
-/// Its routines are the methods, by their own names.
+/// The routines of an object are its methods, by their own names.
 impl Target for Object {
     fn interface(&self, name: &str) -> Result<Arc<KnownRoutine>, CallError> {
         Object::interface(self, name)
@@ -78,8 +78,8 @@ pub fn describe(py: Python<'_>, target: &impl Target, name: &str) -> PyResult<St
     known.to_json().map_err(|error| Failure::of_call("CallError", error.to_string()).into())
 }
 
-/// Integers that follow from the shapes of the arrays that are given, and the shapes of all parameters of a call
-/// with them and these scalars and texts; of scalars an empty one.
+/// Integers that follow from the shapes of the given arrays, and the shapes of all parameters of a call with
+/// these arrays, scalars and texts. A scalar has an empty shape.
 pub fn fit(
     py: Python<'_>,
     target: &impl Target,
@@ -115,9 +115,9 @@ pub fn fit(
     Ok((following, plan.arguments.iter().map(sizes).collect()))
 }
 
-/// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
-/// of arrays to send and to write to, contiguous in the routine's order, or of paths; or a function of the values and
-/// shapes by parameter, which gives pairs of a parameter and a value.
+/// Begins a call. Each parameter has one of these: `None` (the default), a number, a text, or a pair. A pair
+/// holds arrays to send and to write to, contiguous in the routine's order, or paths. A callback is a
+/// function of the values and shapes by parameter that returns pairs of a parameter and a value.
 pub fn start(
     py: Python<'_>,
     target: &impl Target,
@@ -130,8 +130,8 @@ pub fn start(
     Ok(NativeCall::new(call.map_err(|error| failure(&error))?, taken.buffers))
 }
 
-/// Calls and waits for the end, without an object between: the values that come back beside arrays, each with the number of its
-/// parameter.
+/// Calls and waits for the end, without creating an object. Returns the values that come back beside arrays,
+/// each with the number of its parameter.
 pub fn call<'py>(
     py: Python<'py>,
     target: &impl Target,
@@ -140,7 +140,7 @@ pub fn call<'py>(
     seconds: Option<f64>,
 ) -> PyResult<Bound<'py, PyList>> {
     let taken = take(py, target, name, args, seconds)?;
-    // The call has gone before its buffers do.
+    // The call ends before its buffers.
     let outcome = py.detach(|| {
         let mut call = target.begin(name, taken.given.args(), taken.time)?;
         call.wait(&interrupted)

@@ -1,4 +1,5 @@
-//! Transactions: `kumi.call` records calls and knows their arrays; here they are lent to `kumi-call` and run.
+//! Transactions: `kumi.call` records calls and knows their arrays; this module lends them to `kumi-call` and
+//! runs the calls.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,17 +16,17 @@ use crate::buffer::{Input, Output};
 use crate::call::{NativeClient, duration, failure, interrupted, lent, lent_mut, scalar, values};
 use crate::error::{Failure, wrong_type};
 
-/// An array: the memory (`None`: it stays at servers), whether it is written, the type of its numbers, its shape if
-/// that matters, and whether it lies by columns.
+/// An array: its memory (`None`: it stays at servers), whether it is written, its element type, its shape if
+/// that matters, and whether it is in column order.
 type TransactionArray<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
 
-/// How it is run: token, authorities, calls in flight, attempts, policy, seconds of a call.
+/// Settings of a run: token, authorities, calls in flight, attempts, policy, seconds of a call.
 type RunSettings = (Option<String>, Option<PathBuf>, u32, u32, String, Option<f64>);
 
-/// Runs calls on servers, or on those that a metaserver chooses, with this priority. `arrays` are as [`TransactionArray`]; a call is a
-/// routine and its arguments: `None`, numbers, texts, or pairs of numbers of arrays (sent, and coming back; `None` for one
-/// of them). What came of it: `error` (`None`: all has run), for each call what [`told`] says, the picture, the bytes that
-/// moved, and the seconds.
+/// Runs calls on the given servers, or on servers that a metaserver chooses by this priority. `arrays` are
+/// [`TransactionArray`]s. A call is a routine and its arguments: `None`, numbers, texts, or pairs of array
+/// numbers (sent and coming back; either may be `None`). Returns `error` (`None`: all calls have run), the
+/// report of [`told`] on each call, the picture, the bytes moved, and the seconds.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
 pub fn run_transaction<'py>(
@@ -36,7 +37,7 @@ pub fn run_transaction<'py>(
     arrays: Vec<TransactionArray<'py>>,
     calls: Vec<(String, Bound<'py, PyList>)>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    // Before the transaction: it is dropped first.
+    // Declared before the transaction, which is dropped first.
     let mut buffers = (Vec::new(), Vec::new());
     let mut tx = Transaction::new();
     let mut data = Vec::with_capacity(arrays.len());
@@ -70,7 +71,7 @@ pub fn run_transaction<'py>(
     match result {
         Ok(report) => told(py, &report, None),
         Err(error) => match error.report() {
-            // A handler of a signal has raised.
+            // A signal handler has raised an exception.
             Some(report) if !matches!(error, TransactionError::Cancelled(_)) => {
                 told(py, report, Some(error.to_string()))
             }
@@ -112,7 +113,7 @@ fn element(name: &str) -> PyResult<Element> {
     })
 }
 
-/// An array of the transaction; its memory stays in `buffers`.
+/// An array of the transaction; `buffers` holds its memory.
 fn lend(
     tx: &mut Transaction<'static>,
     (memory, written, dtype, dims, columns): &TransactionArray<'_>,
@@ -150,8 +151,9 @@ fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
     })
 }
 
-/// What became of it. Of each call: routine, server, attempts, why what it read came through the client, begin and end in seconds, a sentence, and the values that
-/// came back, each with the number of its parameter (`None`: it has not run).
+/// The report on a call: routine, server, attempts, why its inputs came through the client, begin and end in
+/// seconds, a sentence, and its results. Each result has the number of its parameter (`None`: the call has
+/// not run).
 fn told<'py>(
     py: Python<'py>,
     report: &Report,

@@ -12,7 +12,7 @@ use crate::number::{maybe, maybe_name, name, whole};
 use crate::state::{State, current, number, released};
 use crate::window::{NativeWindow, notify_of};
 
-/// A counter of own puts that are in place.
+/// A counter of this rank's puts that are in place.
 #[pyclass(frozen, module = "kumi._native")]
 pub struct NativeCompletion {
     number: u64,
@@ -28,7 +28,7 @@ impl NativeCompletion {
 
 #[pymethods]
 impl NativeCompletion {
-    /// Makes one.
+    /// Makes a completion.
     #[new]
     fn new() -> PyResult<Self> {
         let state = current()?;
@@ -44,7 +44,7 @@ impl NativeCompletion {
         Ok(released(py, || completion.done()).map_err(Failure::from)?)
     }
 
-    /// Waits for so many, or for all; how many are.
+    /// Waits until this many puts are in place, or all. Returns how many are.
     #[pyo3(signature = (at_least))]
     fn wait(
         &self,
@@ -62,7 +62,7 @@ impl NativeCompletion {
 
 impl Drop for NativeCompletion {
     fn drop(&mut self) {
-        // In another thread, or while a call waits, it stays until `finalize`.
+        // If another thread drops it, or while a call waits, it stays until `finalize`.
         if let Ok(state) = current() {
             let gone = state.completions.borrow_mut().remove(&self.number);
             drop(gone);
@@ -77,7 +77,7 @@ fn strided((offset, stride, block, count): Blocks) -> Strided {
     Strided { offset, stride, block, count }
 }
 
-/// Writes blocks into the piece of a rank; tells a counter there and one here.
+/// Writes blocks into the piece of a rank. Raises a counter at the target and one here.
 #[pyfunction]
 #[pyo3(signature = (window, rank, data, blocks, notify, completion))]
 pub fn put_blocks(
@@ -117,7 +117,7 @@ pub fn get_blocks(
     Ok(done.map_err(Failure::from)?)
 }
 
-/// Writes the same into the pieces of several ranks, and waits.
+/// Writes the same bytes into the pieces of several ranks, and waits.
 #[pyfunction]
 #[pyo3(signature = (window, ranks, data, offset, notify))]
 pub fn multicast(
@@ -136,7 +136,7 @@ pub fn multicast(
     Ok(done.map_err(Failure::from)?)
 }
 
-/// An atomic operation: which, where, and its numbers.
+/// An atomic operation: its kind, place and operands.
 struct Atomic<'a> {
     operation: &'a str,
     to: u32,
@@ -145,7 +145,7 @@ struct Atomic<'a> {
 }
 
 impl Atomic<'_> {
-    /// On eight bytes.
+    /// On 8 bytes.
     fn long(&self, window: &Window<'_>) -> Option<Result<u64, Error>> {
         let Atomic { operation, to, offset, numbers: [one, other] } = *self;
         Some(match operation {
@@ -159,7 +159,7 @@ impl Atomic<'_> {
         })
     }
 
-    /// On four.
+    /// On 4 bytes.
     fn short(&self, window: &Window<'_>) -> Option<Result<u64, Error>> {
         let Atomic { operation, to, offset, numbers } = *self;
         let [one, other] = numbers.map(|number| number as u32);
@@ -176,8 +176,8 @@ impl Atomic<'_> {
     }
 }
 
-/// Does an atomic operation on 4 or 8 bytes of the piece of a rank; what was there. Of the numbers,
-/// which are those of unsigned types, 4 bytes take the lower half.
+/// Does an atomic operation on 4 or 8 bytes of the piece of a rank; returns the previous value. Operands are
+/// unsigned; for 4 bytes their lower half counts.
 #[pyfunction]
 pub fn atomic(
     py: Python<'_>,

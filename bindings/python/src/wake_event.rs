@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::call::{NativeCall, duration, failure};
 use crate::error::Failure;
 
-/// How often signals are looked for that came to another thread.
+/// Interval at which a wait checks for signals that another thread received.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// A thread that waits for several calls.
@@ -21,7 +21,7 @@ pub struct NativeWakeEvent {
 
 #[pymethods]
 impl NativeWakeEvent {
-    /// For these calls.
+    /// An event for these calls.
     #[new]
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
     fn new(calls: Vec<PyRef<'_, NativeCall>>) -> PyResult<NativeWakeEvent> {
@@ -32,7 +32,8 @@ impl NativeWakeEvent {
         Ok(NativeWakeEvent { wake_event, calls: calls.iter().map(|call| call.watch()).collect() })
     }
 
-    /// Waits until there may be something to be done for one of them, at most so many seconds, and not long in any case.
+    /// Waits until one of them may need attention, for at most this many seconds and for a short time in any
+    /// case.
     fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let slice = SLICE.as_secs_f64();
         let time = duration(seconds.map_or(slice, |seconds| seconds.clamp(0.0, slice)))?;

@@ -1,9 +1,9 @@
 //! Windows. Offsets and lengths are in bytes here; `python/kumi/_window.py` counts elements.
 //!
-//! A window's memory is shown to Python as a buffer, of which numpy makes an array without a copy.
-//! Arrays may outlive `free` and even `finalize`: the memory of a window that is shown stays, with
-//! the window's place at the other ranks, until a later call of the owner finds the last array gone.
-//! A window on memory of a Python object holds that object's buffer, and lets it go after itself.
+//! Python sees a window's memory as a buffer, of which numpy makes an array without a copy. Arrays may
+//! outlive `free` and even `finalize`. Memory that an array shows stays, and so does the window's place at
+//! the other ranks. A later call of the owner frees both once the last array is gone. A window on memory of a
+//! Python object holds that object's buffer, and releases it after itself.
 
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -23,8 +23,8 @@ use crate::fifo::close_all;
 use crate::number::{maybe_name, name, whole};
 use crate::state::{State, current, number, released};
 
-/// What a window and the objects that show its memory know of each other. The views may be made
-/// and dropped in any thread.
+/// State that a window shares with the objects that show its memory. Views may be made and dropped in any
+/// thread.
 #[derive(Debug, Default)]
 struct ExportCount {
     /// Buffers of the memory that Python has not released.
@@ -33,16 +33,16 @@ struct ExportCount {
     freed: AtomicBool,
 }
 
-/// Memory of a Python object that a window is on.
+/// Memory of a Python object below a window.
 struct Memory {
     buffer: Output,
-    /// What keeps the object from moving the memory although its buffer is held.
+    /// Keeps the object from moving the memory although its buffer is held.
     _guard: Py<PyAny>,
 }
 
-/// A window, and the memory that it is on if that is not its own. Whoever forgets one forgets both.
+/// A window, and its memory if that is not its own. Forgetting a window also forgets its memory.
 pub struct WindowOnMemory {
-    // In the order in which they end.
+    // In the order of their ends.
     window: Window<'static>,
     _memory: Option<Memory>,
 }
@@ -67,12 +67,12 @@ impl WindowEntry {
         Rc::clone(&self.window)
     }
 
-    /// Whether nobody can use it any more.
+    /// Whether no operation can use it any more.
     fn is_over(&self) -> bool {
         self.shown.freed.load(Ordering::Acquire) && self.shown.views.load(Ordering::Acquire) == 0
     }
 
-    /// Ends it with the job. If its memory is still shown it is forgotten instead: true.
+    /// Ends it with the job. If its memory is still shown, it forgets the window instead and returns true.
     pub fn end(self) -> bool {
         self.shown.freed.store(true, Ordering::Release);
         match Rc::try_unwrap(self.window) {
@@ -92,7 +92,7 @@ impl WindowEntry {
     }
 }
 
-/// Gives the memory of windows back that are freed and no longer shown.
+/// Frees the memory of freed windows that is no longer shown.
 #[pyfunction]
 pub fn reap() -> PyResult<()> {
     clear(current()?.as_ref());
@@ -102,7 +102,7 @@ pub fn reap() -> PyResult<()> {
 fn clear(state: &State) {
     let over =
         state.windows.borrow_mut().extract_if(|_, entry| entry.is_over()).collect::<Vec<_>>();
-    // Now that nobody has borrowed the table: an object that gets its buffer back may run code.
+    // Only now, while the table is not borrowed: an object that gets its buffer back may run code.
     drop(over);
 }
 
@@ -124,7 +124,7 @@ impl NativeWindow {
         Ok(())
     }
 
-    /// The state of this thread and the window in it.
+    /// The state of this thread and its window.
     pub fn find(&self) -> Result<(Rc<State>, Rc<WindowOnMemory>), Failure> {
         self.check()?;
         let state = current()?;
@@ -132,7 +132,7 @@ impl NativeWindow {
         Ok((state, window))
     }
 
-    /// Makes a window, of so many bytes or on memory; all ranks call it in the same order.
+    /// Makes a window, of this many bytes or on memory; all ranks call it in the same order.
     fn make(
         py: Python<'_>,
         bytes: usize,
@@ -147,9 +147,9 @@ impl NativeWindow {
         released(py, || {
             made = Some(match base {
                 None => context.window_with(bytes, rights),
-                // SAFETY: the buffer has these bytes; it is held, so that they stay, until the
-                // window has been dropped (see `WindowOnMemory`), which it is with the context at the latest
-                // unless both are forgotten. Python's threads take no memory for unshared.
+                // SAFETY: the buffer has these bytes. It is held, so they stay, until the window has been
+                // dropped (see `WindowOnMemory`). The context drops the window at the latest, unless both are
+                // forgotten. Python's threads know that the memory is shared.
                 Some(base) => unsafe { context.window_on(base, bytes, rights) },
             });
         });
@@ -167,14 +167,14 @@ impl NativeWindow {
     }
 }
 
-/// Rights as Python gives them.
+/// Rights in the form that Python passes.
 fn rights_of(read: bool, write: bool, atomic: bool) -> Rights {
     let mut rights = Rights::ALL;
     (rights.read, rights.write, rights.atomic) = (read, write, atomic);
     rights
 }
 
-/// A counter's number; one that is no `u32` is left to the library to refuse.
+/// A counter's number; the library refuses one that is not a `u32`.
 pub fn notify_of(notify: i64) -> Result<u32, Failure> {
     u32::try_from(notify).map_err(|_| {
         let text = format!("notification counter {notify} does not exist: use 0 to 63");
@@ -196,8 +196,8 @@ impl NativeWindow {
         Self::make(py, bytes, None, rights_of(read, write, atomic))
     }
 
-    /// Makes a window on memory, which it holds until it is freed, with the guard; all ranks call it
-    /// in the same order.
+    /// Makes a window on memory, which it holds with the guard until it is freed; all ranks call it in the
+    /// same order.
     #[staticmethod]
     fn on(
         memory: &Bound<'_, PyAny>,
@@ -212,7 +212,7 @@ impl NativeWindow {
         Self::make(memory.py(), bytes, Some(held), rights_of(read, write, atomic))
     }
 
-    /// Refuses operations from now on; [`reap`] gives the memory back once nothing shows it.
+    /// Refuses operations from now on; [`reap`] frees the memory once nothing shows it.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shown.freed.load(Ordering::Acquire) {
             close_all(py, current()?.as_ref(), Some(self.number))?;
@@ -269,7 +269,7 @@ impl NativeWindow {
         Ok(done.map_err(Failure::from)?)
     }
 
-    /// What a notification counter shows.
+    /// The value of a notification counter.
     fn notified(&self, py: Python<'_>, #[pyo3(from_py_with = name)] notify: i64) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;
@@ -288,7 +288,7 @@ impl NativeWindow {
         Ok(released(py, || window.wait_notify(notify, at_least)).map_err(Failure::from)?)
     }
 
-    /// Shows the own piece.
+    /// Shows this rank's piece.
     ///
     /// # Safety
     /// The interpreter calls it, with memory for a buffer in `view`.
@@ -303,9 +303,9 @@ impl NativeWindow {
         let this = slf.get();
         this.check()?;
         let length = ffi::Py_ssize_t::try_from(this.bytes)?;
-        // SAFETY: `view` is the interpreter's to fill. The memory is that of the window's own
-        // piece, which may be written, and stays while `views` is not 0 (see `WindowEntry`): neither
-        // `clear` nor `end` gives it back, and both run with the interpreter's lock held.
+        // SAFETY: the interpreter lets us fill `view`. The memory is that of this rank's own piece, which may
+        // be written. It stays while `views` is not 0 (see `WindowEntry`): neither `clear` nor `end` frees
+        // it, and both run with the interpreter's lock held.
         let done = unsafe {
             let start = this.address as *mut std::ffi::c_void;
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 0, flags)
@@ -317,7 +317,7 @@ impl NativeWindow {
         Ok(())
     }
 
-    /// One view less.
+    /// Removes one view.
     ///
     /// # Safety
     /// The interpreter calls it, once for each buffer that `__getbuffer__` filled.

@@ -165,8 +165,8 @@ def test_arguments_are_those_of_the_call(server: call.Connection) -> None:
         ("raise", "ValueError: the last line"),
         ("exit", "SystemExit: 3"),
         ("write", "ValueError: assignment destination is read-only"),
-        ("shape", r"ValueError: `result` has the shape \(3,\), and \(2,\) as described"),
-        ("type", "TypeError: `result` has elements of complex128, and of float64 as described"),
+        ("shape", r"ValueError: `result` has the shape \(3,\); the description says \(2,\)"),
+        ("type", "TypeError: `result` has elements of complex128; the description says float64"),
         ("nothing", r"ValueError: `result` has the shape \(\)"),
     ],
 )
@@ -270,7 +270,7 @@ def test_sources_that_have_nothing(kumi_bin: str, tmp_path: Path) -> None:
     for source, says in sources:
         with pytest.raises(call.CallError, match=says):
             call.Server(source)
-    with pytest.raises(call.DescriptionError, match="has not the decorator"):
+    with pytest.raises(call.DescriptionError, match="lacks the decorator"):
         call.Server(len)
     with pytest.raises(call.CallError, match="has no package kumi|cannot be run"):
         call.Server(path, interpreter="/bin/false-python")

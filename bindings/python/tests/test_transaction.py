@@ -35,7 +35,7 @@ def test_intermediate_arrays_stay_at_the_servers(servers: list[str]) -> None:
     assert report.moved.between >= size, "they were made at two servers"
     assert all(step.helped is None for step in report.steps), "they went straight"
     assert t.svg().count("<rect") == 3 and servers[0] in t.svg()
-    with pytest.raises(call.CallError, match="say wanted"):
+    with pytest.raises(call.CallError, match="call its wanted"):
         c.result()
 
 

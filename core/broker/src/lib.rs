@@ -1,4 +1,4 @@
-//! The scheduler of routine calls (paper 4, sections 2 and 5): it decides which server runs a call. It is a pure state
+//! The scheduler of routine calls (Ninf paper, sections 2 and 5): it decides which server runs a call. It is a pure state
 //! machine: events and the time go in, actions come out.
 //!
 //! - [`Broker`] tracks servers and their routines, the measured network between sites, and calls from submission to their

@@ -1,5 +1,5 @@
 //! Gossip of the nodes' resources over the links of the control tree (the information disclosure
-//! mechanism, IDM, of SSS-CORE, §3.2).
+//! mechanism, IDM, of the SSS-CORE paper, §3.2).
 //!
 //! A node numbers what it says of itself. At each exchange of heartbeats a link carries what the other end
 //! does not know yet, what was sent longest ago first, within a bound in bytes. So a change reaches

@@ -1,4 +1,4 @@
-//! Interface descriptions of routines that are called over the network (paper 4, section 2; the Ninf form with the spellings of
+//! Interface descriptions of routines that are called over the network (Ninf paper, section 2; the Ninf form with the spellings of
 //! GridRPC systems).
 //!
 //! A description declares the parameters of a routine: types, modes, and shapes as expressions of scalar parameters. Clients

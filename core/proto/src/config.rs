@@ -163,6 +163,14 @@ pub enum ConfigError {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// The region of the context would not fit an address space.
+    #[error(
+        "the context of a rank among {ranks} with these settings does not fit an address space"
+    )]
+    TooLarge {
+        /// Ranks of the job.
+        ranks: u32,
+    },
     /// `safe_datagram` is below 64.
     #[error("safe_datagram is {0} bytes; it must be at least 64")]
     SafeDatagram(usize),

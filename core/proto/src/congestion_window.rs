@@ -3,6 +3,7 @@
 
 use crate::Micros;
 use crate::queueing_delay::{DelayMonitor, QueueVerdict};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Least window, in packets.
 const LEAST: u32 = 2;
@@ -10,44 +11,52 @@ const LEAST: u32 = 2;
 const NEAR: u32 = 1 << 16;
 
 /// Congestion window of one peer, in packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(crate) struct CongestionWindow {
-    window: u32,
-    threshold: u32,
-    most: u32,
+    window: u16,
+    threshold: u16,
+    /// The window before the last reduction.
+    before: u16,
+    most: u16,
     /// Packets acked towards the next growth by one.
     credit: u32,
-    /// The window before the last reduction.
-    before: u32,
     /// Losses of packets transmitted before this transmission belong to the reduction already made.
     recovery: u32,
     delay: DelayMonitor,
-    /// The last round found too long a queue to grow.
-    hold: bool,
 }
 
 impl CongestionWindow {
-    pub(crate) fn new(initial: u32, most: u32) -> Self {
-        let window = initial.clamp(LEAST, most);
+    /// For a sender whose next transmission is `next`; `most` is at most 1,024.
+    pub(crate) fn new(initial: u32, most: u32, next: u32) -> Self {
+        let window = short(initial.clamp(LEAST, most));
         Self {
             window,
-            threshold: most,
-            most,
-            credit: 0,
+            threshold: short(most),
             before: window,
-            recovery: 0,
-            delay: DelayMonitor::new(),
-            hold: false,
+            most: short(most),
+            credit: 0,
+            recovery: next,
+            delay: DelayMonitor::new(next),
         }
     }
 
     pub(crate) fn window(&self) -> u32 {
-        self.window
+        u32::from(self.window)
+    }
+
+    /// Sets it, within its bounds.
+    fn set_window(&mut self, packets: u32) {
+        self.window = short(packets.max(LEAST).min(self.most()));
+    }
+
+    fn most(&self) -> u32 {
+        u32::from(self.most)
     }
 
     /// The same while this sender is to hold back if there is a queue.
     pub(crate) fn held(&self) -> u32 {
-        if self.delay.standing() { 1 } else { self.window }
+        if self.delay.standing() { 1 } else { self.window() }
     }
 
     /// The window is full.
@@ -73,23 +82,22 @@ impl CongestionWindow {
         if target == 0 {
             return;
         }
-        let short = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
-        let (sample, target) = (short(round_trip), short(target));
-        let Some(verdict) = self.delay.sample(sample, acked, next, self.window, target, held)
-        else {
+        let micros = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
+        let (sample, target, window) = (micros(round_trip), micros(target), self.window());
+        let Some(verdict) = self.delay.sample(sample, acked, next, window, target, held) else {
             return;
         };
-        self.hold = matches!(verdict, QueueVerdict::Enough | QueueVerdict::TooMuch(_));
+        self.delay.full = matches!(verdict, QueueVerdict::Enough | QueueVerdict::TooMuch(_)).into();
         match verdict {
             // Below the threshold it grows with each ack as it is.
             QueueVerdict::Free(add) if self.window >= self.threshold => {
-                self.window = self.window.saturating_add(add).min(self.most);
+                self.set_window(window.saturating_add(add));
             }
             QueueVerdict::Free(_) | QueueVerdict::Some | QueueVerdict::Enough => {}
             QueueVerdict::TooMuch(permille) => {
                 // Rounded, not cut: small windows would shrink more than large ones.
-                let keep = (u64::from(self.window) * u64::from(1_000 - permille) + 500) / 1_000;
-                self.window = short(keep).max(LEAST);
+                let keep = (window * (1_000 - permille) + 500) / 1_000;
+                self.set_window(keep);
                 self.threshold = self.window;
                 self.credit = 0;
             }
@@ -98,17 +106,17 @@ impl CongestionWindow {
 
     /// `packets` left the network.
     pub(crate) fn acked(&mut self, packets: u32) {
-        if self.hold {
+        if self.delay.full.get() {
             return;
         }
         if self.window < self.threshold {
-            self.window = (self.window + packets).min(self.most);
+            self.set_window(self.window() + packets);
             return;
         }
         self.credit += packets;
-        if self.credit >= self.window {
+        if self.credit >= self.window() {
             self.credit = 0;
-            self.window = (self.window + 1).min(self.most);
+            self.set_window(self.window() + 1);
         }
     }
 
@@ -119,7 +127,7 @@ impl CongestionWindow {
             return;
         }
         self.before = self.window;
-        self.window = (self.window / 2).max(LEAST);
+        self.set_window(self.window() / 2);
         self.threshold = self.window;
         self.credit = 0;
         self.recovery = next;
@@ -132,13 +140,18 @@ impl CongestionWindow {
     }
 }
 
+/// A number of packets of a window.
+fn short(packets: u32) -> u16 {
+    u16::try_from(packets).unwrap_or(u16::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn grows_fast_then_slowly_and_never_above_the_most() {
-        let mut c = CongestionWindow::new(4, 64);
+        let mut c = CongestionWindow::new(4, 64, 0);
         c.acked(4);
         assert_eq!(c.window(), 8);
         c.lost(0, 9);
@@ -153,7 +166,7 @@ mod tests {
 
     #[test]
     fn halves_once_per_round_trip_and_keeps_two() {
-        let mut c = CongestionWindow::new(32, 128);
+        let mut c = CongestionWindow::new(32, 128, 0);
         c.lost(0, 32);
         c.lost(5, 33);
         assert_eq!(c.window(), 16);
@@ -161,5 +174,98 @@ mod tests {
             c.lost(next, next + 1);
         }
         assert_eq!(c.window(), 2);
+    }
+
+    #[test]
+    fn begins_within_its_bounds() {
+        let begins = |initial| CongestionWindow::new(initial, 64, 0).window();
+        assert_eq!([0, 1, 2, 3, 64, 65].map(begins), [2, 2, 2, 3, 64, 64]);
+    }
+
+    #[test]
+    fn a_loss_from_before_the_reduction_belongs_to_it() {
+        let mut c = CongestionWindow::new(64, 128, 0);
+        c.lost(99_000, 100_000);
+        assert_eq!(c.window(), 32);
+        // As far back as packets can be under way, up to the last transmission before it.
+        for lost in [100_000 - NEAR, 99_500, 99_999] {
+            c.lost(lost, 100_001);
+            assert_eq!(c.window(), 32, "{lost}");
+        }
+        c.lost(100_000, 100_001);
+        assert_eq!(c.window(), 16);
+        // So far back that the numbers have come round.
+        c.lost(100_001 - NEAR - 1, 100_002);
+        assert_eq!(c.window(), 8);
+    }
+
+    #[test]
+    fn a_needless_reduction_is_undone() {
+        let mut c = CongestionWindow::new(32, 128, 0);
+        c.lost(0, 32);
+        c.undo();
+        assert_eq!(c.window(), 32);
+        // Above the threshold, which is where it was before, it grows by one a window.
+        c.acked(31);
+        assert_eq!(c.window(), 32);
+        c.acked(1);
+        assert_eq!(c.window(), 33);
+        // What has grown meanwhile stays.
+        c.lost(40, 50);
+        (0..10_000).for_each(|_| c.acked(1));
+        c.undo();
+        assert_eq!(c.window(), 128);
+    }
+
+    /// Rounds of one packet each, through a queue of `queue` microseconds.
+    fn rounds(c: &mut CongestionWindow, from: u32, count: u32, queue: u64) -> u32 {
+        for acked in from..from + count {
+            c.limited();
+            c.measured(100 + queue, acked, acked + 1, 800, false);
+        }
+        from + count
+    }
+
+    #[test]
+    fn a_queue_decides_whether_it_grows_and_shrinks() {
+        let mut c = CongestionWindow::new(100, 128, 0);
+        let at = rounds(&mut c, 1, 2, 0);
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 100, false));
+        // Half the target: some queue. It is full of packets, and who holds back sends one.
+        let at = rounds(&mut c, at, 1, 400);
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 1, true));
+        c.acked(1);
+        assert_eq!(c.window(), 101, "some queue does not hinder it");
+        // Above the target once: it does not grow.
+        let at = rounds(&mut c, at, 1, 1_000);
+        c.acked(50);
+        assert_eq!(c.window(), 101);
+        // Twice: by a tenth, but by an eighth at least. 88.4 packets are 88.
+        let at = rounds(&mut c, at, 1, 1_000);
+        assert_eq!(c.window(), 88);
+        // No queue: on a short path an eighth of the target is as much as the window, which doubles.
+        let at = rounds(&mut c, at, 1, 0);
+        assert_eq!((c.window(), c.held()), (128, 128), "up to the most");
+        c.lost(5_000, 6_000);
+        rounds(&mut c, at, 1, 0);
+        assert_eq!(c.window(), 128);
+    }
+
+    #[test]
+    fn without_a_target_queues_do_not_matter() {
+        let mut c = CongestionWindow::new(100, 128, 0);
+        for acked in 1..20 {
+            c.limited();
+            c.measured(1_000 * u64::from(acked), acked, acked + 1, 0, false);
+        }
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 100, false));
+    }
+
+    #[test]
+    fn the_least_window_survives_any_queue() {
+        let mut c = CongestionWindow::new(8, 128, 0);
+        let at = rounds(&mut c, 1, 1, 0);
+        rounds(&mut c, at, 40, 1_000_000);
+        assert_eq!(c.window(), LEAST);
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::Rank;
 use crate::wire::{DropReason, PacketKind};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Cumulative counts of one endpoint. Over all ranks of a job, at any instant, the sum of `sent`
         /// less the sum of `delivered` is the number of frames not delivered yet.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+        #[repr(C)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
         }

@@ -1,24 +1,27 @@
 //! Endpoint: one rank's end of a channel. Commands and datagrams go in; packets and deliveries come
 //! out.
 
+mod create;
 mod path_mtu;
+mod queries;
 mod settling;
+mod state;
 mod transmit;
 mod zero_copy;
 
+pub use create::ChannelEnd;
+use transmit::Transmission;
 pub use transmit::{Piece, Transmit};
 
-use crate::peer::{
-    DataPacket, LentPart, NEVER, Peer, Piggyback, SendRing, SharedState, TransmitPlan, run_bytes,
-};
-use crate::peer_counts::{ExceptionCounts, PEERS_LISTED, PeerCountTable};
-use crate::seal::{OpenedPacket, PacketCodec, SealKey, TRAILER_BYTES};
-use crate::wire::{ACK_NOW, ChannelKey, DropReason, HEADER_BYTES, HOLD, Header, PacketKind};
-use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
+use crate::context::{ContextMemory, Flag, HeapMemory, mark, record};
+use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, SendRing, TransmitPlan};
+use crate::peer_counts::ExceptionCounts;
+use crate::seal::{OpenedPacket, TRAILER_BYTES};
+use crate::wire::{ACK_NOW, DropReason, HEADER_BYTES, Header, PacketKind};
+use crate::{Micros, Rank};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
+use state::{Local, Schedule, View};
 
 /// Longest ack: header, a bit for each of 1,024 packets, and an encrypted packet's trailer.
 const CONTROL_BYTES: usize = HEADER_BYTES + 128 + TRAILER_BYTES;
@@ -79,218 +82,83 @@ pub enum SendError {
 ///
 /// After every command and handler, call [`Self::poll_transmit`] until it gives `None`, and ask
 /// [`Self::next_timeout`] anew. Time must not run backwards.
+///
+/// All of its state that matters lies in a [`ContextMemory`]. The rest is derived from that.
 #[derive(Debug)]
-pub struct Endpoint {
-    shared: SharedState,
-    /// By rank; made at first contact.
-    peers: Vec<Option<Box<Peer>>>,
-    /// Peers with something to transmit, in turn.
-    ready: VecDeque<Rank>,
-    /// Peers that may have a deadline.
-    listed: Vec<Rank>,
-    /// Not later than the earliest deadline.
-    deadline: Micros,
+pub struct Endpoint<M = HeapMemory> {
+    memory: M,
+    local: Local,
+    /// By rank: number of its record plus one; 0 before first contact.
+    numbers: Box<[u32]>,
+    schedule: Schedule,
     /// Peers to which something is unacked.
     unflushed: usize,
-    /// Peers that have a send ring.
-    rings: Vec<Rank>,
+    /// By ring: the peer that has it.
+    rings: Vec<u32>,
     /// Where in `rings` to look first for one to use again.
     next_ring: usize,
-    /// Counts by peer.
-    peer_counts: PeerCountTable,
     /// Where acks, nacks and probes are written.
     control: [u8; CONTROL_BYTES],
     /// Where encrypted bodies are decrypted; empty on a channel without encryption.
     opened: Box<[u8]>,
 }
 
-impl Endpoint {
-    /// An endpoint of rank `me` of a job of `ranks` ranks. Cheap: a peer costs eight bytes until the first
-    /// packet to or from it.
-    ///
-    /// # Errors
-    /// A setting that is out of its range, or a rank that does not exist.
-    pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
-        config.check()?;
-        let packets = PacketCodec::clear(key, &config, run_bytes(&config));
-        Self::with_packets(config, me, ranks, packets)
+impl<M: ContextMemory> Endpoint<M> {
+    /// Changes the context: a copy that is taken meanwhile says so.
+    #[inline]
+    fn change<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        self.local.changes = self.local.changes.wrapping_add(1);
+        mark(self.memory.bytes_mut(), self.local.changes);
+        let result = change(self);
+        self.local.changes = self.local.changes.wrapping_add(1);
+        mark(self.memory.bytes_mut(), self.local.changes);
+        result
     }
 
-    /// The same on a channel whose packets are encrypted with `seal`. It takes 65,507 bytes more, and
-    /// about as much again as one datagram.
-    ///
-    /// For each key there may be one endpoint of a rank, ever.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn encrypted(
-        config: Config,
-        me: Rank,
-        ranks: u32,
-        key: ChannelKey,
-        seal: &SealKey,
-    ) -> Result<Self, ConfigError> {
-        config.check()?;
-        let packets = PacketCodec::sealed(key, seal, config.max_datagram, run_bytes(&config));
-        Self::with_packets(config, me, ranks, packets)
+    /// Everything about one peer.
+    #[inline(always)]
+    fn view(&mut self, peer: u32) -> (View<'_>, &mut Schedule) {
+        let Self { memory, local, schedule, .. } = self;
+        (local.view(memory.bytes_mut(), peer), schedule)
     }
 
-    fn with_packets(
-        config: Config,
-        me: Rank,
-        ranks: u32,
-        packets: PacketCodec,
-    ) -> Result<Self, ConfigError> {
-        config.check()?;
-        if me >= ranks {
-            return Err(ConfigError::Rank { me, ranks });
-        }
-        // A selective ack of the whole window has to fit into one packet, trailer included.
-        let longest_ack = HEADER_BYTES + config.window.div_ceil(64) * 8 + packets.trailer();
-        if longest_ack > config.max_datagram {
-            return Err(ConfigError::Window(config.window));
-        }
-        let opened = if packets.trailer() == 0 { 0 } else { config.max_datagram };
-        let mut peers = Vec::new();
-        peers.resize_with(ranks as usize, || None);
-        Ok(Self {
-            shared: SharedState {
-                config,
-                packets,
-                me,
-                counters: Counters::default(),
-                kept: 0,
-                stopped: 0,
-                closed: false,
-                narrowed: false,
-                pieces: Vec::new(),
-            },
-            peers,
-            ready: VecDeque::new(),
-            listed: Vec::new(),
-            deadline: NEVER,
-            unflushed: 0,
-            rings: Vec::new(),
-            next_ring: 0,
-            peer_counts: PeerCountTable::default(),
-            control: [0; CONTROL_BYTES],
-            opened: vec![0; opened].into(),
-        })
+    fn records(&self) -> &[PeerRecord] {
+        self.local.layout.records(self.memory.bytes())
     }
 
-    /// The own rank.
-    pub fn me(&self) -> Rank {
-        self.shared.me
+    #[inline(always)]
+    fn record(&self, number: u32) -> &PeerRecord {
+        self.local.layout.record(self.memory.bytes(), number)
     }
 
-    /// Ranks of the job.
-    pub fn ranks(&self) -> u32 {
-        // Made from a `u32`.
-        u32::try_from(self.peers.len()).unwrap_or(u32::MAX)
+    #[inline]
+    fn peer(&self, rank: Rank) -> Option<&PeerRecord> {
+        let number = self.numbers.get(rank as usize)?.checked_sub(1)?;
+        Some(self.record(number))
     }
 
-    /// The settings.
-    pub fn config(&self) -> &Config {
-        &self.shared.config
+    /// The number of the record of a rank that has been in contact.
+    fn number(&self, rank: Rank) -> Option<u32> {
+        self.numbers.get(rank as usize)?.checked_sub(1)
     }
 
-    /// Most bytes of a frame.
-    pub fn max_frame(&self) -> usize {
-        self.shared.config.max_datagram - HEADER_BYTES - self.shared.packets.trailer()
-    }
-
-    /// Counters since the endpoint was made.
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-
-    /// Packets that lie in send rings, not acked, and their bytes, headers included.
-    pub fn unacked(&self) -> (u64, u64) {
-        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
-        of.map(|peer| peer.sender.unacked())
-            .fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes))
-    }
-
-    /// Smoothed round trip in microseconds, the mean over the peers of which it is known; 0 before the
-    /// first sample. Of at most [`crate::PEERS_LISTED`] peers, those with the first traffic.
-    pub fn round_trip_us(&self) -> u64 {
-        let listed = self.peer_counts.places.iter().filter_map(|tally| tally.counters.rank);
-        let known = listed.filter_map(|rank| self.peer(rank)?.sender.round_trip());
-        let (sum, count) = known.fold((0, 0), |(sum, count), one| (sum + one, count + 1));
-        sum / u64::max(count, 1)
-    }
-
-    /// Hands out what was counted by peer and has changed since the last call, each with its place in a
-    /// table of [`crate::PEERS_LISTED`] + 1 places. A peer keeps its place.
-    pub fn changed_peers(&mut self, mut visit: impl FnMut(usize, &PeerCounters)) {
-        if !core::mem::take(&mut self.peer_counts.changed) {
-            return;
-        }
-        for place in 0..self.peer_counts.places.len() {
-            if !core::mem::take(&mut self.peer_counts.places[place].changed) {
-                continue;
-            }
-            let mut counters = self.peer_counts.places[place].counters;
-            let unacked = match counters.rank.map(|rank| self.peer(rank)) {
-                Some(Some(peer)) => {
-                    counters.round_trip_us = peer.sender.round_trip().unwrap_or(0);
-                    counters.limit = peer.sender.max_datagram_to_peer(&self.shared.config) as u64;
-                    peer.sender.unacked()
-                }
-                Some(None) => (0, 0),
-                None => self.unacked_beyond_list(),
-            };
-            (counters.unacked_packets, counters.unacked_bytes) = unacked;
-            visit(place, &counters);
+    /// The same of any other rank of the job; made at first contact.
+    #[inline]
+    fn number_or_new(&mut self, rank: Rank) -> u32 {
+        match self.numbers[rank as usize].checked_sub(1) {
+            Some(number) => number,
+            None => self.new_peer(rank),
         }
     }
 
-    /// As [`Self::unacked`], of the peers that share the last place.
-    fn unacked_beyond_list(&self) -> (u64, u64) {
-        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
-        of.filter(|peer| usize::from(peer.tally) == PEERS_LISTED)
-            .map(|peer| peer.sender.unacked())
-            .fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes))
-    }
-
-    /// Everything sent to `to` has been acked, that is, taken by its sink.
-    pub fn flushed(&self, to: Rank) -> bool {
-        self.peer(to).is_none_or(|peer| peer.sender.flushed())
-    }
-
-    /// Everything sent to anybody has been acked.
-    pub fn all_flushed(&self) -> bool {
-        self.unflushed == 0
-    }
-
-    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist, and while the channel
-    /// is closed.
-    pub fn room(&self, to: Rank) -> usize {
-        if to >= self.ranks() || to == self.shared.me || self.shared.closed {
-            return 0;
-        }
-        let window = self.shared.config.window;
-        self.peer(to).map_or(window, |peer| peer.sender.room(&self.shared.config))
-    }
-
-    /// Packets to `to` that are on the wire as far as is known, and packets queued that were never sent.
-    pub fn under_way(&self, to: Rank) -> (u32, u32) {
-        self.peer(to).map_or((0, 0), |peer| peer.sender.under_way())
-    }
-
-    /// Bytes that rings and early packets take now.
-    pub fn memory(&self) -> usize {
-        let rings: usize = self.peers.iter().flatten().map(|peer| peer.sender.memory()).sum();
-        rings + self.shared.kept * self.max_frame()
-    }
-
-    /// Early packets kept now; at most [`Config::reorder_packets`].
-    pub fn kept(&self) -> usize {
-        self.shared.kept
-    }
-
-    fn peer(&self, rank: Rank) -> Option<&Peer> {
-        self.peers.get(rank as usize)?.as_deref()
+    #[cold]
+    fn new_peer(&mut self, rank: Rank) -> u32 {
+        let parts = self.local.layout.parts(self.memory.bytes_mut());
+        let number = parts.totals.peers;
+        *record(parts.peers, number) = PeerRecord::new(rank, &self.local.config);
+        parts.totals.peers += 1;
+        self.numbers[rank as usize] = number + 1;
+        number
     }
 
     // ---- commands ---------------------------------------------------------------------------
@@ -342,74 +210,102 @@ impl Endpoint {
         if to >= self.ranks() {
             return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
         }
-        if to == self.shared.me {
+        if to == self.local.me {
             return Err(SendError::ToSelf);
         }
-        if self.shared.closed {
+        if self.local.closed {
             return Err(SendError::Closed);
         }
-        self.shared.notice_stop(now, self.deadline);
-        let most = self.max_frame();
-        let config = &self.shared.config;
-        let peer = peer_or_new(&mut self.peers[to as usize], config);
-        if peer.sender.room(config) == 0 {
+        self.local.notice_stop(now, self.schedule.deadline);
+        if self.peer(to).is_some_and(|peer| peer.sender.room(&self.local.config) == 0) {
             return Err(SendError::Full);
         }
-        if !peer.sender.has_ring() {
-            self.make_ring(to);
-        }
-        let config = &self.shared.config;
-        let peer = peer_or_new(&mut self.peers[to as usize], config);
-        self.unflushed += usize::from(peer.sender.flushed());
-        let length = peer.sender.queue(config, most, write);
-        self.shared.counters.sent += 1;
-        self.shared.counters.sent_bytes += length as u64;
-        enqueue(peer, to, &mut self.ready);
+        self.change(|endpoint| endpoint.queue_in_ring(to, write));
         Ok(())
     }
 
-    /// A ring for a peer that has none: the first time, or when its ring was used for another.
-    #[cold]
-    fn make_ring(&mut self, to: Rank) {
-        let ring = self.spare_ring(to);
-        peer_or_new(&mut self.peers[to as usize], &self.shared.config).sender.give_ring(ring);
+    #[inline]
+    fn queue_in_ring(&mut self, to: Rank, write: impl FnOnce(&mut [u8]) -> (usize, LentPart)) {
+        let (most, number) = (self.max_frame(), self.number_or_new(to));
+        if !self.record(number).sender.has_ring() {
+            self.make_ring(number);
+        }
+        let (View { peer, blocks, layout, shared, .. }, schedule) = self.view(number);
+        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let was_flushed = peer.sender.flushed();
+        let length = peer.sender.queue(&mut ring, shared.config, most, write);
+        shared.counters.sent += 1;
+        shared.counters.sent_bytes += length as u64;
+        schedule.enqueue(peer, number);
+        self.unflushed += usize::from(was_flushed);
     }
 
-    /// A ring for `to`: a new one, or that of a peer to which nothing is unacked once there are enough.
-    fn spare_ring(&mut self, to: Rank) -> Box<SendRing> {
+    /// A ring for a peer that has none: the first time, or when its ring was used for another. It is a new one, or,
+    /// once there are enough, that of a peer to which nothing is unacked.
+    #[cold]
+    fn make_ring(&mut self, to: u32) {
         let count = self.rings.len();
-        if count >= self.shared.config.rings {
+        let layout = self.local.layout;
+        if count >= self.local.config.rings {
+            let peers = layout.parts(self.memory.bytes_mut()).peers;
             for at in (self.next_ring..count).chain(0..self.next_ring) {
-                let owner = self.peers[self.rings[at] as usize].as_deref_mut();
-                if let Some(ring) = owner.and_then(|peer| peer.sender.take_ring()) {
+                if let Some(ring) = record(peers, self.rings[at]).sender.take_ring() {
+                    record(peers, to).sender.ring = ring;
                     self.rings[at] = to;
                     self.next_ring = (at + 1) % count;
-                    return ring;
+                    return;
                 }
             }
         }
         self.rings.push(to);
-        SendRing::new(&self.shared.config)
+        let block = self.make_block();
+        record(layout.parts(self.memory.bytes_mut()).peers, to).sender.ring = block;
+    }
+
+    /// A block for the early packets of a peer that has none.
+    #[cold]
+    fn make_early(&mut self, peer: u32) {
+        let block = self.make_block();
+        let parts = self.local.layout.parts(self.memory.bytes_mut());
+        EarlyPackets::clear(self.local.layout.block(parts.blocks, block).slots);
+        record(parts.peers, peer).receiver.block = block;
+    }
+
+    /// A block that no peer has; its number plus one.
+    fn make_block(&mut self) -> u32 {
+        if let Some(block) = self.local.free.pop() {
+            return block;
+        }
+        let layout = self.local.layout;
+        let totals = layout.parts(self.memory.bytes_mut()).totals;
+        totals.blocks += 1;
+        let blocks = totals.blocks;
+        self.memory.grow(layout.with_blocks(blocks as usize));
+        blocks
     }
 
     /// Makes every delayed ack leave at the next [`Self::poll_transmit`]. For a rank that is about to
     /// end, or to compute for long without driving the channel.
     pub fn send_delayed_acks(&mut self) {
-        for &rank in &self.listed {
-            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
+        self.change(|endpoint| {
+            for at in 0..endpoint.schedule.listed.len() {
+                let number = endpoint.schedule.listed[at];
+                let (View { peer, .. }, schedule) = endpoint.view(number);
                 peer.receiver.send_delayed_ack();
-                enqueue(peer, rank, &mut self.ready);
+                schedule.enqueue(peer, number);
             }
-        }
+        });
     }
 
     /// Asks `to` for an ack now instead of its delayed ack. It costs one small packet, and at most one
     /// per round trip, however often this is called. For callers that wait for [`Self::flushed`].
     pub fn request_ack(&mut self, to: Rank) {
-        if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {
+        let Some(number) = self.number(to) else { return };
+        self.change(|endpoint| {
+            let (View { peer, .. }, schedule) = endpoint.view(number);
             peer.sender.request_ack();
-            enqueue(peer, to, &mut self.ready);
-        }
+            schedule.enqueue(peer, number);
+        });
     }
 
     // ---- handlers ---------------------------------------------------------------------------
@@ -417,9 +313,12 @@ impl Endpoint {
     /// Takes a datagram from the wire. An invalid one is counted by its reason and changes nothing
     /// else.
     pub fn handle_datagram<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) {
-        if let Err(reason) = self.take(now, datagram, sink) {
-            self.shared.counters.dropped(reason);
-        }
+        self.change(|endpoint| {
+            if let Err(reason) = endpoint.take(now, datagram, sink) {
+                let parts = endpoint.local.layout.parts(endpoint.memory.bytes_mut());
+                parts.totals.counters.dropped(reason);
+            }
+        });
     }
 
     fn take<S: Sink>(
@@ -428,72 +327,101 @@ impl Endpoint {
         datagram: &[u8],
         sink: &mut S,
     ) -> Result<(), DropReason> {
-        let (me, ranks) = (self.shared.me, self.ranks());
-        let packets = &self.shared.packets;
-        let OpenedPacket { header, counter, body } =
-            packets.open(me, ranks, datagram, &mut self.opened)?;
-        self.shared.notice_stop(now, self.deadline);
-        let shared = &mut self.shared;
-        let from = header.from;
-        let peer = peer_or_new(&mut self.peers[from as usize], &shared.config);
+        let (me, ranks) = (self.local.me, self.ranks());
+        let mut opened = core::mem::take(&mut self.opened);
+        let result = match self.local.packets.open(me, ranks, datagram, &mut opened) {
+            Ok(packet) => self.take_opened(now, datagram.len(), packet, sink),
+            Err(reason) => Err(reason),
+        };
+        self.opened = opened;
+        result
+    }
+
+    fn take_opened<S: Sink>(
+        &mut self,
+        now: Micros,
+        length: usize,
+        packet: OpenedPacket<'_>,
+        sink: &mut S,
+    ) -> Result<(), DropReason> {
+        let OpenedPacket { header, counter, body } = packet;
+        self.local.notice_stop(now, self.schedule.deadline);
+        let (from, number) = (header.from, self.number_or_new(header.from));
+        if header.kind == PacketKind::Data {
+            let receiver = &self.record(number).receiver;
+            if receiver.block == 0 && receiver.is_early(header.sequence) {
+                self.make_early(number);
+            }
+        }
+        let (view, schedule) = self.view(number);
+        let View { peer, blocks, layout, kept, mut shared, mut table, free, .. } = view;
         if !peer.receiver.is_fresh(counter) {
             return Err(DropReason::Stale);
         }
         let map =
             if matches!(header.kind, PacketKind::Ack | PacketKind::Nack) { body } else { &[] };
-        if !peer.sender.accepts(header.ack, map, &shared.config)
+        if !peer.sender.accepts(header.ack, map, shared.config)
             || (header.kind == PacketKind::Data
-                && !peer.receiver.accepts(header.sequence, &shared.config))
+                && !peer.receiver.accepts(header.sequence, shared.config))
         {
             return Err(DropReason::Window);
         }
         peer.receiver.took(counter);
-        shared.counters.packet_in(header.kind, datagram.len());
-        let before = ExceptionCounts::of(&shared.counters);
+        let (ring, early) = layout.two_blocks(blocks, peer.sender.ring, peer.receiver.block);
+        let (mut ring, mut early) = (SendRing::from(ring), EarlyPackets::new(early, kept));
+        shared.counters.packet_in(header.kind, length);
+        let before = ExceptionCounts::of(shared.counters);
         let was_flushed = peer.sender.flushed();
-        peer.sender.on_ack(now, &header, map, shared);
-        self.unflushed -= usize::from(!was_flushed && peer.sender.flushed());
+        peer.sender.on_ack(now, &header, map, &mut ring, &mut shared);
+        let flushed = !was_flushed && peer.sender.flushed();
         match header.kind {
             PacketKind::Data => {
                 let Header { sequence, flags, .. } = header;
                 let data = DataPacket { from, sequence, flags, frame: body };
-                peer.receiver.on_data(now, data, shared, sink);
+                peer.receiver.on_data(now, data, &mut early, &mut shared, sink);
             }
             PacketKind::Probe => {
-                let at_once = header.flags & ACK_NOW != 0;
-                peer.receiver.on_probe(from, header.sequence, at_once, shared, sink);
+                let probe = (header.sequence, header.flags & ACK_NOW != 0);
+                peer.receiver.on_probe(from, probe, &mut early, &mut shared, sink);
             }
             PacketKind::Ack | PacketKind::Nack => {}
         }
-        let tally = self.peer_counts.of(&mut peer.tally, from);
-        tally.packet_in(header.kind, datagram.len());
-        tally.since(before, &shared.counters);
-        enqueue(peer, from, &mut self.ready);
-        note_deadline(peer, from, &mut self.listed, &mut self.deadline);
+        free.extend(peer.receiver.take_block());
+        let tally = table.of(&mut peer.tally, from);
+        tally.packet_in(header.kind, length);
+        tally.since(before, shared.counters);
+        schedule.enqueue(peer, number);
+        schedule.note_deadline(peer, number);
+        self.unflushed -= usize::from(flushed);
         Ok(())
     }
 
     /// Acts on the deadlines that have passed. To be called when [`Self::next_timeout`] is reached, after
     /// the datagrams that wait have been handled; any other time does no harm.
     pub fn handle_timeout(&mut self, now: Micros) {
-        if now < self.deadline {
+        if now < self.schedule.deadline {
             return;
         }
-        self.shared.notice_stop(now, self.deadline);
-        self.deadline = NEVER;
+        self.local.notice_stop(now, self.schedule.deadline);
+        self.change(|endpoint| endpoint.handle_deadlines(now));
+    }
+
+    fn handle_deadlines(&mut self, now: Micros) {
+        self.schedule.deadline = NEVER;
         let mut at = 0;
-        while let Some(&rank) = self.listed.get(at) {
-            let Some(peer) = self.peers[rank as usize].as_deref_mut() else { break };
+        while let Some(&number) = self.schedule.listed.get(at) {
+            let (View { peer, blocks, layout, mut shared, .. }, schedule) = self.view(number);
             if peer.deadline() <= now {
-                peer.handle_timeout(now, &mut self.shared);
-                enqueue(peer, rank, &mut self.ready);
+                let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+                peer.handle_timeout(now, &mut ring, &mut shared);
+                schedule.enqueue(peer, number);
             }
             let deadline = peer.deadline();
             if deadline == NEVER {
-                peer.listed = false;
-                self.listed.swap_remove(at);
+                peer.listed = Flag::CLEAR;
+                schedule.listed.swap_remove(at);
             } else {
-                self.deadline = self.deadline.min(deadline);
+                schedule.deadline = schedule.deadline.min(deadline);
                 at += 1;
             }
         }
@@ -505,96 +433,44 @@ impl Endpoint {
     /// earlier than necessary if there is traffic with more than a few peers.
     pub fn next_timeout(&mut self) -> Option<Micros> {
         // An ack that rode on data, for example, is no longer due.
-        if self.listed.len() <= FEW_LISTED {
-            let peers = self.listed.iter().filter_map(|&rank| self.peer(rank));
-            self.deadline = peers.map(Peer::deadline).min().unwrap_or(NEVER);
+        if self.schedule.listed.len() <= FEW_LISTED {
+            let deadlines = self.schedule.listed.iter();
+            let deadlines = deadlines.map(|&number| self.record(number).deadline());
+            self.schedule.deadline = deadlines.min().unwrap_or(NEVER);
         }
-        (self.deadline != NEVER).then_some(self.deadline)
+        (self.schedule.deadline != NEVER).then_some(self.schedule.deadline)
     }
 
     /// The next datagrams to put on the wire, or `None` when there is nothing to send now. If the wire
     /// drops them, the protocol treats them as lost.
     pub fn poll_transmit(&mut self, now: Micros) -> Option<Transmit<'_>> {
-        let (to, plan) = self.next_plan(now)?;
-        let shared = &mut self.shared;
-        let peer = self.peers[to as usize].as_deref_mut()?;
-        let ack = peer.receiver.expected();
-        let hold = if shared.holds(now) { HOLD } else { 0 };
-        let run = match plan {
-            TransmitPlan::Data(run) => run,
-            TransmitPlan::Control(kind) => {
-                let (flags, sequence, length) = if kind == PacketKind::Probe {
-                    let (number, flags) = peer.sender.probe(now, shared);
-                    (flags | peer.receiver.piggyback_on_probe(), number, 0)
-                } else {
-                    peer.receiver.respond(&mut self.control[HEADER_BYTES..])
-                };
-                note_deadline(peer, to, &mut self.listed, &mut self.deadline);
-                let length = HEADER_BYTES + length + shared.packets.trailer();
-                let bytes = &mut self.control[..length];
-                let flags = flags | hold;
-                let header = Header { kind, flags, from: shared.me, to, sequence, ack };
-                shared.packets.seal(&header, bytes);
-                shared.counters.packet_out(kind, bytes.len());
-                self.peer_counts.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
-                let segment = bytes.len();
-                let (pieces, resent, fragment) = (&[][..], false, false);
-                return Some(Transmit { to, bytes, pieces, segment, resent, fragment });
-            }
-            TransmitPlan::Nothing => return None,
-        };
-        let flags = peer.receiver.piggyback() | hold;
-        peer.sender.arm(now, &shared.config);
-        note_deadline(peer, to, &mut self.listed, &mut self.deadline);
-        let tally = self.peer_counts.of(&mut peer.tally, to);
-        let piggyback = Piggyback { ack, flags };
-        let (resent, fragment) = (run.resent, run.fragment);
-        let (bytes, pieces, segment) = peer.sender.transmit(now, run, to, piggyback, shared, tally);
-        Some(Transmit { to, bytes, pieces, segment, resent, fragment })
+        if self.schedule.ready.is_empty() {
+            return None;
+        }
+        let transmission = self.change(|endpoint| endpoint.next_transmission(now))?;
+        Some(self.datagrams_of(transmission))
     }
 
     /// The next peer in turn with something to transmit, and what.
-    fn next_plan(&mut self, now: Micros) -> Option<(Rank, TransmitPlan)> {
+    fn next_transmission(&mut self, now: Micros) -> Option<Transmission> {
         loop {
-            let to = self.ready.pop_front()?;
-            let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
-            match peer.plan(now, &self.shared) {
+            let number = self.schedule.ready.pop_front()?;
+            let (mut view, schedule) = self.view(number);
+            match view.peer.plan(now, view.blocks, view.layout, &view.shared) {
                 TransmitPlan::Nothing => {
-                    peer.queued = false;
+                    view.peer.queued = Flag::CLEAR;
                     // A probe may have been put off.
-                    note_deadline(peer, to, &mut self.listed, &mut self.deadline);
+                    schedule.note_deadline(view.peer, number);
                 }
-                plan => {
-                    self.ready.push_back(to);
-                    return Some((to, plan));
+                TransmitPlan::Control(kind) => {
+                    schedule.ready.push_back(number);
+                    return Some(self.transmit_control(now, number, kind));
+                }
+                TransmitPlan::Data(run) => {
+                    schedule.ready.push_back(number);
+                    return Some(view.transmit(now, run, number, schedule));
                 }
             }
         }
     }
-}
-
-/// The peer's state, made at first contact.
-fn peer_or_new<'p>(peer: &'p mut Option<Box<Peer>>, config: &Config) -> &'p mut Peer {
-    peer.get_or_insert_with(|| Box::new(Peer::new(config)))
-}
-
-/// Puts a peer into the queue of those that may have something to transmit.
-fn enqueue(peer: &mut Peer, rank: Rank, ready: &mut VecDeque<Rank>) {
-    if !peer.queued {
-        peer.queued = true;
-        ready.push_back(rank);
-    }
-}
-
-/// Notes a peer's deadline.
-fn note_deadline(peer: &mut Peer, rank: Rank, listed: &mut Vec<Rank>, deadline: &mut Micros) {
-    let own = peer.deadline();
-    if own == NEVER {
-        return;
-    }
-    if !peer.listed {
-        peer.listed = true;
-        listed.push(rank);
-    }
-    *deadline = (*deadline).min(own);
 }

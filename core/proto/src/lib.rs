@@ -33,6 +33,7 @@ extern crate alloc;
 
 mod config;
 mod congestion_window;
+pub mod context;
 mod counters;
 mod endpoint;
 pub mod frame;
@@ -45,8 +46,9 @@ pub mod seal;
 pub mod wire;
 
 pub use config::{AckMode, Checksum, Config, ConfigError};
+pub use context::{ContextError, ContextMemory, HeapMemory};
 pub use counters::{Counters, PeerCounters};
-pub use endpoint::{Delivery, Endpoint, Piece, SendError, Sink, Transmit};
+pub use endpoint::{ChannelEnd, Delivery, Endpoint, Piece, SendError, Sink, Transmit};
 pub use peer_counts::PEERS_LISTED;
 pub use seal::SealKey;
 pub use wire::ChannelKey;

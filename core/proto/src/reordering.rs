@@ -1,6 +1,8 @@
 //! Estimate of how far packets on a path overtake each other, learnt from needless resends.
 
 use crate::Micros;
+use crate::context::Flag;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A packet is lost when one sent this many transmissions later is acked, on a path that keeps order.
 const LEAST: u16 = 3;
@@ -9,20 +11,21 @@ const LEAST: u16 = 3;
 const CLEAN: u8 = 16;
 
 /// Expected reordering on the path to one peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(crate) struct ReorderingEstimate {
+    /// A probe says nothing of packets sent less than this before it, in microseconds.
+    margin: u32,
     threshold: u16,
     /// Losses since the last needless resend.
     clean: u8,
     /// Something was taken as lost since then.
-    suspect: bool,
-    /// A probe says nothing of packets sent less than this before it, in microseconds.
-    margin: u32,
+    suspect: Flag,
 }
 
 impl ReorderingEstimate {
     pub(crate) const fn new() -> Self {
-        Self { threshold: LEAST, clean: 0, suspect: false, margin: 0 }
+        Self { margin: 0, threshold: LEAST, clean: 0, suspect: Flag::CLEAR }
     }
 
     /// By how many transmissions a packet has to be overtaken to be lost.
@@ -37,7 +40,7 @@ impl ReorderingEstimate {
 
     /// Packets were taken as lost.
     pub(crate) fn on_loss(&mut self) {
-        self.suspect = true;
+        self.suspect = Flag::SET;
         if self.threshold == LEAST && self.margin == 0 {
             return;
         }
@@ -58,10 +61,9 @@ impl ReorderingEstimate {
         longest: Micros,
         window: usize,
     ) -> bool {
-        if !self.suspect {
+        if !self.suspect.take() {
             return false;
         }
-        self.suspect = false;
         self.clean = 0;
         let most = u16::try_from(window).unwrap_or(u16::MAX).max(LEAST);
         self.threshold = self.threshold.saturating_mul(2).min(most);

@@ -162,14 +162,15 @@ impl PacketCodec {
         Self { how, out: Vec::new(), run_bytes }
     }
 
-    /// The same of encrypted packets.
+    /// The same of encrypted packets, of which the first has the number `first`.
     pub(crate) fn sealed(
         channel: ChannelKey,
         key: &SealKey,
         max_datagram: usize,
         run_bytes: usize,
+        first: u64,
     ) -> Self {
-        let how = Protection::Sealed(Box::new(SealedCodec::new(channel, key, max_datagram, 0)));
+        let how = Protection::Sealed(Box::new(SealedCodec::new(channel, key, max_datagram, first)));
         Self { how, out: Vec::new(), run_bytes }
     }
 
@@ -232,12 +233,21 @@ impl PacketCodec {
         length
     }
 
-    /// The `length` bytes in which the packets that [`Self::seal_kept`] completed lie end to end; `kept` are those of
-    /// the ring.
-    pub(crate) fn run<'r>(&'r self, kept: &'r [u8], in_place: bool, length: usize) -> &'r [u8] {
-        match self.how {
-            Protection::Clear(_) if in_place => &kept[..length],
-            _ => &self.out[..length],
+    /// The packets that [`Self::seal_kept`] completed lie end to end in [`Self::staged`], not in the ring.
+    pub(crate) fn stages(&self, in_place: bool) -> bool {
+        !in_place || matches!(self.how, Protection::Sealed(_))
+    }
+
+    /// The buffer for runs that do not lie end to end in the ring.
+    pub(crate) fn staged(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// Number of the next encrypted packet; 0 if none is encrypted.
+    pub(crate) fn counter(&self) -> u64 {
+        match &self.how {
+            Protection::Clear(_) => 0,
+            Protection::Sealed(codec) => codec.counter,
         }
     }
 

@@ -61,6 +61,24 @@ fn packets() {
     }
 }
 
+#[test]
+fn contexts() {
+    let mut random = Random(4);
+    assert!(harness::context(&[]));
+    let mut resumed = 0;
+    for _ in 0..6_000 {
+        let edits = 4 * (1 + random.below(4)) as usize;
+        let mut input = bytes(&mut random, 400);
+        input.resize(input.len().max(64), 0);
+        // What is not edited: a change that changes nothing.
+        for edit in input[edits..64].chunks_exact_mut(4) {
+            edit.copy_from_slice(&[0; 4]);
+        }
+        resumed += u32::from(harness::context(&input));
+    }
+    assert!((1_000..5_000).contains(&resumed), "{resumed} of 6,000");
+}
+
 /// Each kind of frame: its first byte, the bytes of its header, and the bytes of one entry of the list whose length
 /// its bytes 2 and 3 tell (0: it has none).
 const KINDS: [(u8, usize, usize); 20] = [

@@ -4,6 +4,7 @@
 mod acks;
 mod basic;
 mod congestion;
+mod context;
 mod frames;
 mod fuzzed;
 mod lent;
@@ -11,8 +12,10 @@ mod network;
 mod path;
 mod reorder;
 mod seal;
+mod settings;
 mod settle;
 mod sim;
 mod stalls;
 mod time;
+mod told;
 mod wire;

@@ -291,7 +291,7 @@ impl Client {
 
     /// Appends the report on an attempt, on the stream of its call, or on stream 0 if another connection placed the call.
     pub fn report_attempt(&mut self, stream: u32, over: &AttemptReport, out: &mut Vec<u8>) {
-        frame::put(out, FrameKind::Over, stream, |out| over.encode(out));
+        frame::put(out, FrameKind::AttemptReport, stream, |out| over.encode(out));
     }
 
     /// Appends a request for the metaserver's state, and returns its stream.

@@ -44,7 +44,7 @@ pub enum FrameKind {
     /// The server that the metaserver has chosen.
     Placed = 33,
     /// A client's report on an attempt.
-    Over = 34,
+    AttemptReport = 34,
     /// Closes the stream of a placed call.
     Closed = 35,
     /// Registers a server at a metaserver.
@@ -52,13 +52,13 @@ pub enum FrameKind {
     /// A routine of a server.
     Offer = 37,
     /// The tickets of calls that run at a server.
-    Holds = 38,
+    RunningTickets = 38,
     /// Confirms the registration of a server.
     Registered = 39,
     /// A server's load.
     Report = 40,
     /// A server's answer about a ticket.
-    Told = 41,
+    TicketState = 41,
     /// Has a server stop an attempt.
     Stop = 42,
     /// A server accepts no new calls.
@@ -111,14 +111,14 @@ impl FrameKind {
             FrameKind::CallbackReturn,
             FrameKind::Place,
             FrameKind::Placed,
-            FrameKind::Over,
+            FrameKind::AttemptReport,
             FrameKind::Closed,
             FrameKind::Register,
             FrameKind::Offer,
-            FrameKind::Holds,
+            FrameKind::RunningTickets,
             FrameKind::Registered,
             FrameKind::Report,
-            FrameKind::Told,
+            FrameKind::TicketState,
             FrameKind::Stop,
             FrameKind::Leave,
             FrameKind::Status,
@@ -199,15 +199,15 @@ impl Header {
                 | FrameKind::Release
                 | FrameKind::Register
                 | FrameKind::Offer
-                | FrameKind::Holds
+                | FrameKind::RunningTickets
                 | FrameKind::Registered
                 | FrameKind::Report
-                | FrameKind::Told
+                | FrameKind::TicketState
                 | FrameKind::Stop
                 | FrameKind::Ask
                 | FrameKind::Leave,
             ) => stream == 0,
-            Some(FrameKind::Error | FrameKind::Over) | None => true,
+            Some(FrameKind::Error | FrameKind::AttemptReport) | None => true,
             Some(_) => stream != 0,
         };
         let argument_fits = argument == 0 || matches!(known, Some(FrameKind::Chunk) | None);

@@ -31,7 +31,7 @@ pub enum MetaserverEvent {
     /// A client cancels the call of a stream.
     Cancel(u32),
     /// A client reports an attempt; stream 0: another connection placed its call.
-    Over(u32, AttemptReport),
+    AttemptReport(u32, AttemptReport),
     /// A client requests the state.
     Status(u32),
     /// A server registers.
@@ -39,11 +39,11 @@ pub enum MetaserverEvent {
     /// A server offers a routine: hash and description.
     Offer(u64, String),
     /// A server reports the calls that it runs.
-    Holds(Vec<Ticket>),
+    RunningTickets(Vec<Ticket>),
     /// A server reports its load.
     Report(LoadReport),
     /// A server reports the state of a ticket.
-    Told(Ticket, AttemptState),
+    TicketState(Ticket, AttemptState),
     /// A server accepts no new calls.
     Leave,
     /// The other side answers a ping.
@@ -181,9 +181,10 @@ impl Metaserver {
             // The stream has ended meanwhile.
             FrameKind::Cancel if !self.streams.contains(&stream) => return Ok(None),
             FrameKind::Cancel => MetaserverEvent::Cancel(stream),
-            FrameKind::Over => {
-                MetaserverEvent::Over(stream, AttemptReport::decode(body).map_err(malformed)?)
-            }
+            FrameKind::AttemptReport => MetaserverEvent::AttemptReport(
+                stream,
+                AttemptReport::decode(body).map_err(malformed)?,
+            ),
             FrameKind::Register => {
                 MetaserverEvent::Register(ServerRegistration::decode(body).map_err(malformed)?)
             }
@@ -191,15 +192,15 @@ impl Metaserver {
                 let (hash, json) = placement::offer(body).map_err(malformed)?;
                 MetaserverEvent::Offer(hash, json)
             }
-            FrameKind::Holds => {
-                MetaserverEvent::Holds(Ticket::decode_all(body).map_err(malformed)?)
+            FrameKind::RunningTickets => {
+                MetaserverEvent::RunningTickets(Ticket::decode_all(body).map_err(malformed)?)
             }
             FrameKind::Report => {
                 MetaserverEvent::Report(LoadReport::decode(body).map_err(malformed)?)
             }
-            FrameKind::Told => {
+            FrameKind::TicketState => {
                 let (ticket, fate) = placement::told(body).map_err(malformed)?;
-                MetaserverEvent::Told(ticket, fate)
+                MetaserverEvent::TicketState(ticket, fate)
             }
             FrameKind::Leave => MetaserverEvent::Leave,
             FrameKind::Ping => {
@@ -335,12 +336,12 @@ impl Metaserver {
         self.put(FrameKind::Stop, 0, |out| ticket.encode(out));
     }
 
-    /// Asks a server about a ticket. It answers with TOLD.
+    /// Asks a server about a ticket. It answers with TICKET_STATE.
     pub fn ask(&mut self, ticket: Ticket) {
         self.put(FrameKind::Ask, 0, |out| ticket.encode(out));
     }
 
-    /// Has a server refuse the call of a ticket if that has not arrived yet. Then it answers with TOLD.
+    /// Has a server refuse the call of a ticket if that has not arrived yet. Then it answers with TICKET_STATE.
     pub fn expire(&mut self, ticket: Ticket) {
         self.put(FrameKind::Ask, 0, |out| {
             ticket.encode(out);

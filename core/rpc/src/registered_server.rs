@@ -75,7 +75,9 @@ impl RegisteredServer {
     /// Reports the tickets of all calls that run or wait here.
     pub fn report_running(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
-            self.put(FrameKind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
+            self.put(FrameKind::RunningTickets, |out| {
+                some.iter().for_each(|ticket| ticket.encode(out));
+            });
         }
     }
 
@@ -86,7 +88,7 @@ impl RegisteredServer {
 
     /// Reports the state of a ticket.
     pub fn report_attempt(&mut self, ticket: Ticket, fate: AttemptState) {
-        self.put(FrameKind::Told, |out| {
+        self.put(FrameKind::TicketState, |out| {
             ticket.encode(out);
             fate.encode(out);
         });

@@ -109,7 +109,7 @@ fn backs() -> Vec<Value> {
     ]
 }
 
-/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET and OVER.
+/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET and ATTEMPT_REPORT.
 fn places() -> Vec<Value> {
     let ticket = Ticket { call: u64::MAX - 1, attempt: 3 };
     let number = |bits: u64| format!("{bits:016x}");

@@ -78,7 +78,7 @@ fn a_call_is_placed_and_over() {
     out.clear();
     client.report_attempt(stream, &over(), &mut out);
     assert_eq!(out[..12], *b"\x3d\0\0\0\x01\0\0\0\x22\0\0\0");
-    assert_eq!(all(&mut desk, &out, 64), [MetaserverEvent::Over(stream, over())]);
+    assert_eq!(all(&mut desk, &out, 64), [MetaserverEvent::AttemptReport(stream, over())]);
     assert_eq!(desk.open(), 1, "the stream goes on");
     desk.close(stream);
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Closed(stream)]);
@@ -88,8 +88,11 @@ fn a_call_is_placed_and_over() {
     client.cancel(stream, &mut out);
     client.report_attempt(0, &over(), &mut out);
     let cancelled = MetaserverEvent::Cancel(stream);
-    let expected =
-        [MetaserverEvent::Place(stream, placing()), cancelled, MetaserverEvent::Over(0, over())];
+    let expected = [
+        MetaserverEvent::Place(stream, placing()),
+        cancelled,
+        MetaserverEvent::AttemptReport(0, over()),
+    ];
     assert_eq!(all(&mut desk, &out, 1000), expected);
     let failure = Failure::new(Code::NoServer, 1, "gone");
     desk.fail(stream, &failure);
@@ -119,13 +122,13 @@ fn a_server_registers() {
     let expected = [
         MetaserverEvent::Register(register()),
         MetaserverEvent::Offer(9, "{}".into()),
-        MetaserverEvent::Holds(vec![TICKET; 5461]),
-        MetaserverEvent::Holds(vec![TICKET; 539]),
+        MetaserverEvent::RunningTickets(vec![TICKET; 5461]),
+        MetaserverEvent::RunningTickets(vec![TICKET; 539]),
         MetaserverEvent::Report(report),
-        MetaserverEvent::Told(TICKET, AttemptState::Accepted),
-        MetaserverEvent::Told(TICKET, AttemptState::Unknown),
-        MetaserverEvent::Told(TICKET, AttemptState::Completed(5)),
-        MetaserverEvent::Told(TICKET, AttemptState::Crashed),
+        MetaserverEvent::TicketState(TICKET, AttemptState::Accepted),
+        MetaserverEvent::TicketState(TICKET, AttemptState::Unknown),
+        MetaserverEvent::TicketState(TICKET, AttemptState::Completed(5)),
+        MetaserverEvent::TicketState(TICKET, AttemptState::Crashed),
         MetaserverEvent::Leave,
     ];
     assert_eq!(all(&mut desk, &bytes, 1000), expected);

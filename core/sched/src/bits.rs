@@ -7,7 +7,7 @@ use crate::NodeId;
 
 const WORD: usize = 64;
 
-/// Sets of different lengths compare and combine as if the shorter went on with zeros.
+/// Sets of different lengths compare and combine as if the shorter one continued with zeros.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bits(Vec<u64>);
 
@@ -84,7 +84,7 @@ impl Bits {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// How many are in `self` and not in `other`.
+    /// How many nodes are in `self` and not in `other`.
     pub(crate) fn count_without(&self, other: &Self) -> usize {
         let theirs = other.0.iter().copied().chain(core::iter::repeat(0));
         self.0.iter().zip(theirs).map(|(mine, theirs)| (mine & !theirs).count_ones() as usize).sum()

@@ -45,14 +45,14 @@ pub(crate) fn level_of(nodes: u32) -> u32 {
     u32::BITS - (nodes.max(1) - 1).leading_zeros()
 }
 
-/// All blocks of a machine, which grows to the next power of two when a node comes that is beyond.
+/// All blocks of a machine. It grows to the next power of two when a node beyond its end joins.
 ///
-/// A machine need not be a power of two of nodes, nor all of them up: a block is as good as the
-/// number of its nodes that are up. A job is of the least level on which some block, free or not,
-/// has enough. On a whole machine that is the size rounded up to a power of two.
+/// The number of nodes need not be a power of two, and some may be down: a block counts by its
+/// nodes that are up. A job's level is the least at which some block, free or not, has enough
+/// nodes. On a whole machine that is the size rounded up to a power of two.
 #[derive(Debug)]
 pub(crate) struct BuddyAllocator {
-    /// Blocks of this level are the whole machine.
+    /// The level of the block that is the whole machine.
     levels: u32,
     /// A heap: block (level, position) at (1 << (levels - level)) + position.
     blocks: Vec<Node>,
@@ -65,16 +65,16 @@ struct Node {
     up: u32,
     /// Jobs that have exactly this block.
     own: u32,
-    /// Jobs that have this block or one within.
+    /// Jobs that have this block or one inside it.
     within: u32,
-    /// Levels of the largest free blocks within, a bit each.
+    /// Levels of the largest free blocks inside, one bit each.
     free: u64,
 }
 
 #[derive(Debug)]
 enum Allocation {
     Block(Block, u32),
-    /// Nodes that some other policy chose.
+    /// A job on nodes that another policy chose.
     Nodes(Vec<NodeId>),
 }
 
@@ -105,7 +105,7 @@ impl BuddyAllocator {
         self.blocks[self.index(block)].up
     }
 
-    /// The level of jobs that want so many nodes; nothing if so many are not up.
+    /// The level of jobs that want `wanted` nodes; `None` if fewer are up.
     pub(crate) fn level_for(&self, wanted: u32) -> Option<u32> {
         if wanted > self.up(self.whole()) {
             return None;
@@ -120,7 +120,7 @@ impl BuddyAllocator {
         block.range().filter(up).take(wanted as usize).map(NodeId).collect()
     }
 
-    /// Sums up what is known of a block from its halves.
+    /// Updates a block from its two halves.
     fn sum(&mut self, index: usize, level: u32) {
         let (left, right) = if level == 0 {
             (Node::default(), Node::default())
@@ -139,7 +139,7 @@ impl BuddyAllocator {
         };
     }
 
-    /// Changes a block and what is known of those around it.
+    /// Changes a block and updates the blocks around it.
     fn change(&mut self, block: Block, change: impl Fn(&mut Node)) {
         let mut index = self.index(block);
         change(&mut self.blocks[index]);
@@ -149,7 +149,7 @@ impl BuddyAllocator {
         }
     }
 
-    /// The machine is large enough for this node, which is not up because of that.
+    /// Grows the machine until it includes this node; the node is not up yet.
     pub(crate) fn reach(&mut self, node: NodeId) {
         while u64::from(node.0) >= 1 << self.levels {
             self.grow();
@@ -161,7 +161,7 @@ impl BuddyAllocator {
         self.change(Block { level: 0, position: node.0 }, change);
     }
 
-    /// The machine becomes the left half of one of twice the size.
+    /// Doubles the machine: it becomes the left half.
     fn grow(&mut self) {
         let mut blocks = vec![Node::default(); self.blocks.len() * 2];
         for depth in 0..=self.levels {
@@ -174,7 +174,7 @@ impl BuddyAllocator {
     }
 
     /// The free block of this level, with enough nodes up, that lies in the smallest free block;
-    /// the first of those.
+    /// the first of several.
     fn find(&self, level: u32, wanted: u32) -> Option<Block> {
         let able = self.blocks[1].free >> level << level;
         if able == 0 {
@@ -190,7 +190,7 @@ impl BuddyAllocator {
         self.of_level(level).filter(fits).filter_map(free).min().map(|(_, block)| block)
     }
 
-    /// The first of the largest free blocks that are of this level.
+    /// The first free block of this level inside the largest free block.
     fn first_free(&self, level: u32) -> Block {
         let mut block = self.whole();
         while block.level > level {

@@ -12,16 +12,17 @@ use crate::{
 
 /// The matrix, served round robin by rows.
 ///
-/// * *Packing*: a job goes into the first row with enough free nodes, and there on those that have
-///   the fewest jobs; if there is none into a new row, up to the limit of rows (which is also the
-///   limit of jobs per node).
+/// * *Packing*: a job goes into the first row with enough free nodes, on those with the fewest
+///   jobs. If no row has room, it gets a new row, up to the limit of rows (which is also the limit
+///   of jobs per node).
 /// * *Queueing* is first come, first served. The first job that does not fit holds up those behind
 ///   it, so that small jobs cannot keep a large one waiting for ever. Only a job that wants more
-///   nodes than are up at all is passed over: whatever room there is, it could not take it.
-/// * *Unification*: when a job leaves, jobs move to earlier rows in which their nodes are free, and
-///   empty rows go, so that the rest get their turn more often.
-/// * *Alternation*: a job also runs in other rows in which none of its nodes has anything to do;
-///   those that have the fewest slots first. So a job that shares no node with another has every
+///   nodes than are up is passed over: no free row would help it.
+/// * *Unification*: when a job leaves, jobs move to earlier rows in which their nodes are free.
+///   Empty rows are removed, so that the others get their turn more often.
+/// * *Alternation*: a job also runs in other rows in which all of its nodes are idle; jobs with the
+///   fewest slots first. So a job that shares no node with another has every slot, and its nodes
+///   never switch.
 ///   slot, and its nodes never switch.
 #[derive(Clone, Debug)]
 pub struct MatrixGang {
@@ -38,10 +39,10 @@ pub struct MatrixGang {
     cycle: Option<Cycle>,
 }
 
-/// The slots that come back, laid out.
+/// The laid-out slots of the cycle.
 #[derive(Clone, Debug)]
 struct Cycle {
-    /// The row of each slot, and who runs in it.
+    /// The row of each slot, and the jobs that run in it.
     slots: Vec<(usize, Vec<JobId>)>,
     /// The next slot.
     next: usize,
@@ -151,7 +152,7 @@ impl MatrixGang {
         self.turn = next.map_or(0, |job| self.jobs[&job].row);
     }
 
-    /// One of those whose turn is next.
+    /// A job whose turn is next.
     fn next_job(&self) -> Option<JobId> {
         let (before, after) = self.rows.split_at(self.turn.min(self.rows.len()));
         let mut jobs = after.iter().chain(before).flat_map(|row| &row.jobs);
@@ -170,7 +171,8 @@ impl MatrixGang {
         true
     }
 
-    /// The active jobs of each row that has any, and those that run beside them; the next is first.
+    /// The active jobs of each row that has any, and those that run beside them; the next row is
+    /// first.
     fn slots(&self) -> Vec<Row> {
         let mut slots = self.active_rows();
         self.alternate(&mut slots);
@@ -179,7 +181,7 @@ impl MatrixGang {
         slots
     }
 
-    /// Which of the rows with active jobs is next, of so many.
+    /// Index of the next row among `count` rows with active jobs.
     fn next_of(&self, rows: usize) -> usize {
         let passed = self.rows.iter().take(self.turn).filter(|row| self.has_active(row)).count();
         passed % rows.max(1)
@@ -219,7 +221,7 @@ impl MatrixGang {
         slots
     }
 
-    /// Lets jobs run also where all of their nodes are idle.
+    /// Lets jobs also run in slots in which all of their nodes are idle.
     fn alternate(&self, slots: &mut [Row]) {
         let active = self.jobs.iter().filter(|(_, entry)| entry.active);
         let mut turns: Vec<(u32, JobId, &Bits)> =

@@ -17,32 +17,33 @@ pub struct Request {
     pub nodes: u32,
     /// The user to whom it belongs.
     pub user: UserId,
-    /// Least number of turns in a round of its queue; 0 counts as 1. It is a lower bound: a job may
-    /// get more, and a small job beside an important large one runs as often as that does (paper 0,
-    /// §8.2). Policies that do not share time take those of higher priority first among equals.
+    /// Least number of turns in a round of its queue; 0 counts as 1. A job may get more: a small
+    /// job beside an important large one runs as often as that does (SCore-D paper, §8.2). Policies
+    /// that do not share time use it to choose among jobs that are otherwise equal: higher priority
+    /// first.
     pub priority: u16,
-    /// How long it is thought to run, in nanoseconds, if that is known. Backfilling cannot do
-    /// without; the others do not look at it.
+    /// How long it should run, in nanoseconds, if known. Backfilling needs it; other policies
+    /// ignore it.
     pub estimate_ns: Option<u64>,
 }
 
 impl Request {
-    /// A job of nobody in particular, of ordinary priority and unknown length.
+    /// A job of user 0, with ordinary priority and unknown length.
     pub fn new(job: JobId, nodes: u32) -> Self {
         Self { job, nodes, user: UserId(0), priority: 1, estimate_ns: None }
     }
 }
 
-/// A queued job that got its nodes, or a placed one that gets others.
+/// A queued job that got its nodes, or a placed job that moves to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The job.
     pub job: JobId,
-    /// As many nodes as it wanted, ascending. They stay its own until it leaves or moves.
+    /// As many nodes as it wanted, ascending. The job keeps them until it leaves or moves.
     pub nodes: Vec<NodeId>,
 }
 
-/// Why a policy does not take a job. None ever succeeds if tried again.
+/// Why a policy refuses a job. Trying again never helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArriveError {
@@ -52,13 +53,13 @@ pub enum ArriveError {
     /// The policy has a job of this number, queued or placed.
     #[error("job {0} is already scheduled; let it leave before it arrives again")]
     Known(JobId),
-    /// The policy plans ahead and is not told how long the job runs.
+    /// The policy plans ahead and does not know how long the job runs.
     #[error("job {0} has no estimate of its run time, and this policy needs one; give an estimate")]
     NoEstimate(JobId),
 }
 
 impl ArriveError {
-    /// Checks that every policy makes of a job with so many nodes.
+    /// Checks that every policy makes for a job with this many nodes.
     pub(crate) fn check(job: JobId, nodes: usize, known: bool) -> Result<(), Self> {
         match (nodes, known) {
             (0, _) => Err(Self::NoNodes(job)),
@@ -77,22 +78,22 @@ pub enum Sharing {
     SpaceAndTime,
 }
 
-/// A scheduling policy: who gets which nodes, and in which slots.
+/// A scheduling policy: decides which jobs get which nodes, in which slots.
 ///
-/// A policy is deterministic: the same calls in the same order give the same answers. How it finds
-/// nodes is its own affair: a matrix looks for a row, a tree of queues descends to the least loaded
-/// partition of the size that fits, a batch queue waits until enough are free. What all give is a
-/// number of nodes and an endless sequence of slots of equal length, in each of which every node
+/// A policy is deterministic: the same calls in the same order give the same answers. Policies find
+/// nodes in different ways. A matrix looks for a row; a tree of queues descends to the least loaded
+/// partition of the size that fits; a batch queue waits until enough nodes are free. All give each
+/// job a number of nodes, and an endless sequence of slots of equal length. In each slot every node
 /// has one job or none.
 ///
-/// Jobs wait inside the policy, because only it knows what would fit: [`Policy::arrive`] queues,
-/// [`Policy::next_placement`] hands out those that fit now and is called until it has none, after
+/// Jobs wait inside the policy, because only it knows which jobs fit. [`Policy::arrive`] queues a
+/// job; [`Policy::next_placement`] hands out those that fit now. Call it until it has none, after
 /// anything that can make room ([`Policy::arrive`], [`Policy::leave`], [`Policy::add_node`]).
 ///
-/// *Time.* A policy has no clock. Calls that need the time are told it; it never runs backwards.
-/// Slots pass when [`Policy::run_slot`] or [`Policy::advance`] says so, and a policy remembers whose
-/// turn is next: a change does not begin the sequence anew. Where nobody shares time
-/// ([`Sharing::Space`]) every slot is the same, and nobody need say that one passed.
+/// *Time.* A policy has no clock. Callers pass the time where it is needed; it never runs
+/// backwards. Slots pass when [`Policy::run_slot`] or [`Policy::advance`] says so. A policy
+/// remembers whose turn is next: a change does not begin the sequence anew. Where jobs do not share
+/// time ([`Sharing::Space`]) every slot is the same, and nobody need report that one passed.
 pub trait Policy {
     /// The resource that its jobs share.
     fn sharing(&self) -> Sharing;
@@ -103,15 +104,15 @@ pub trait Policy {
     /// `node` takes no new jobs. Those placed on it stay until they [`Policy::leave`].
     fn remove_node(&mut self, node: NodeId);
 
-    /// Queues a job that came at `now`, or earlier: one that queues again says when it first came.
+    /// Queues a job that came at `now` or earlier: a job that queues again keeps its first time.
     ///
     /// # Errors
-    /// The job wants no nodes, is known, or does not say what this policy must know.
+    /// The job wants no nodes, is known, or lacks an estimate that this policy needs.
     fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError>;
 
-    /// Takes back a job that was placed on `nodes` (not `request.nodes`) earlier, by a head that is
-    /// no more. It gets its place even where that exceeds a limit, because it runs already. Nodes
-    /// may be given that take no jobs (yet).
+    /// Takes over a job that an earlier head placed on `nodes` (not `request.nodes`). The job runs
+    /// already, so it gets its place even beyond a limit. `nodes` may contain nodes that do not
+    /// take jobs (yet).
     ///
     /// # Errors
     /// The job has no nodes or is known.
@@ -122,67 +123,68 @@ pub trait Policy {
         now: ClusterTime,
     ) -> Result<(), ArriveError>;
 
-    /// The job is over, or no longer waits. Does nothing for a job that is not known.
+    /// Removes a job that has ended or no longer waits. Does nothing for an unknown job.
     fn leave(&mut self, job: JobId, now: ClusterTime);
 
-    /// Whether a placed job takes part in the rotation. A job that is being prepared or killed, or
-    /// whose ranks all wait for the user, keeps its nodes and gets no slots. Jobs begin inactive.
+    /// Sets whether a placed job takes part in the rotation. A job that is starting, being killed,
+    /// or waiting in all its ranks keeps its nodes and gets no slots. Jobs begin inactive.
     fn set_active(&mut self, job: JobId, active: bool);
 
     /// The next queued job that fits now.
     fn next_placement(&mut self, now: ClusterTime) -> Option<Placement>;
 
-    /// A placed job that had better go elsewhere, with its new nodes; the policy counts it as there
-    /// from now on. Only policies whose name says so move jobs.
+    /// A placed job that should move, with its new nodes; the policy counts it there from now on.
+    /// Only policies whose name says so move jobs.
     fn next_migration(&mut self, _now: ClusterTime) -> Option<Placement> {
         None
     }
 
-    /// Jobs that wait for nodes, in the order in which they would get them if all were equal.
+    /// Waiting jobs, in the order in which they would get nodes if all were equal.
     fn queued(&self) -> Vec<JobId>;
 
     /// One slot passes: names each job that runs in it, once, in no particular order.
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId));
 
-    /// So many slots pass.
+    /// This many slots pass.
     fn advance(&mut self, slots: u64) {
         for _ in 0..slots {
             self.run_slot(&mut |_| {});
         }
     }
 
-    /// Describes the slots to come, exactly and without end, where that is simple: where a round
-    /// begins with the next slot that comes back until something changes, and is of at most `most`
-    /// slots. Returns whether that is so; otherwise `round` says nothing. Whoever knows the round
-    /// need not run its slots one by one, but says with [`Policy::advance`] how many have passed.
+    /// Writes the slots to come into `round`, if a simple form exists. The round must begin with
+    /// the next slot, repeat until something changes, and have at most `most` slots. Returns
+    /// whether it exists; if not, `round` means nothing. With a round the caller need not run its
+    /// slots one by one: it reports with [`Policy::advance`] how many have passed.
     fn next_round(&mut self, _most: u64, _round: &mut Round) -> bool {
         false
     }
 
-    /// The slots to come, of every node that has an active job, ascending by node, all of one
-    /// length: slot 0 is the one that [`Policy::run_slot`] would run next, and after the last slot
-    /// the first follows. A sequence that does not repeat soon is cut where that does least harm;
-    /// each policy says where.
+    /// The slots to come of every node that has an active job, ascending by node and all of one
+    /// length. [`Policy::run_slot`] would run slot 0 next, and after the last slot the first
+    /// follows. A sequence that does not repeat soon is cut where that does least harm; each policy
+    /// documents where.
     fn columns(&self) -> Vec<Column>;
 
-    /// Nodes that are up, that no job runs on and that no job can get, because they fill up the
-    /// partition of a job that wanted fewer (internal fragmentation).
+    /// Idle nodes that no job can get, because they fill up the partition of a job that wanted
+    /// fewer (internal fragmentation).
     fn filling_nodes(&self) -> u32 {
         0
     }
 
-    /// Whether it must know how long jobs run: [`Policy::arrive`] refuses those that do not say.
+    /// Whether it must know how long jobs run: [`Policy::arrive`] then refuses jobs without an
+    /// estimate.
     fn plans(&self) -> bool {
         false
     }
 
-    /// Whether it moves placed jobs: [`Policy::next_migration`] may have answers.
+    /// Whether it moves placed jobs: [`Policy::next_migration`] may then name some.
     fn migrates(&self) -> bool {
         false
     }
 
-    /// The tree of queues as it will be when so many more slots have passed, for people to look at;
-    /// nothing changes by looking. `None` for a policy that has none.
+    /// The tree of queues as it will be after `slots` more slots, for display; the policy itself
+    /// does not change. `None` for a policy without a tree.
     fn tree(&self, _slots: u64) -> Option<Vec<DqtNode>> {
         None
     }

@@ -14,18 +14,18 @@ use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
 /// Limits of a policy, beside its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most jobs that one node is given at a time; 0 counts as 1. Policies that do not share time
-    /// give a node one job whatever this says.
+    /// Most jobs on one node at a time; 0 counts as 1. Policies that do not share time give a node
+    /// one job in any case.
     pub jobs_per_node: u32,
-    /// Most slots in a node's column of a timetable. It must be some times `jobs_per_node`, or a job
-    /// may find no turn in it.
+    /// Most slots in a node's column of a timetable. It must be several times `jobs_per_node`, or a
+    /// job may get no turn.
     pub slots: u32,
 }
 
-/// Most slots in all columns of a timetable together. In a message they take 11 MiB if all jobs
-/// have the widest numbers there are, and 16 MiB in memory.
+/// Most slots in all columns of a timetable together. With the widest job numbers a
+/// message with so many takes 11 MiB, and the timetable 16 MiB in memory.
 const MOST_CELLS: u32 = 1 << 20;
-/// The least times that a timetable has as many slots as a node has jobs.
+/// A timetable has at least this many times as many slots as a node has jobs.
 const SLOTS_PER_JOB: u32 = 4;
 
 impl Default for Limits {
@@ -36,8 +36,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits of a cluster of so many nodes: what [`Policy::columns`] says of all of them fits a
-    /// message, which on large clusters may also take a lower limit of jobs per node.
+    /// The limits of a cluster with this many nodes: all columns of [`Policy::columns`] fit into
+    /// one message. On large clusters this may also lower the limit of jobs per node.
     pub fn of_cluster(nodes: u32, jobs_per_node: u32) -> Self {
         let slots = (MOST_CELLS / nodes.max(1)).max(SLOTS_PER_JOB);
         Self { jobs_per_node: jobs_per_node.clamp(1, slots / SLOTS_PER_JOB), slots }
@@ -83,15 +83,15 @@ type BoxedPolicy = Box<dyn Policy + Send>;
 struct PolicyFamily {
     /// Names to show, each with a line of help.
     names: &'static [(&'static str, &'static str)],
-    /// The policy of this name, which may be one that is put together from parts and therefore not
-    /// among `names`; nothing if the name is not of this family.
+    /// The policy of this name; `None` if the name is not of this family. A name put together from
+    /// parts need not be among `names`.
     make: fn(&str, Limits) -> Option<BoxedPolicy>,
 }
 
-/// The order is that of [`names`]. A family with a grammar of its own has its line here too.
+/// In the order of [`names`]. A family with a grammar of its own also has its line here.
 static FAMILIES: [PolicyFamily; 5] = [DQT, MATRIX, BATCH, SCAN, DHC];
 
-/// Any name that [`DqtConfig`] reads is of this family; these are those that people will want.
+/// [`DqtConfig`] reads more names of this family; these are the common ones.
 const DQT: PolicyFamily = PolicyFamily {
     names: &[
         ("dqt", "distributed queue tree, the same as dqt:ff-apa"),
@@ -204,7 +204,7 @@ fn nearest(wanted: &str) -> Vec<&'static str> {
     near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
-/// How many characters to insert, remove or replace to make one of the other.
+/// Edit distance: how many characters to insert, remove or replace to turn one into the other.
 fn distance(wanted: &[char], name: &str) -> usize {
     let mut row: Vec<usize> = (0..=wanted.len()).collect();
     for (line, letter) in name.chars().enumerate() {

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use crate::JobId;
 
-/// What runs in the slots to come as long as nothing changes: a *round* of some slots that comes
-/// back without end.
+/// The jobs of the slots to come while nothing changes: a *round* of slots that repeats without
+/// end.
 ///
-/// It is made of *lines*. A line is a ring of jobs, often of one, that take turns: it has one turn
-/// in each of its slots of a round, each time the next job's. So the slots of a line are the same in
-/// all rounds, and only who has them goes on. No job is in two lines.
+/// It is made of *lines*. A line is a ring of jobs, often of one, that take turns. In each of its
+/// slots the next job of the ring runs. So a line has the same slots in every round, and only its
+/// jobs rotate. No job is in two lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     length: u64,
@@ -43,7 +43,7 @@ impl Round {
         })
     }
 
-    /// Begins a new round of so many slots, without lines so far.
+    /// Begins a new round of this many slots, still without lines.
     pub(crate) fn begin(&mut self, length: u64) {
         self.length = length;
         self.ends.clear();
@@ -56,7 +56,7 @@ impl Round {
         self.slots.len()
     }
 
-    /// One line more, whose turns are yet to be [`Round::put`].
+    /// Adds a line, whose turns follow with [`Round::put`].
     pub(crate) fn line(&mut self, turns: usize, jobs: impl IntoIterator<Item = JobId>) {
         self.slots.resize(self.slots.len() + turns, 0);
         self.jobs.extend(jobs);
@@ -68,7 +68,7 @@ impl Round {
         self.slots[from..].iter_mut().zip(slots).for_each(|(turn, slot)| *turn = slot);
     }
 
-    /// The round whose slots are these, each job a line of its own.
+    /// The round with these slots, each job in a line of its own.
     pub(crate) fn of_slots<'a>(&mut self, slots: impl Iterator<Item = &'a [JobId]>) {
         let mut turns: Vec<(JobId, u32)> = Vec::new();
         let mut length = 0;
@@ -87,14 +87,14 @@ impl Round {
 }
 
 impl Line<'_> {
-    /// Turns that it has in so many slots from the beginning of a round of `length` slots.
+    /// Turns that it has in the first `slots` slots of a round of `length` slots.
     pub fn turns(&self, slots: u64, length: u64) -> u64 {
         let rest = slots % length;
         let begun = self.slots.partition_point(|&slot| u64::from(slot) < rest);
         slots / length * self.slots.len() as u64 + begun as u64
     }
 
-    /// In which slot, from the beginning of a round of `length` slots, it has its turn number
+    /// The slot, from the beginning of a round of `length` slots, in which it has its turn number
     /// `turn`, counted from 0; at most [`u64::MAX`].
     pub fn slot_of(&self, turn: u64, length: u64) -> u64 {
         let count = self.slots.len() as u64;

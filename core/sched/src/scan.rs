@@ -1,17 +1,17 @@
 //! Scan (Krueger, Lai and Dixit-Radiya, "Job scheduling is more important than processor allocation
 //! for hypercube computers", 1994): jobs of one size one after the other.
 //!
-//! There is a queue for each power of two, up to which sizes are rounded, and buddy partitions. The
-//! scan is at one queue and places its jobs, in order of arrival, as partitions come free; jobs of
-//! other queues wait even if they would fit, because a machine cut into partitions of one size
-//! loses nothing at the borders. When the queue is empty the scan goes on to the next that is not:
-//! upwards to larger sizes, and from the largest to the smallest, or downwards. It does not wait
-//! for the jobs to end. Jobs for which too few nodes are up are passed over.
+//! There are buddy partitions, and a queue for each power of two; sizes are rounded up to the next.
+//! The scan is at one queue and places its jobs, in order of arrival, as partitions come free. Jobs
+//! of other queues wait even if they would fit, because a machine cut into partitions of one size
+//! loses nothing at the borders. When the queue is empty, the scan goes on to the next queue with
+//! jobs: upwards (and from the largest size to the smallest), or downwards. It does not wait for
+//! jobs to end. Jobs for which too few nodes are up are passed over.
 //!
-//! In `scan-up` and `scan-down` a job that comes to the queue at which the scan is takes part at
-//! once, so a size that is never out of jobs keeps all others waiting. In `scan`, which goes
-//! upwards, it waits for the next time: the scan leaves when all are placed that were there when
-//! it came.
+//! In `scan-up` and `scan-down` a job that joins the scan's present queue takes part at once. So a
+//! size that always has new jobs keeps all others waiting. In `scan`, which goes upwards, such a
+//! job waits for the next time: the scan leaves when it has placed all jobs that were there when it
+//! came.
 
 use alloc::vec::Vec;
 
@@ -27,16 +27,16 @@ pub(crate) type ScanUp = Batch<SizeScan<true, false>>;
 /// To smaller sizes.
 pub(crate) type ScanDown = Batch<SizeScan<false, false>>;
 
-/// To larger sizes, in rounds: nobody starves.
+/// To larger sizes, in rounds: no job starves.
 pub(crate) type Scan = Batch<SizeScan<true, true>>;
 
-/// Sizes are numbers of 32 bits.
+/// Sizes are 32-bit numbers.
 const SIZES: usize = 33;
 
 pub(crate) struct SizeScan<const UP: bool, const ROUNDS: bool> {
     /// By size: the n-th holds jobs of up to 2^n nodes.
     queues: Vec<Queue>,
-    /// The queue at which the scan is.
+    /// The queue at which the scan is now.
     at: usize,
     /// Jobs of that queue that take part, from the first on.
     taking_part: usize,
@@ -54,12 +54,12 @@ impl<const UP: bool, const ROUNDS: bool> SizeScan<UP, ROUNDS> {
         if UP { (at + 1) % SIZES } else { (at + SIZES - 1) % SIZES }
     }
 
-    /// How many jobs from the first of the queue on are served before the scan goes on.
+    /// How many jobs of the queue, from the first on, the scan serves before it goes on.
     fn served(&self) -> usize {
         if ROUNDS { self.taking_part } else { usize::MAX }
     }
 
-    /// Goes to the next job that the scan comes to, which may be where it is.
+    /// Goes to the next job in the scan's order, which may be in the present queue.
     fn go_on(&mut self, pool: &BuddyAllocator) -> Option<usize> {
         for _ in 0..=SIZES {
             let mut served = self.queues[self.at].iter().take(self.served());

@@ -64,7 +64,7 @@ impl Column {
 }
 
 /// A cyclic timetable. Tick `k` begins at `start - phase_ns + k * slice_ns` and shows slot
-/// `k % cycle`; nothing of it holds before `start`, so tick 0 may be short.
+/// `k % cycle`. It holds from `start` on, so tick 0 may be short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timetable {
     /// Rises with each timetable published; a node ignores one that is not newer than its own.
@@ -73,16 +73,16 @@ pub struct Timetable {
     pub start: ClusterTime,
     /// Length of a slice, in nanoseconds; never 0.
     pub slice_ns: u64,
-    /// How much of tick 0 is over at `start`, in nanoseconds, less than a slice: a timetable that
-    /// takes the place of another goes on with the slice that the other was in, so that whoever had
-    /// it keeps it for as long as it lasts.
+    /// How much of tick 0 is over at `start`, in nanoseconds, less than a slice. A timetable that
+    /// replaces another continues its current slice, so the running job keeps that slice to its
+    /// end.
     pub phase_ns: u64,
     /// How processors are shared.
     pub mode: Mode,
     /// Sorted by node. A node not named has no job.
     pub columns: Vec<Column>,
-    /// Jobs outside the rotation, ascending: all their ranks wait, so they have no slot and are
-    /// stopped nowhere.
+    /// Jobs outside the rotation, ascending: all their ranks wait, so they have no slots and no
+    /// node stops them.
     pub idle: Vec<JobId>,
 }
 

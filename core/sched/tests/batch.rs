@@ -1,4 +1,4 @@
-//! What holds for all policies of these families, whatever happens, and who is next in each.
+//! Rules for all policies of these families under any events, and the order of jobs in each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a policy must agree with.
+/// A reference for a policy.
 struct Model {
     name: &'static str,
     policy: Box<dyn Policy + Send>,
@@ -191,7 +191,7 @@ impl Model {
         }
     }
 
-    /// Who must be next, for policies where that can be said in a line or two.
+    /// The next job, for policies where a line or two can compute it.
     fn expected(&self) -> Option<Option<JobId>> {
         let free = self.free();
         let fits = |wanted: u32| wanted as usize <= free;

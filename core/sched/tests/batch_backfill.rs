@@ -1,5 +1,5 @@
-//! Backfilling against references that count nodes instant by instant: who is placed, and that
-//! nobody is who would delay the first (EASY) or anybody (conservative).
+//! Backfilling against references that count nodes instant by instant. The tests check each placement. They
+//! also check that no job starts that would delay the first (EASY) or any other (conservative).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -76,7 +76,7 @@ impl<'a> World<'a> {
         self.size - self.running.keys().map(|&job| self.jobs[job].nodes).sum::<u32>()
     }
 
-    /// What is free beside those that run, by their estimates.
+    /// The free nodes beside the running jobs, by their estimates.
     fn plan(&self) -> Plan {
         let mut plan = Plan(vec![i64::from(self.size); HORIZON]);
         for (&job, &start) in &self.running {
@@ -162,8 +162,8 @@ impl Promises {
         plan
     }
 
-    /// Who is new, and if something became free everybody, gets the earliest time that moves nobody
-    /// else, one after the other. Nobody's becomes later.
+    /// New jobs, and all jobs if nodes became free, get the earliest time that moves no other job, one after
+    /// the other. No job's time becomes later.
     fn renew(&mut self, world: &World, all: bool) {
         for job in world.possible() {
             if !all && self.0.contains_key(&job) {
@@ -263,8 +263,8 @@ proptest! {
     }
 }
 
-/// A job that runs beyond its estimate is thought to take twice as long: what fits into that may
-/// overtake the first, and nothing else.
+/// The policy assumes that a job beyond its estimate takes twice as long. Jobs that fit into that time may
+/// overtake the first, and no others.
 #[test]
 fn an_estimate_that_is_overrun_is_doubled() {
     for name in ["easy", "conservative"] {

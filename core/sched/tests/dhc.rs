@@ -1,4 +1,4 @@
-//! Distributed hierarchical control: what a round keeps busy, and that nobody is left out.
+//! Distributed hierarchical control: the share of a round that is busy, and that every job has turns.
 
 use kumi_sched::registry::{Limits, by_name};
 use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
@@ -26,7 +26,7 @@ fn utilisation(policy: &dyn Policy, nodes: u32) -> f64 {
     busy as f64 / (cycle * nodes as usize) as f64
 }
 
-/// What a round keeps busy by the one slot that each job is owed, and by all slots.
+/// The busy share of a round, by the one slot that each job must have, and by all slots.
 ///
 /// Jobs are known beforehand, so the largest are placed first; how many of each size is given.
 fn offline(name: &str, nodes: u32, jobs_of: impl Fn(u32) -> u32) -> (f64, f64) {
@@ -41,10 +41,10 @@ fn offline(name: &str, nodes: u32, jobs_of: impl Fn(u32) -> u32) -> (f64, f64) {
     (f64::from(owed) / (cycle as f64 * f64::from(nodes)), utilisation(&*policy, nodes))
 }
 
-/// Sizes of 1 to the whole machine. Rounding up to powers of two leaves three quarters of what is
-/// given to jobs of equally frequent sizes, and 1/(2 ln 2) where a size is the rarer the larger it
-/// is; disabling selectively leaves 80 % and about 90 %. Beyond that, slots of a round in which a
-/// part of the machine has nothing to do are given to its jobs as well.
+/// Sizes from 1 to the whole machine. For equally frequent sizes, rounding up to powers of two leaves three
+/// quarters of the allocated nodes busy. For sizes that are the rarer the larger they are, it leaves
+/// 1/(2 ln 2). Selective disabling leaves 80 % and about 90 %. In addition, jobs get the slots of a round in
+/// which their part of the machine is idle.
 #[test]
 fn what_is_known_of_rounds_whose_jobs_are_known_beforehand() {
     let nodes = 64;

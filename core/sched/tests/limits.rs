@@ -1,4 +1,4 @@
-//! What a cluster publishes is bounded, and everybody has a turn in it.
+//! Published timetables are bounded, and every job has a turn in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -33,7 +33,7 @@ fn step(nodes: u32) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the policy must agree with.
+/// A reference for the policy.
 struct Model {
     policy: MatrixGang,
     max_rows: usize,
@@ -135,7 +135,7 @@ impl Model {
         assert!(self.policy.queued().into_iter().eq(self.queue.iter().map(|&(job, _)| job)));
     }
 
-    /// What passes slot by slot is what the columns say.
+    /// The columns predict the slots that pass.
     fn check_turns(&self) {
         let columns = self.policy.columns();
         let mut policy = self.policy.clone();
@@ -365,7 +365,7 @@ fn a_timetable_goes_on_where_another_was() {
     }
 }
 
-/// Whoever is next stays next when others end or pause.
+/// The next job stays next when others end or pause.
 #[test]
 fn an_end_takes_nobody_s_turn() {
     let next = |policy: &mut MatrixGang| {

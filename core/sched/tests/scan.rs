@@ -42,7 +42,7 @@ impl Story {
         Self { up, rounds, at: 0, gate: 0, waiting: BTreeMap::new() }
     }
 
-    /// Who is served next, `arrived` jobs having come.
+    /// The next job, after `arrived` jobs have come.
     fn next(&mut self, arrived: u64) -> Option<u64> {
         for _ in 0..=SIZES {
             let here = |&(&job, &size): &(&u64, &usize)| {
@@ -103,8 +103,8 @@ proptest! {
     }
 }
 
-/// A stream of jobs of one node, two at a time, one of which is always waiting, and one job that
-/// wants all: how many of the stream are served before it, up to a thousand.
+/// A stream of jobs of one node, two at a time, of which one always waits, and one job of the whole machine.
+/// Returns how many of the stream run before that job, up to a thousand.
 fn served_before(name: &str) -> u64 {
     let mut policy = machine(name);
     (0..32).for_each(|job| arrive(&mut *policy, job, 1));

@@ -94,7 +94,7 @@ fn arrays_texts_and_sections_go_there_and_back() {
     }
 }
 
-/// Pieces of a density of states, for workers that ask for the next (paper 4, section 4).
+/// Pieces of a density of states, for workers that ask for the next (Ninf paper, section 4).
 #[test]
 fn workers_ask_for_the_next_piece() {
     const N: i32 = 200;

@@ -3,9 +3,12 @@
 use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use kumi_net::launch::{LaunchBlock, LaunchError};
+use kumi_net::disclosure::DisclosedPages;
+use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Attachment, Channel, Guard, Wait};
 use kumi_proto::frame::Frame;
@@ -58,10 +61,7 @@ impl Context {
     /// [`Error::NotLaunched`], [`Error::Attach`].
     pub fn init() -> Result<Context, Error> {
         match LaunchBlock::from_env() {
-            Ok(launch) => {
-                let (attachment, socket) = Attachment::attach(&launch)?;
-                Context::start(attachment, Some(socket))
-            }
+            Ok(launch) => Context::join(&launch),
             Err(LaunchError::NotLaunched)
                 if std::env::var_os("KUMI_SINGLETON").is_some_and(|value| value == "1") =>
             {
@@ -71,22 +71,41 @@ impl Context {
         }
     }
 
+    /// Joins the job of a launch block, which is this process's.
+    fn join(launch: &LaunchBlock) -> Result<Context, Error> {
+        static JOINED: AtomicBool = AtomicBool::new(false);
+        let pages = PageDescriptors::from_env().map_err(AttachError::from)?;
+        if JOINED.swap(true, SeqCst) {
+            return Err(AttachError::AlreadyAttached(launch.rank).into());
+        }
+        // SAFETY: the daemon opened these descriptors for this process to take over, and its environment names them. This
+        // happens once, and nothing else of the process takes them.
+        let owned = unsafe {
+            launch.adopt().and_then(|own| Ok((own, pages.map(|both| both.adopt()).transpose()?)))
+        };
+        let (descriptors, pages) = owned.map_err(AttachError::from)?;
+        let (attachment, socket) = Attachment::attach(launch, descriptors)?;
+        let pages = pages.map(|[node, job]| DisclosedPages::open(&node, &job)).transpose()?;
+        Context::start(attachment, Some(socket), pages)
+    }
+
     /// A job of this process alone, without a daemon.
     ///
     /// # Errors
     /// [`Error::Attach`] if the kernel refuses the memory.
     pub fn init_singleton() -> Result<Context, Error> {
         let arena_bytes = arena_bytes(1, kumi_net::sys::memory());
-        Context::start(Attachment::singleton(arena_bytes)?, None)
+        Context::start(Attachment::singleton(arena_bytes)?, None, None)
     }
 
     fn start(
         attachment: Attachment,
         socket: Option<std::os::fd::OwnedFd>,
+        pages: Option<DisclosedPages>,
     ) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
         let dirty = vec![Cell::new(false); attachment.ranks() as usize];
-        let channel = crate::machine::channel(attachment, socket, engine)?;
+        let channel = crate::machine::channel(attachment, socket, pages, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();

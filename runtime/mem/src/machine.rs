@@ -9,13 +9,13 @@ use crate::Context;
 use crate::engine::Engine;
 use crate::error::Error;
 
-/// Starts a rank's channel; one with a socket was started by a daemon, which may have given it pages too.
+/// Starts a rank's channel, with the pages of its node if it has a daemon that gave it some.
 pub(crate) fn channel(
     attachment: Attachment,
     socket: Option<OwnedFd>,
+    pages: Option<DisclosedPages>,
     engine: Engine,
 ) -> Result<Channel<Engine>, Error> {
-    let pages = if socket.is_some() { DisclosedPages::from_env()? } else { None };
     let mut channel = Channel::start(attachment, socket, ChannelSettings::from_env()?, engine)?;
     if let Some(pages) = pages {
         let attachment = channel.attachment();
@@ -27,7 +27,7 @@ pub(crate) fn channel(
     Ok(channel)
 }
 
-/// Information that the node's daemon discloses (SSS-CORE's information disclosure mechanism, §3.2).
+/// Information that the node's daemon discloses (SSS-CORE paper, §3.2).
 /// This node is shown as it is now, others as they were some time ago, with the age. Reading makes no
 /// system call.
 #[derive(Debug, Clone, Copy)]

@@ -24,10 +24,11 @@ mod wait;
 mod wire;
 
 pub use channel::core::{AnswerSender, Handler};
+pub use channel::guard::Guard;
 pub use channel::handler_thread::spawn_without_signals;
 pub use channel::priority::{self, HandlerSetting, Policy, Priority};
 pub use channel::waker::ChannelWaker;
-pub use channel::{Channel, ChannelError, ChannelSettings, Guard};
+pub use channel::{Channel, ChannelError, ChannelSettings};
 pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, SealKey, frame};
 pub use segment::attachment::{AttachError, Attachment};
 pub use segment::{counters, launch, layout};

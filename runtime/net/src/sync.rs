@@ -2,10 +2,30 @@
 //! the same sources with another module in its place, whose atomics a model checker watches.
 
 pub(crate) use std::hint::spin_loop;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// Tries of a main thread for its lock before it sleeps.
 pub(crate) const LOCK_TRIES: u32 = 200;
+
+/// The fence of the side that runs often. With [`heavy_fence`] of another thread it orders as two sequentially consistent
+/// fences do; by itself, and with its like, it does nothing.
+#[inline(always)]
+pub(crate) fn light_fence() {
+    compiler_fence(SeqCst);
+}
+
+/// The fence of the side that runs seldom: a fence in all threads of this process, made by the system. False if it makes none.
+pub(crate) fn heavy_fence() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    // SAFETY: the call takes no pointers and changes no memory.
+    let membarrier =
+        |command: libc::c_int| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 };
+    *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+        && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
 
 /// Says to a model that plain memory is read here.
 #[inline(always)]

@@ -13,12 +13,6 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Takes ownership of a descriptor that a system call just returned.
-fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: callers pass a descriptor that was just made; nobody else owns it.
-    unsafe { OwnedFd::from_raw_fd(raw) }
-}
-
 /// Sets an integer option of a socket.
 pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
@@ -87,10 +81,11 @@ pub(crate) fn raw_address(address: SocketAddrV4) -> libc::sockaddr_in {
 /// The kernel's error, for example that the address is not one of this machine.
 pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
     use std::os::fd::AsFd;
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
-    let socket = own(check(unsafe {
-        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
-    })?);
+    let raw = check(unsafe { libc::socket(libc::AF_INET, kind, 0) })?;
+    // SAFETY: just made, and nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     for (forced, plain) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
     {
@@ -116,7 +111,15 @@ pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
 /// The kernel's error: too many open files.
 pub fn doorbell() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
-    Ok(own(check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?))
+    let raw = check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+    // SAFETY: just made, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Whether a descriptor of this number is open.
+pub(crate) fn is_open(descriptor: RawFd) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::fcntl(descriptor, libc::F_GETFD) >= 0 }
 }
 
 /// Sets or clears close-on-exec.

@@ -1,12 +1,35 @@
 //! Attaching: environments that a rank accepts, and its errors for all others.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
+use kumi_net::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
 use kumi_net::segment::{Segment, SegmentSpec};
-use kumi_net::{AttachError, Attachment, SealKey};
+use kumi_net::{
+    AnswerSender, AttachError, Attachment, Channel, ChannelError, ChannelSettings, Delivery,
+};
+use kumi_net::{Handler, SealKey, SpinMode};
+
+struct NoHandler;
+
+impl Handler for NoHandler {
+    fn frame(&mut self, _: &Attachment, _: u32, _: &[u8]) -> Delivery {
+        Delivery::Taken
+    }
+    fn answer(&mut self, _: usize, _: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
+        Ok(())
+    }
+    fn owes_answers(&self) -> bool {
+        false
+    }
+    fn unread(&self) -> u64 {
+        0
+    }
+    fn refused(&self) -> u64 {
+        0
+    }
+}
 
 fn segment(publish: bool) -> Segment {
     let local_ranks = 1..3;
@@ -21,24 +44,34 @@ fn segment(publish: bool) -> Segment {
     segment
 }
 
-/// A launch block with descriptors of its own, which the attaching rank takes over.
-fn launch(segment: &Segment, rank: u32) -> LaunchBlock {
-    let bell = || doorbell().expect("doorbell").into_raw_fd();
-    LaunchBlock {
+/// A launch block, and its descriptors.
+fn launch(segment: &Segment, rank: u32) -> (LaunchBlock, LaunchDescriptors) {
+    let bell = || doorbell().expect("doorbell");
+    let own = LaunchDescriptors {
+        segment: segment.as_fd().try_clone_to_owned().expect("dup"),
+        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0,
+        doorbells: vec![bell(), bell()],
+    };
+    let block = LaunchBlock {
         job: 5,
         rank,
         ranks: 3,
         node: 1,
-        segment: segment.as_fd().try_clone_to_owned().expect("dup").into_raw_fd(),
-        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0.into_raw_fd(),
-        doorbells: vec![bell(), bell()],
-    }
+        segment: own.segment.as_raw_fd(),
+        socket: own.socket.as_raw_fd(),
+        doorbells: own.doorbells.iter().map(AsRawFd::as_raw_fd).collect(),
+    };
+    (block, own)
+}
+
+fn attach((block, own): (LaunchBlock, LaunchDescriptors)) -> Result<Attachment, AttachError> {
+    Attachment::attach(&block, own).map(|(attachment, _socket)| attachment)
 }
 
 #[test]
 fn a_rank_attaches_once_and_its_daemon_sees_it() {
     let segment = segment(true);
-    let (attachment, _socket) = Attachment::attach(&launch(&segment, 2)).expect("attach");
+    let attachment = attach(launch(&segment, 2)).expect("attach");
     assert_eq!(
         (attachment.rank(), attachment.ranks(), attachment.node(), attachment.job()),
         (2, 3, 1, 5)
@@ -48,11 +81,11 @@ fn a_rank_attaches_once_and_its_daemon_sees_it() {
         (1, None, Some(0))
     );
     assert!(segment.sample(1).attached && !segment.sample(0).attached);
-    let again = Attachment::attach(&launch(&segment, 2));
+    let again = attach(launch(&segment, 2));
     assert!(matches!(again, Err(AttachError::AlreadyAttached(2))));
     drop(attachment);
     assert!(!segment.sample(1).attached);
-    let later = Attachment::attach(&launch(&segment, 2));
+    let later = attach(launch(&segment, 2));
     assert!(matches!(later, Err(AttachError::AlreadyAttached(2))), "once per job");
 }
 
@@ -77,7 +110,7 @@ fn flags_at(address: usize) -> Vec<String> {
 #[test]
 fn a_core_dump_has_no_segment() {
     let segment = segment(true);
-    let (attachment, _socket) = Attachment::attach(&launch(&segment, 1)).expect("attach");
+    let attachment = attach(launch(&segment, 1)).expect("attach");
     let singleton = Attachment::singleton(1 << 20).expect("attachment");
     for attachment in [attachment, singleton] {
         // Contexts lie behind the header with its keys, arenas behind the rings.
@@ -95,29 +128,19 @@ fn a_core_dump_has_no_segment() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let unpublished = segment(false);
-    let result = Attachment::attach(&launch(&unpublished, 1));
+    let result = attach(launch(&unpublished, 1));
     assert!(matches!(result, Err(AttachError::BadSegment(_))), "{result:?}");
 
     let segment = segment(true);
-    let result = Attachment::attach(&launch(&segment, 0));
+    let result = attach(launch(&segment, 0));
     assert!(matches!(result, Err(AttachError::BadSegment(_))), "another node's rank");
     let mut few = launch(&segment, 1);
-    few.doorbells.pop();
-    assert!(matches!(Attachment::attach(&few), Err(AttachError::BadSegment(_))));
-    let mut closed = launch(&segment, 1);
-    closed.socket = 1_000_000;
-    let result = Attachment::attach(&closed);
-    assert!(matches!(
-        result,
-        Err(AttachError::Launch(LaunchError::Closed { descriptor: 1_000_000, .. }))
-    ));
+    few.1.doorbells.pop();
+    assert!(matches!(attach(few), Err(AttachError::BadSegment(_))));
     let mut other = launch(&segment, 1);
-    other.segment = std::fs::File::open("/proc/self/exe").expect("file").into_raw_fd();
-    assert!(matches!(Attachment::attach(&other), Err(AttachError::BadSegment(_))));
-    assert!(
-        Attachment::attach(&launch(&segment, 1)).is_ok(),
-        "and what fits is accepted afterwards"
-    );
+    other.1.segment = std::fs::File::open("/proc/self/exe").expect("file").into();
+    assert!(matches!(attach(other), Err(AttachError::BadSegment(_))));
+    assert!(attach(launch(&segment, 1)).is_ok(), "and what fits is accepted afterwards");
 }
 
 /// What a rank must do about a header with this byte changed to this value.
@@ -125,13 +148,50 @@ fn must_be_refused(at: u64, value: u8) -> bool {
     match at {
         // Mark, version, whether addresses are there; ranks of the job.
         0..16 | 24..28 => true,
-        // Ranks of this node; bytes of rings and arenas.
-        32..36 | 40..56 => true,
-        // Whether packets are encrypted.
-        64..68 => at > 64 || value > 1,
-        // Keys, datagrams, the first rank: other values make sense too. The rest is not for ranks.
+        // Ranks of this node; bytes of rings, arenas and all.
+        32..36 | 40..64 => true,
+        36 => false,
+        // The length of datagrams, 0x5c0: less than 548, more than 65,507.
+        37 => value < 2,
+        38..40 => true,
+        // Whether packets are encrypted, which they are; nothing.
+        64..72 => true,
+        // Keys and the first rank: other values make sense too. The rest is not for ranks.
         _ => false,
     }
+}
+
+fn is_open(descriptor: RawFd) -> bool {
+    std::fs::symlink_metadata(format!("/proc/self/fd/{descriptor}")).is_ok()
+}
+
+/// A rank computes how many packets it sends at once from the length of datagrams.
+#[test]
+fn datagrams_that_cannot_be_are_refused() {
+    for length in [0u32, 1, 31, 547, 65_508, u32::MAX] {
+        let segment = segment(true);
+        let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
+        file.write_all_at(&length.to_ne_bytes(), 36).expect("write");
+        let result = attach(launch(&segment, 1));
+        assert!(matches!(result, Err(AttachError::BadSegment(_))), "{length}: {result:?}");
+    }
+}
+
+/// A rank that has attached believes its copies, whatever becomes of the header and the peer table.
+#[test]
+fn nothing_is_read_from_the_header_after_attaching() {
+    let segment = segment(true);
+    let (block, own) = launch(&segment, 1);
+    let (attachment, socket) = Attachment::attach(&block, own).expect("attach");
+    let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
+    file.write_all_at(&[0; 4096], 0).expect("write");
+    let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
+    let channel = Channel::start(attachment, Some(socket), settings, NoHandler).expect("start");
+    let mut guard = channel.lock().expect("lock");
+    assert_eq!(guard.room(0).map(|(_, run)| run > 0), Some(true));
+    assert!(guard.send(0, &[b"frame"]).expect("sent"));
+    guard.transmit().expect("a refusal is a loss");
+    assert_eq!((guard.max_frame(0), guard.max_frame(2)), (1472 - 32 - 20, 1024 - 8));
 }
 
 #[test]
@@ -144,10 +204,9 @@ fn any_damaged_header_is_refused_or_harmless() {
             let mut before = [0];
             file.read_exact_at(&mut before, at).expect("read");
             file.write_all_at(&[value], at).expect("write");
-            let block = launch(&segment, 1);
-            let socket = block.socket;
+            let (block, own) = launch(&segment, 1);
             let case = format!("byte {at} from {} to {value}", before[0]);
-            match Attachment::attach(&block) {
+            match Attachment::attach(&block, own) {
                 Ok((attachment, _socket)) => {
                     let bad = must_be_refused(at, value) && before[0] != value;
                     assert!(!bad, "{case} is accepted");
@@ -162,10 +221,8 @@ fn any_damaged_header_is_refused_or_harmless() {
                     refused += 1;
                     assert!(matches!(error, AttachError::BadSegment(_)), "{case}: {error}");
                     assert!((0..2).all(|local| !segment.sample(local).attached), "{case}");
-                    for descriptor in [socket, block.segment].iter().chain(&block.doorbells) {
-                        // SAFETY: attaching failed, so they are still ours; so many would run out.
-                        let closed = unsafe { libc::close(*descriptor) };
-                        assert_eq!(closed, 0, "{case}: a descriptor that was not taken over");
+                    for descriptor in [block.socket, block.segment].iter().chain(&block.doorbells) {
+                        assert!(!is_open(*descriptor), "{case}: so many would run out");
                     }
                 }
             }

@@ -21,7 +21,7 @@ pub enum DocsError {
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Our own Rust source does not have what a page is made from.

@@ -1,4 +1,4 @@
-//! What the checks need of a document: headings, links, code blocks and code in the text.
+//! Parts of a document for the checks: headings, links, code blocks and code in the text.
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// A block of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What stands behind the fence: the language, and marks behind commas.
+    /// The text after the fence: the language, and marks after commas.
     pub info: String,
     /// The code.
     pub code: String,

@@ -293,7 +293,7 @@ fn doc(attributes: &[Attribute]) -> String {
     text.replace("[`", "`").replace("`]", "`").trim().trim_end_matches('.').to_owned()
 }
 
-/// What serde is told: `default`, `rename = "…"`, `rename_all = "…"`.
+/// The attributes for serde: `default`, `rename = "…"`, `rename_all = "…"`.
 fn serde(attributes: &[Attribute]) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {

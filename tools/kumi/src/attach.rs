@@ -1,4 +1,4 @@
-//! `kumi attach`: follows a job that runs, as if this command had started it.
+//! `kumi attach`: follows a running job, as if this command had started it.
 
 use crate::cli::AttachArgs;
 use crate::context::Context;
@@ -15,8 +15,8 @@ pub async fn run(context: &Context, args: &AttachArgs) -> Result<(), Error> {
     Session::new(context, start, args.label)?.run(client).await
 }
 
-/// How to follow job `number`, with its name and size looked up. An unknown job is left for the
-/// head to refuse.
+/// The start of a session that follows job `number`, with its name and size. For an unknown job the head
+/// refuses.
 pub async fn start(client: &mut Client, number: u64, wait: bool) -> Result<Start, Error> {
     let records = match client.ask(&ClientRequest::Jobs { all: true }).await? {
         ClientReply::Jobs(records, _) => records,

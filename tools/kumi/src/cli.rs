@@ -67,7 +67,7 @@ pub enum ClusterCommand {
     Set(SetArgs),
 }
 
-/// Where the nodes are.
+/// Places of the nodes.
 #[derive(Clone, Debug, Args)]
 #[group(required = false, multiple = false)]
 pub struct NodePlacementArgs {
@@ -79,7 +79,7 @@ pub struct NodePlacementArgs {
     pub hosts: Option<PathBuf>,
 }
 
-/// How processors are shared and the tree is built.
+/// Sharing of processors, and the shape of the control tree.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
     /// Length of a time slice, 250us to 10s
@@ -180,7 +180,7 @@ pub struct SetArgs {
     pub force_switch: Option<OnOff>,
 }
 
-/// Which processors the nodes of a local cluster get.
+/// Processors of the nodes of a local cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cpus {
     /// An equal share of the machine for each node; one processor each, in turn, if there are more nodes
@@ -191,7 +191,7 @@ pub enum Cpus {
     PerNode,
 }
 
-/// How processors are shared among jobs.
+/// Sharing of processors among jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// All ranks of a job in the same slice, by the policy that the cluster has.
@@ -202,7 +202,7 @@ pub enum Policy {
     Named(String),
 }
 
-/// How packets are acked.
+/// Acknowledgement of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Ack {
     /// One ack packet for each data packet, for comparison
@@ -212,7 +212,7 @@ pub enum Ack {
 }
 
 impl Ack {
-    /// The value of `KUMI_ACK` that means it.
+    /// The value of `KUMI_ACK` for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::PerMessage => "per-message",
@@ -221,7 +221,7 @@ impl Ack {
     }
 }
 
-/// What the checksum of a packet covers.
+/// Data that the checksum of a packet covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Checksum {
     /// Packets of up to 256 bytes, and the first 128 bytes of longer ones; UDP's checksum covers the rest
@@ -231,7 +231,7 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// The value of `KUMI_CHECKSUM` that means it.
+    /// The value of `KUMI_CHECKSUM` for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Headers => "headers",
@@ -328,7 +328,7 @@ pub struct KillArgs {
     pub signal: Option<u8>,
 }
 
-/// A signal as `kill` takes it: `USR1`, `SIGUSR1` or 10.
+/// A signal in the notation of `kill`: `USR1`, `SIGUSR1` or 10.
 fn signal(text: &str) -> Result<u8, String> {
     let name = text.to_ascii_uppercase();
     let full = if name.starts_with("SIG") { name } else { format!("SIG{name}") };

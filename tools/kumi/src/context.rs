@@ -1,4 +1,4 @@
-//! Context of a command: the cluster that it works on, and the way to it.
+//! Context of a command: its cluster, and the connection to it.
 
 use crate::error::Error;
 use crate::job_descriptions::NodeNames;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct Context {
     /// Its name.
     pub name: String,
-    /// Its directory; may not exist.
+    /// Its directory, which may be missing.
     pub dir: PathBuf,
 }
 
@@ -20,7 +20,7 @@ impl Context {
     /// The cluster of this name.
     pub fn new(name: &str) -> Result<Self, Error> {
         let dir = paths::cluster_dir(name).ok_or(Error::NoHome)?;
-        // Daemons run elsewhere: a relative name would mean another place there.
+        // Daemons run in other directories, where a relative name would mean another place.
         let dir = std::path::absolute(&dir).map_err(|source| Error::File {
             doing: "find",
             path: dir,
@@ -45,21 +45,21 @@ impl Context {
         self.connect_again(nodes).await
     }
 
-    /// A connection to its head when the number of nodes is known already.
+    /// A connection to its head when the number of nodes is already known.
     pub async fn connect_again(&self, nodes: u32) -> Result<Client, Error> {
         match Client::connect(&self.dir, nodes).await {
-            // A frozen machine or a head that dies while greeting looks like no cluster at all.
+            // A frozen machine, or a head that dies during the greeting, looks like a missing cluster.
             Err(ClientError::Lost) => Err(ClientError::NotRunning(paths::head_socket(&self.dir)))?,
             other => Ok(other?),
         }
     }
 
-    /// Names of the nodes as far as the configuration tells.
+    /// Names of the nodes in the configuration.
     pub fn node_names(&self) -> NodeNames {
         NodeNames(self.places().into_iter().map(|place| place.name).collect())
     }
 
-    /// Names and addresses of the nodes as far as the configuration tells.
+    /// Names and addresses of the nodes in the configuration.
     pub fn places(&self) -> Vec<NodeAddress> {
         let nodes = self.config().map(|config| config.nodes).unwrap_or_default();
         let place = |node: NodeConfig| NodeAddress {
@@ -70,7 +70,7 @@ impl Context {
     }
 }
 
-/// A node as the configuration has it.
+/// A node in the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct NodeAddress {
     /// Its name.

@@ -1,4 +1,4 @@
-//! `kumi doctor`: what this machine permits, what is missing, what that costs and how to get it.
+//! `kumi doctor`: what this machine permits, the missing parts, their costs, and how to get them.
 
 use crate::cli::DoctorArgs;
 use crate::cluster;
@@ -7,10 +7,10 @@ use crate::output;
 use kumi_node::limits::{self, Check};
 use serde::Serialize;
 
-/// What a check costs without which Kumi is of no use.
+/// Consequence of a failed check without which Kumi cannot work.
 const ESSENTIAL: &str = "no job can run";
 
-/// Everything `--json` shows.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct DoctorView<'a> {
     /// Whether anything can run at all.
@@ -50,7 +50,7 @@ fn can_run(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.ok || check.cost != ESSENTIAL)
 }
 
-/// The programs that the command itself calls.
+/// Programs that the command itself calls.
 fn own_checks() -> Vec<Check> {
     let kumid = cluster::kumid();
     let tool = |name: &'static str, program: &str, cost, remedy| {
@@ -102,7 +102,7 @@ fn render(checks: &[Check]) -> String {
     }
     let missing = checks.iter().filter(|check| !check.ok).count();
     text.push_str(&match missing {
-        0 => "\nEverything is there.\n".to_owned(),
+        0 => "\nNothing is missing.\n".to_owned(),
         _ if can_run(checks) => format!("\nJobs can run; {missing} of the above cost something.\n"),
         _ => String::new(),
     });
@@ -128,14 +128,14 @@ no  thing: found
 Jobs can run; 1 of the above cost something.
 ";
         assert_eq!(render(&[check(true, ESSENTIAL), check(false, "slower")]), expected);
-        assert!(render(&[check(true, "x")]).ends_with("Everything is there.\n"));
+        assert!(render(&[check(true, "x")]).ends_with("Nothing is missing.\n"));
     }
 
     #[test]
     fn only_what_is_essential_keeps_everything_from_running() {
         assert!(can_run(&[check(false, "slower"), check(true, ESSENTIAL)]));
         assert!(!can_run(&[check(true, "slower"), check(false, ESSENTIAL)]));
-        // The daemon's own list still has something of that kind.
+        // The daemon's own list still contains one of these.
         assert!(limits::checks().iter().any(|check| check.cost == ESSENTIAL));
     }
 }

@@ -15,13 +15,13 @@ pub enum Error {
     /// A wrong combination or value that the command line parser cannot detect.
     #[error("{0}")]
     Usage(String),
-    /// The configuration.
+    /// An error of the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Talking to the head.
+    /// An error of the connection to the head.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A reply that does not answer the question.
+    /// A reply that does not match the question.
     #[error("the head sent an unexpected answer ('{0}'); use the `kumi` and `kumid` of one build")]
     Unexpected(String),
     /// The host file's content.
@@ -29,7 +29,7 @@ pub enum Error {
     Hosts {
         /// The file.
         path: PathBuf,
-        /// The error in it.
+        /// Its error.
         source: HostsError,
     },
     /// The host file cannot be read.
@@ -40,15 +40,15 @@ pub enum Error {
         /// The system's error message.
         source: io::Error,
     },
-    /// Nothing by this name on the search path or at this place.
+    /// No file of this name is in the search path or at this place.
     #[error("there is no program '{0}'; check the name, or give its path")]
     ProgramNotFound(String),
-    /// It is there and cannot be executed.
+    /// The file exists and cannot be executed.
     #[error("{} cannot be executed: {reason}", path.display())]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and advice.
         reason: String,
     },
     /// The working directory.
@@ -66,15 +66,15 @@ pub enum Error {
         path: PathBuf,
         /// Its length.
         length: usize,
-        /// What fits.
+        /// The system's limit.
         most: usize,
     },
-    /// Something else is where the cluster should be.
+    /// Something else is in the cluster's place.
     #[error("{what}; {advice}")]
     Exists {
-        /// What is there.
+        /// What was found.
         what: String,
-        /// What to do.
+        /// Advice.
         advice: String,
     },
     /// Another command is working on the same cluster.
@@ -98,9 +98,9 @@ pub enum Error {
         "{missing} did not join within {seconds} s, so everything was taken down again; {said}"
     )]
     NotAttached {
-        /// Which.
+        /// The missing nodes.
         missing: String,
-        /// How long they had.
+        /// The time limit.
         seconds: u64,
         /// The last lines of a log.
         said: String,
@@ -108,7 +108,7 @@ pub enum Error {
     /// The machine refused something that the command needs.
     #[error("{what}: {said}; `kumi doctor` shows what this machine permits")]
     Machine {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
         /// The system's error message.
         said: String,
@@ -118,9 +118,9 @@ pub enum Error {
         "{what} of the cluster could not be removed: {said}; run `kumi cluster down` again, as its owner or root"
     )]
     LeftOver {
-        /// What.
+        /// Its name.
         what: String,
-        /// Why.
+        /// The reason.
         said: String,
     },
     /// The command is reserved for the owner and root.
@@ -128,7 +128,7 @@ pub enum Error {
     NotOwner {
         /// The owner's name.
         owner: String,
-        /// What was asked.
+        /// The refused operation.
         what: &'static str,
     },
     /// A file of the cluster.
@@ -155,21 +155,21 @@ pub enum Error {
         "the head has not answered for {seconds} s; {job} may still run: when `kumi cluster status` works again, see `kumi ps`"
     )]
     HeadGone {
-        /// How long it was tried.
+        /// The time of the attempts.
         seconds: u64,
-        /// Which job.
+        /// The job.
         job: String,
     },
-    /// Standard output.
+    /// An error of standard output.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
-    /// The terminal.
+    /// An error of the terminal.
     #[error("`kumi top` needs a terminal: {0}; use `kumi top --once` for a plain snapshot")]
     Terminal(io::Error),
     /// Signals or the runtime could not be set up.
     #[error("cannot set up {what}: {source}")]
     SetUp {
-        /// What.
+        /// The failed operation.
         what: &'static str,
         /// The system's error message.
         source: io::Error,
@@ -261,7 +261,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For a reply that does not fit the request. Only its kind is shown: it may be long.
+    /// For a reply that does not match the request. Only its kind is shown, because it may be long.
     pub fn unexpected(reply: &ClientReply) -> Self {
         let text = format!("{reply:?}");
         let kind = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
@@ -272,7 +272,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Interrupted(code) | Self::Silent(code) => return *code,
-            // As a program that SIGPIPE ended: the reader has what it wanted.
+            // Like a program that SIGPIPE ended: the reader has all it wanted.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return 141,
             Self::Usage(_) | Self::LongDirectory { .. } | Self::NoHome => ExitCode::Usage,
             Self::Config(error) => error.exit_code(),

@@ -15,9 +15,9 @@ pub const HEAD_PORT: u16 = 7700;
 /// One line of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Name shown to people; unique in the file.
+    /// Name for display; unique in the file.
     pub name: String,
-    /// Where its daemon listens and its ranks' sockets bind.
+    /// Address on which its daemon listens, and to which its ranks' sockets bind.
     pub address: Ipv4Addr,
     /// TCP port of its daemon.
     pub port: u16,
@@ -25,15 +25,15 @@ pub struct Host {
     pub cpus: Vec<usize>,
 }
 
-/// What is wrong with a host file.
+/// Error of a host file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// A line that cannot be understood or contradicts another.
+    /// A line that is invalid or contradicts another.
     #[error("line {line}: {reason}")]
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong and what to write instead.
+        /// The error, and advice.
         reason: String,
     },
     /// No line names a host.
@@ -44,7 +44,7 @@ pub enum HostsError {
     TooMany(usize),
 }
 
-/// Reads the text of a host file. `resolve` looks up what is not a dotted address.
+/// Parses a host file. `resolve` looks up names that are not dotted addresses.
 pub fn parse(
     text: &str,
     resolve: &dyn Fn(&str) -> Option<Ipv4Addr>,

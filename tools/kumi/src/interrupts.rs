@@ -1,6 +1,6 @@
-//! Signals to the command, and what each does to the job that it follows.
+//! Signals to the command, and their effects on the job that it follows.
 //!
-//! The decision is pure; receiving is tokio's.
+//! The decision is pure; tokio receives the signals.
 
 use crate::error::Error;
 use nix::sys::signal::Signal;
@@ -12,24 +12,24 @@ pub struct InterruptEscalation {
     asked: u32,
 }
 
-/// What to do about a signal.
+/// Response to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterruptAction {
     /// Send it to every rank.
     Forward,
     /// Kill the job.
     Kill,
-    /// Leave at once with the exit code of this signal.
+    /// Exit at once with the exit code of this signal.
     Leave,
 }
 
 impl InterruptEscalation {
-    /// That of somebody who has no use for what ranks do with a signal: the first kills.
+    /// For users who do not want ranks to get signals: the first one kills.
     pub fn none() -> Self {
         Self { asked: 1 }
     }
 
-    /// `running` says whether the job has ranks that could get the signal.
+    /// `running`: the job has ranks that could get the signal.
     pub fn react(&mut self, received: Signal, running: bool) -> InterruptAction {
         let ends = matches!(received, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
         if !ends {
@@ -49,11 +49,11 @@ pub fn exit_code(received: Signal) -> u8 {
     128u8.saturating_add(u8::try_from(received as i32).unwrap_or(0))
 }
 
-/// The signals that are forwarded, each with its stream.
+/// The forwarded signals, each with its stream.
 pub struct Interrupts(Vec<(Signal, Stream)>);
 
 impl Interrupts {
-    /// From now on these signals do not end the command by themselves.
+    /// Takes over these signals: they no longer end the command by themselves.
     pub fn listen() -> Result<Self, Error> {
         let forwarded = [
             Signal::SIGINT,

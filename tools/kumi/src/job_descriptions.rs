@@ -1,4 +1,4 @@
-//! Descriptions of jobs in words: how they ended, what state they are in.
+//! Descriptions of jobs in words: their outcome and state.
 
 use crate::table;
 use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};
@@ -25,7 +25,7 @@ pub fn signal(number: u8) -> String {
     }
 }
 
-/// How a job ended, as a sentence without the leading name of the job; `None` for success.
+/// Outcome of a job as a sentence without the job's name; `None` for success.
 pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
     Some(match outcome {
         Outcome::Success => return None,
@@ -46,7 +46,7 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
     })
 }
 
-/// `job 12 (cg)`; `job 12` when the name is not known.
+/// `job 12 (cg)`; `job 12` without a known name.
 pub fn job(number: u64, name: &str) -> String {
     if name.is_empty() {
         format!("job {number}")
@@ -55,7 +55,7 @@ pub fn job(number: u64, name: &str) -> String {
     }
 }
 
-/// The state in a few words for a column of `kumi ps`; `idle`: it runs, and only waits.
+/// The state in a few words for a column of `kumi ps`; `idle`: it runs, and all ranks wait.
 pub fn state(state: &JobState, idle: bool) -> String {
     match state {
         JobState::Running if idle => "idle".to_owned(),
@@ -85,7 +85,7 @@ fn ended(outcome: &Outcome) -> String {
     }
 }
 
-/// The command of a job as it was written, arguments separated by spaces.
+/// The command line of a job, with spaces between the arguments.
 pub fn command(record: &JobRecord) -> String {
     record.spec.request.args.join(" ")
 }

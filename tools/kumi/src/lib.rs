@@ -1,4 +1,5 @@
-//! `kumi`: the command with which people use a cluster. A library, so that the documentation is made from its definition.
+//! `kumi`: the command with which people use a cluster. It is a library, so that the documentation can be
+//! generated from it.
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -54,11 +55,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Help and version are not failures. The rest is told as every other failure is, and not with
-/// clap's own exit code.
+/// Help and version are not failures. Other errors are reported like every other failure, and not with clap's
+/// own exit code.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A closed standard output is the reader's choice.
+        // If standard output is closed, the reader wanted that.
         let _closed = error.print();
         return ExitCode::SUCCESS;
     }
@@ -89,7 +90,7 @@ fn execute(cli: Cli) -> Result<(), Error> {
         .map_err(|source| Error::SetUp { what: "the runtime", source })?;
     let context = Context::new(&cli.cluster)?;
     let result = runtime.block_on(dispatch(&context, cli.command));
-    // A thread may still sit in a read of standard input: it must not hold up the end.
+    // A thread may still read standard input: it must not delay the exit.
     runtime.shutdown_background();
     result
 }
@@ -105,7 +106,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Top(args) => top::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Doctor(args) => doctor::run(&args),
-        // Bring their own runtime or need none; handled before.
+        // These have their own runtime or need none; they were handled before.
         Command::Demo(_) | Command::Sim(_) | Command::Call(_) | Command::Completions(_) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! `kumi logs`: the output of a job so far, and with `--follow` the rest.
+//! `kumi logs`: the output of a job so far, and later output with `--follow`.
 
 use crate::attach;
 use crate::cli::LogsArgs;

@@ -18,9 +18,9 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
     text(&line)
 }
 
-/// A line for the person, on standard error.
+/// Prints a line for the user on standard error.
 pub fn note(line: &str) {
-    // Nobody is left to tell when standard error is closed.
+    // If standard error is closed, no reader is left.
     let _closed = writeln!(std::io::stderr(), "kumi: {line}");
 }
 
@@ -30,7 +30,7 @@ pub fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A user's name, or the number when there is none.
+/// A user's name, or the number if there is no name.
 pub fn user_name(uid: u32) -> String {
     match nix::unistd::User::from_uid(uid.into()) {
         Ok(Some(user)) => user.name,

@@ -7,24 +7,24 @@ use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::durations;
 use std::time::Duration;
 
-/// Shortest slice that may be asked for.
+/// Shortest permitted slice.
 pub const SHORTEST_SLICE: Duration = Duration::from_micros(MIN_SLICE_US);
-/// Longest slice that may be asked for.
+/// Longest permitted slice.
 pub const LONGEST_SLICE: Duration = Duration::from_micros(MAX_SLICE_US);
 
-/// Why a value on the command line was not taken.
+/// Why a value on the command line was refused.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The text is not a number with a unit.
     #[error("'{0}' is not a time; write a number with a unit, for example 250us, 10ms or 1s")]
     Duration(String),
-    /// A slice outside what the cluster can keep.
+    /// A slice outside of the permitted range.
     #[error("a slice of {0} is not possible; choose one from 250us to 10s, in whole microseconds")]
     SliceRange(String),
     /// `--env` without a name or without `=`.
     #[error("'{0}' is not an environment setting; write NAME=VALUE")]
     Env(String),
-    /// Not a time for which a job could run.
+    /// Not a possible run time of a job.
     #[error(
         "'{0}' is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     )]
@@ -57,12 +57,12 @@ pub fn estimate(text: &str) -> Result<Duration, ParseError> {
     durations::estimate(text).ok_or_else(|| ParseError::Estimate(text.to_owned()))
 }
 
-/// The same, as it was written.
+/// The same time, in the user's notation.
 pub fn estimate_text(text: &str) -> Result<String, ParseError> {
     estimate(text).map(|_| text.to_owned())
 }
 
-/// How important a job is.
+/// Priority of a job.
 pub fn priority(text: &str) -> Result<u16, ParseError> {
     let number = text.parse().ok().filter(|number| (1..=MOST_PRIORITY).contains(number));
     number.ok_or_else(|| ParseError::Priority(text.to_owned()))
@@ -77,7 +77,7 @@ pub fn policy(text: &str) -> Result<Policy, ParseError> {
     }
 }
 
-/// A slice: a duration within what the cluster can keep.
+/// A slice: a duration in the permitted range.
 pub fn slice(text: &str) -> Result<Duration, ParseError> {
     let value = duration(text)?;
     let whole = value.subsec_nanos().is_multiple_of(1000);
@@ -96,7 +96,7 @@ pub fn env(text: &str) -> Result<(String, String), ParseError> {
     }
 }
 
-/// How handler threads are scheduled.
+/// Scheduling of handler threads.
 pub fn handler(text: &str) -> Result<String, ParseError> {
     check_handler(text).map_err(|_| ParseError::Handler(text.to_owned()))?;
     Ok(text.to_owned())
@@ -110,7 +110,7 @@ pub fn cluster_name(text: &str) -> Result<String, ParseError> {
     }
 }
 
-/// A list of processors as `taskset` writes it: `0-3,8`. `None` when it is not one.
+/// A list of processors in the notation of `taskset`: `0-3,8`. `None` if it is invalid.
 pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {

@@ -9,7 +9,7 @@ use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobState, Out
 use kumi_sched::JobId;
 use serde::Serialize;
 
-/// One job as `--json` shows it.
+/// One job in the form of `--json`.
 #[derive(Serialize)]
 pub struct JobView<'a> {
     job: u64,
@@ -31,7 +31,7 @@ pub struct JobView<'a> {
     estimate_s: Option<f64>,
 }
 
-/// How a job ended, as `--json` shows it.
+/// Outcome of a job in the form of `--json`.
 #[derive(Serialize)]
 struct OutcomeView<'a> {
     kind: &'static str,
@@ -62,7 +62,7 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     }
 }
 
-/// Jobs, and which of them are idle, ascending.
+/// Jobs, and the numbers of the idle ones, ascending.
 pub type Jobs<'a> = (&'a [JobRecord], &'a [JobId]);
 
 /// The jobs as data.
@@ -135,8 +135,8 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
     view
 }
 
-/// The table; `now_ms` is the wall clock. Priorities and estimates have columns if any job has one
-/// that is not the ordinary one.
+/// The table; `now_ms` is the wall clock. Priorities and estimates have columns only if some job has an
+/// unusual one.
 fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
     let requests = || records.iter().map(|record| &record.spec.request);
     let priorities = requests().any(|request| request.priority > 1);

@@ -59,7 +59,7 @@ pub fn nanos(value: u64) -> String {
     }
 }
 
-/// Milliseconds as people read a job's run time: `0.4s`, `12.3s`, `4m05s`, `2h03m`, `3d04h`.
+/// Milliseconds in the usual form of run times: `0.4s`, `12.3s`, `4m05s`, `2h03m`, `3d04h`.
 pub fn elapsed(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
@@ -70,7 +70,7 @@ pub fn elapsed(millis: u64) -> String {
     }
 }
 
-/// A slice as it would be written on the command line: `250us`, `1.5ms`, `10ms`, `2s`.
+/// A slice in the notation of the command line: `250us`, `1.5ms`, `10ms`, `2s`.
 pub fn slice(nanos: u64) -> String {
     let (unit, name) = match nanos {
         0..1_000_000 => (1_000, "us"),
@@ -101,7 +101,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The text cut to `most` characters, with `…` where something was cut.
+/// The text cut to `most` characters, with `…` in place of the rest.
 pub fn shortened(text: &str, most: usize) -> String {
     let clean = printable(text);
     if clean.chars().count() <= most {

@@ -13,7 +13,7 @@ pub const JOBS_HEADER: &str = "policy,load,seed,job,size,user,submit_s,start_s,e
 pub const TIMELINE_HEADER: &str =
     "policy,load,seed,time_s,utilisation,placed,queued,max_tqlb,min_tqlb\n";
 
-/// The columns that tell a sweep's cases apart. Policies' names have no commas.
+/// Columns that distinguish the cases of a sweep. Policies' names have no commas.
 fn key(case: &Case) -> String {
     let load = case.load.map(|load| load.to_string()).unwrap_or_default();
     let seed = case.seed.map(|seed| seed.to_string()).unwrap_or_default();
@@ -24,7 +24,7 @@ fn cell<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A line for each job that was submitted; what did not come to pass is left empty.
+/// A line for each submitted job; values that never came about are empty.
 pub fn jobs(case: &Case, CaseResult { workload, outcome, .. }: &CaseResult) -> String {
     let key = key(case);
     let mut text = String::new();

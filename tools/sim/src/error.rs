@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// No policy is called so.
+    /// The policy's name is unknown.
     #[error(transparent)]
     UnknownPolicy(#[from] kumi_sched::registry::UnknownPolicy),
     /// The list holds no job.
@@ -26,19 +26,19 @@ pub enum SimError {
     TooLarge {
         /// Its number in the list.
         job: u64,
-        /// What it asks for.
+        /// Its size.
         size: u32,
-        /// What there is.
+        /// The machine's size.
         procs: u32,
     },
-    /// A parameter without sense.
+    /// An invalid parameter.
     #[error("{name} of {value} is not possible; {advice}")]
     Parameter {
-        /// Which, as it is written on the command line.
+        /// Its name on the command line.
         name: &'static str,
-        /// What it was.
+        /// Its value.
         value: String,
-        /// What is possible.
+        /// The possible values.
         advice: &'static str,
     },
     /// A file that cannot be read.
@@ -59,7 +59,7 @@ pub enum SimError {
         /// The error.
         reason: String,
     },
-    /// A cluster's history that is none.
+    /// A file that is not a cluster's history.
     #[error("{} is not a history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
     History {
         /// Which.
@@ -94,31 +94,31 @@ pub enum SimError {
     Stuck {
         /// Its name.
         policy: String,
-        /// How many.
+        /// How many jobs.
         jobs: u64,
         /// The first one's number in the list.
         first: u64,
-        /// What that one asks for.
+        /// Its size.
         size: u32,
     },
-    /// The policy breaks its own contract.
+    /// The policy broke its own contract.
     #[error("policy {policy} broke its contract: {what}; please report it")]
     Policy {
         /// Its name.
         policy: String,
-        /// What it did.
+        /// The breach.
         what: &'static str,
     },
-    /// Virtual time does not fit.
+    /// Virtual time overflowed.
     #[error("the simulated time exceeds 500 years; check submission and run times")]
     Endless,
     /// The caller asked to stop.
     #[error("interrupted; nothing was written")]
     Cancelled,
-    /// No policy for calls is named so.
+    /// The name of a policy for calls is unknown.
     #[error(transparent)]
     UnknownCallPolicy(#[from] kumi_broker::UnknownPolicy),
-    /// A model of calls that makes no sense.
+    /// An invalid model of calls.
     #[error(
         "the model of calls is not possible: {reason}; docs/guide/simulating.md says what it may hold"
     )]

@@ -1,6 +1,6 @@
-//! Synthetic workloads (paper 0, §7.2): arrivals, sizes and service times from three independent
-//! streams of one seed, so that every policy gets the same jobs, and the same sizes and services
-//! at every load.
+//! Synthetic workloads (SCore-D paper, §7.2). Arrivals, sizes and service times come from three independent
+//! streams of one seed. So every policy gets the same jobs, and sizes and services are the same at every
+//! load.
 
 use serde::Serialize;
 
@@ -8,14 +8,14 @@ use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Source, Workload};
 use crate::random::RandomStream;
 
-/// Most jobs that are generated; more would be a slip of the hand.
+/// Most jobs that are generated; a larger number is surely a mistake.
 const MOST_JOBS: f64 = 50e6;
 
-/// How sizes are distributed over the powers of two (§7.2).
+/// Distribution of sizes over the powers of two (§7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
-    /// Each as likely as any other.
+    /// All sizes are equally likely.
     Uniform,
     /// Twice the size, twice as likely.
     Proportional,
@@ -38,16 +38,16 @@ impl Sizes {
     }
 }
 
-/// How long jobs compute, in units.
+/// Distribution of service times, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
     /// Exponential, rounded to whole units, at least 1.
     Exponential {
-        /// Before rounding.
+        /// Mean before rounding.
         mean: f64,
     },
-    /// Whole numbers, each as likely as any other.
+    /// Whole numbers, all equally likely.
     Uniform {
         /// The least.
         low: u64,
@@ -87,19 +87,19 @@ impl Service {
     }
 }
 
-/// What the two kinds of workload have in common.
+/// Common part of both kinds of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkloadMix {
     /// Processors of the machine.
     pub procs: u32,
     /// How sizes are distributed.
     pub sizes: Sizes,
-    /// The largest size; `None`: the largest power of two below the machine's size. (Jobs as large
-    /// as the machine share time only, so §7.2 leaves them out.)
+    /// The largest size; `None`: the largest power of two below the machine's size. (Jobs of the machine's
+    /// own size share time only, so §7.2 leaves them out.)
     pub largest: Option<u32>,
     /// How long jobs compute.
     pub service: Service,
-    /// Where the random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -109,20 +109,19 @@ pub struct Poisson {
     /// Sizes and services.
     #[serde(flatten)]
     pub mix: WorkloadMix,
-    /// W_target: the share of the machine that would be busy if nothing were lost.
+    /// W_target: the share of the machine that would be busy without any loss.
     pub load: f64,
-    /// How long jobs arrive, in units.
+    /// Time in which jobs arrive, in units.
     pub arrivals: u64,
-    /// How long is simulated, in units: at least as long as jobs arrive. `None`: until the last job
-    /// is over.
+    /// Simulated time in units, not less than the time of arrivals. `None`: until the last job ends.
     pub units: Option<u64>,
 }
 
 /// Load that rises in steps of equal length and height from one step's height up to `load` (§7.2.2).
 ///
-/// The paper says that load rises by 5 % with every 5 % of the time, and that it is about 133 % at
-/// the end. Of the ways to read this only one gives the numbers of jobs in its tables 7.3 and 7.4
-/// (403 of 1,524 are over at half the time): twenty equal steps, the first a twentieth of the last.
+/// The paper says that load rises by 5 % with every 5 % of the time, and that it is about 133 % at the end.
+/// Only one reading of this gives the numbers of jobs in its tables 7.3 and 7.4 (403 of 1,524 have ended at
+/// half the time). It has twenty equal steps, the first with a twentieth of the last one's load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gradient {
     /// Sizes and services.
@@ -130,9 +129,9 @@ pub struct Gradient {
     pub mix: WorkloadMix,
     /// Load of the last step.
     pub load: f64,
-    /// How long jobs arrive, in units.
+    /// Time in which jobs arrive, in units.
     pub arrivals: u64,
-    /// How long is simulated, in units; `None`: until the last job is over.
+    /// Simulated time in units; `None`: until the last job ends.
     pub units: Option<u64>,
 }
 
@@ -206,7 +205,7 @@ fn check_length(
         let advice = "jobs arrive for at least one unit, and no longer than is simulated";
         return Err(parameter("--arrivals", &arrivals, advice));
     }
-    // Also false for what is no number.
+    // Also false for NaN.
     if !(load > 0.0 && load <= 10.0) {
         return Err(parameter("--load", &load, "give a load above 0 and at most 10"));
     }
@@ -263,7 +262,7 @@ impl Gradient {
         Ok(Workload { jobs, horizon, source: Source::Gradient(*self) })
     }
 
-    /// The load that is aimed at `unit` units after the start; 0 after the last arrival.
+    /// The target load `unit` units after the start; 0 after the last arrival.
     pub fn load_at(&self, unit: u64) -> f64 {
         if unit >= self.arrivals {
             return 0.0;
@@ -275,7 +274,7 @@ impl Gradient {
     }
 }
 
-/// Arrivals whose rate is constant within each step.
+/// Arrivals with a constant rate within each step.
 struct Clock<'a> {
     step: u32,
     at: f64,
@@ -284,7 +283,7 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// The next arrival, after `left` mean intervals of whatever rate there is by then.
+    /// The next arrival, after `left` mean intervals of the rates until then.
     fn next(&mut self, mut left: f64) -> Option<u64> {
         #[allow(clippy::cast_precision_loss)]
         let length = self.gradient.arrivals as f64 / f64::from(STEPS);

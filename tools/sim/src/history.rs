@@ -1,10 +1,10 @@
 //! Reader of a cluster's history: the output of `kumi ps --all --json` as a list of jobs.
 //!
-//! A job that ran and is over becomes a job of the list: submitted when it was, on as many
-//! processors as it had nodes, with the time from its start to its end as service. On a cluster
-//! that shares time this is more than it computed; what it would have needed alone is not known.
+//! A job that ran and has ended becomes a job of the list. It is submitted at the same time, uses as many
+//! processors as it had nodes, and its service is the time from its start to its end. On a cluster that
+//! shares time this is more than it computed; its time alone is unknown.
 //!
-//! A record that is none, or that contradicts itself, is left out, counted and told.
+//! An invalid or contradictory record is left out, counted and reported.
 
 use std::path::Path;
 
@@ -14,27 +14,27 @@ use serde_json::Value;
 use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Source, Workload};
 
-/// What was found in a history.
+/// Summary of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The file.
     pub file: String,
     /// Jobs that are simulated.
     pub jobs: u64,
-    /// Jobs left out because they are not over.
+    /// Jobs left out because they have not ended.
     pub not_over: u64,
     /// Jobs left out because they never ran.
     pub never_ran: u64,
-    /// Records that hold no job although they should.
+    /// Invalid records.
     pub malformed: u64,
-    /// The first of them: place in the list, counted from 1, and what is wrong with it.
+    /// The first of them: place in the list, counted from 1, and the reason.
     pub malformed_records: Vec<(u64, String)>,
 }
 
-/// So many malformed records are told one by one.
+/// This many invalid records are reported one by one.
 const MOST_TOLD: usize = 20;
 
-/// A job as `kumi ps --json` shows it; it shows more than is needed here.
+/// The needed fields of a job in the output of `kumi ps --json`.
 #[derive(Deserialize)]
 struct Record {
     job: u64,
@@ -48,8 +48,8 @@ struct Record {
 
 const MILLISECOND: u64 = SECOND / 1000;
 
-/// Reads a history. Its time begins with the first submission. If `strict`, the first malformed
-/// record is an error.
+/// Reads a history. Its time begins with the first submission. If `strict`, the first invalid record is an
+/// error.
 ///
 /// # Errors
 /// The file cannot be read, is no history, or a record is malformed and `strict` is set.
@@ -59,7 +59,7 @@ pub fn read(path: &Path, strict: bool) -> Result<Workload, SimError> {
     parse(path, &text, strict)
 }
 
-/// A history that is in memory, as [`read`].
+/// Reads a history from memory, like [`read`].
 ///
 /// # Errors
 /// It is no history, or a record is malformed and `strict` is set.
@@ -96,7 +96,7 @@ pub fn parse(path: &Path, text: &str, strict: bool) -> Result<Workload, SimError
             },
         }
     }
-    // Those that were found wrong only now come after the others.
+    // Records found invalid only now come after the others.
     summary.malformed_records.sort_unstable_by_key(|&(place, _)| place);
     (summary.not_over, summary.never_ran) = (not_over, never_ran);
     jobs.sort_by_key(|job| (job.submit, job.number));
@@ -134,7 +134,7 @@ fn job(record: &Record, first: u64, start: u64, end: u64) -> Result<Job, String>
         submit: (submitted_ms - first) * MILLISECOND,
         service,
         estimate: service,
-        // A job of which only the number of ranks is known had a node for each.
+        // A job with a known number of ranks only had a node for each rank.
         size: if size == 0 { record.ranks } else { size },
         user: record.uid,
         priority: 1,

@@ -14,23 +14,23 @@ pub const LONGEST_S: u64 = 1_000_000_000;
 /// One job of a list. Times are nanoseconds of virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number in the list that it comes from.
+    /// Its number in its original list.
     pub number: u64,
-    /// When it is submitted.
+    /// Time of submission.
     pub submit: u64,
-    /// How long it computes when it has its processors to itself.
+    /// Time that it computes on processors of its own.
     pub service: u64,
-    /// How long its user says that it will run: at least as long as it does.
+    /// Its user's estimate of the run time, not less than the run time.
     pub estimate: u64,
-    /// Processors it wants, all at once.
+    /// Processors it needs, all at once.
     pub size: u32,
-    /// Whose it is.
+    /// Its user.
     pub user: u32,
     /// As [`kumi_sched::Request::priority`].
     pub priority: u16,
 }
 
-/// Where a list of jobs comes from, as the output shows it.
+/// Source of a list of jobs, as in the output.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Source {
@@ -49,22 +49,22 @@ pub enum Source {
 /// Jobs in order of submission, and how long they are simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Ascending by `submit`; those of one instant in the order in which they are submitted.
+    /// Ascending by `submit`; jobs of one instant keep the order of submission.
     pub jobs: Vec<Job>,
-    /// When the simulation stops, whatever still runs; `None`: when all jobs are over.
+    /// End of the simulation, even if jobs still run; `None`: the end of all jobs.
     pub horizon: Option<u64>,
-    /// Where the jobs come from.
+    /// Source of the jobs.
     pub source: Source,
 }
 
 impl Workload {
-    /// A list of the caller's, sorted by submission here. It runs until all jobs are over.
+    /// Makes a list of the caller's jobs, sorted by submission. It runs until all jobs have ended.
     pub fn given(mut jobs: Vec<Job>) -> Self {
         jobs.sort_by_key(|job| job.submit);
         Self { jobs, horizon: None, source: Source::Given }
     }
 
-    /// Whether a machine of `procs` processors can run this list at all.
+    /// Checks that a machine of `procs` processors can run this list.
     ///
     /// # Errors
     /// There is no job, or one wants no processor or more than there are.

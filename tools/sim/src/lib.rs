@@ -1,11 +1,10 @@
-//! Simulators: scheduling policies of `kumi-sched` (paper 0, chapter 7) and calls of routines, in
-//! virtual time.
+//! Simulators in virtual time: scheduling policies of `kumi-sched` (SCore-D paper, chapter 7), and calls of
+//! routines.
 //!
-//! [`generate`], [`swf`] and [`history`] make lists of jobs, [`engine::run`] runs one policy over
-//! one list, [`report::Report`] says what came of it, [`sweep::run`] does this for many cases on all
-//! cores.
+//! [`generate`], [`swf`] and [`history`] make lists of jobs. [`engine::run`] runs one policy over one list,
+//! and [`report::Report`] has the results. [`sweep::run`] does this for many cases on all cores.
 //!
-//! [`calls`] is the other simulator: calls of routines over networks, which `kumi-broker` sends to servers.
+//! [`calls`] is the other simulator: calls of routines over networks. `kumi-broker` chooses their servers.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -1,4 +1,4 @@
-//! Scheduling policies by name, with what the simulator must know of each.
+//! Scheduling policies by name, with their properties that the simulator needs.
 
 use kumi_sched::registry::{self, Limits};
 use kumi_sched::{DqtConfig, Policy};
@@ -10,7 +10,7 @@ use crate::job::Workload;
 /// A new policy without nodes or jobs, and without a limit of jobs for each processor.
 ///
 /// # Errors
-/// No policy is called that; the error names the nearest.
+/// The name is unknown; the error names similar ones.
 pub fn by_name(name: &str) -> Result<Box<dyn Policy + Send>, SimError> {
     Ok(registry::by_name(name, Limits::default())?)
 }
@@ -20,9 +20,8 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     registry::names()
 }
 
-/// The policy gives whole partitions, whose sizes are the powers of this number; `None` where it
-/// gives any number of processors, or gives others what a job leaves of its partition, as DHC does
-/// with selective disabling.
+/// The base of partition sizes, if the policy gives whole partitions. `None` if it gives any number of
+/// processors, or gives the rest of a partition to other jobs, as DHC with selective disabling does.
 pub fn partitions(policy: &str) -> Option<u32> {
     if let Ok(config) = policy.parse::<DqtConfig>() {
         return Some(config.arity);
@@ -30,7 +29,7 @@ pub fn partitions(policy: &str) -> Option<u32> {
     ["fcfs-bb", "scan", "scan-up", "scan-down", "dhc:no-disabling"].contains(&policy).then_some(2)
 }
 
-/// The least power of `arity` (2 at least) that is no less than `size`.
+/// The least power of `arity` (at least 2) that is not less than `size`.
 pub fn partition_of(arity: u32, size: u32) -> u32 {
     let arity = arity.max(2);
     let mut partition = 1u32;
@@ -40,15 +39,15 @@ pub fn partition_of(arity: u32, size: u32) -> u32 {
     partition
 }
 
-/// Processors of the partition of a job of `size` whose first processor is `first`, on a machine of
-/// `procs`: where that is no power, the last partition of a size has fewer than the others.
+/// Size of the partition of a job of `size` whose first processor is `first`, on a machine of `procs`. If
+/// `procs` is not a power, the last partition of a size has fewer processors than the others.
 pub(crate) fn given(arity: u32, procs: u32, first: u32, size: u32) -> u32 {
     let width = partition_of(arity, size);
     let from = first / width * width;
     from.saturating_add(width).min(procs).saturating_sub(from).max(size)
 }
 
-/// Share of the processor time given that went to processors which jobs did not ask for.
+/// Share of the allocated processor time on processors that jobs did not ask for.
 pub(crate) fn fragmentation(policy: &str, workload: &Workload, outcome: &Outcome) -> Option<f64> {
     partitions(policy)?;
     let (mut wanted, mut given) = (0u128, 0u128);
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn partitions_end_where_the_machine_does() {
-        // A machine of 100: jobs of 33 in its left 64 and in the 36 that are left, one of 70.
+        // A machine of 100: jobs of 33 in its left 64 and in the remaining 36, one of 70.
         let of = |(first, size)| given(2, 100, first, size);
         assert_eq!([(0, 33), (64, 33), (0, 70), (96, 3), (99, 1)].map(of), [64, 36, 100, 4, 1]);
         assert_eq!([(0, 5), (96, 3)].map(|(first, size)| given(4, 100, first, size)), [16, 4]);

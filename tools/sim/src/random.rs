@@ -3,13 +3,13 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// One stream of random numbers. The bits are ChaCha's, whose output is fixed by its definition;
-/// what is made of them is written here, so that no library's new version changes a workload.
+/// One stream of random numbers. Its bits are ChaCha's, whose output is fixed by definition. The numbers are
+/// computed here, so a new version of a library changes no workload.
 #[derive(Clone, Debug)]
 pub struct RandomStream(ChaCha8Rng);
 
 impl RandomStream {
-    /// Stream `stream` of `seed`; streams of a seed have nothing to do with each other.
+    /// Stream `stream` of `seed`; streams of a seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
         generator.set_stream(stream);

@@ -1,4 +1,4 @@
-//! Report of a simulation, with the measures of paper 0, §7.2.
+//! Report of a simulation, with the measures of the SCore-D paper, §7.2.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::stats::{Percentiles, correlation, mean};
 /// Shape of the JSON output; rises when a field goes or changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// Bounded slowdown takes shorter jobs for this long, in seconds.
+/// Bounded slowdown counts shorter jobs as this long, in seconds.
 pub const BOUND_S: f64 = 10.0;
 
-/// The figures of one simulation. Times are seconds of virtual time, which are also the units of
-/// synthetic workloads. Means, maxima and percentiles are over the jobs that ended within the time
-/// simulated; in a simulation without a horizon these are all.
+/// The figures of one simulation. Times are seconds of virtual time, which are also the units of synthetic
+/// workloads. Means, maxima and percentiles are over the jobs that ended within the simulated time; without a
+/// horizon these are all jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -25,19 +25,19 @@ pub struct Report {
     pub version: &'static str,
     /// The policy's name.
     pub policy: String,
-    /// Where random numbers began; `None` where there were none.
+    /// Seed of the random numbers; `None` if there were none.
     pub seed: Option<u64>,
     /// Processors.
     pub procs: u32,
-    /// Where the jobs came from.
+    /// Source of the jobs.
     pub workload: Source,
     /// The machine's parameters.
     pub options: Options,
-    /// How long was simulated.
+    /// Simulated time.
     pub time_s: f64,
     /// Jobs that were submitted in this time.
     pub jobs: u64,
-    /// Those of them that ended in it.
+    /// Submitted jobs that ended in this time.
     pub jobs_ended: u64,
     /// W_actual: sum of size times service of the jobs submitted, over processors times time.
     pub actual_load: f64,
@@ -45,35 +45,35 @@ pub struct Report {
     pub utilisation: f64,
     /// Share of processor time that went into switches, launches and moves; part of `utilisation`.
     pub overhead: f64,
-    /// Share of the processor time given that went to processors which a job did not ask for, where
-    /// the policy gives partitions of fixed sizes; `None` where it gives any number.
+    /// Share of the allocated processor time on processors that no job asked for, if the policy has
+    /// partitions of fixed sizes; otherwise `None`.
     pub internal_fragmentation: Option<f64>,
     /// Mean time from submission to the first turn.
     pub mean_wait_s: f64,
-    /// The longest.
+    /// The longest such time.
     pub max_wait_s: f64,
     /// Percentiles.
     pub wait_s: Percentiles,
     /// Mean time from submission to the end.
     pub mean_response_s: f64,
-    /// Mean of response over service, where service counts as [`BOUND_S`] at least; at least 1.
+    /// Mean of response over service, where service counts as at least [`BOUND_S`]; at least 1.
     pub mean_bounded_slowdown: f64,
     /// Percentiles.
     pub bounded_slowdown: Percentiles,
     /// Mean of RETR: time from submission to the end, over service.
     pub mean_retr: f64,
-    /// The greatest.
+    /// The greatest RETR.
     pub max_retr: f64,
     /// Percentiles.
     pub retr: Percentiles,
     /// Pearson's correlation of log2(size) with RETR (§7.2.6); `None` if all jobs are of one size.
     pub correlation_log2_size_retr: Option<f64>,
-    /// Most jobs that a processor held at once: the largest Max-TQLB (§7.1.2). `None` where time is
+    /// Largest number of jobs on one processor at a time: the largest Max-TQLB (§7.1.2). `None` where time is
     /// not shared.
     pub max_tqlb: Option<u32>,
     /// Slots simulated.
     pub slots: u64,
-    /// Times that a job got its processors back.
+    /// Number of times that a job got its processors back.
     pub switches: u64,
     /// Jobs moved.
     pub migrations: u64,
@@ -98,7 +98,7 @@ pub struct SizeClass {
     pub mean_retr: f64,
 }
 
-/// The figures of one job that is over.
+/// The figures of one job that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndedJob {
     /// From submission to the first turn.
@@ -190,27 +190,27 @@ fn ended<'a>(workload: &'a Workload, outcome: &Outcome) -> Vec<(&'a Job, EndedJo
     jobs.filter_map(|(index, job)| Some((job, EndedJob::of(job, outcome, index)?))).collect()
 }
 
-/// Processor time that the jobs ask for that were submitted.
+/// Processor time that the submitted jobs ask for.
 fn submitted(workload: &Workload, outcome: &Outcome) -> u128 {
     let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
     let jobs = workload.jobs.iter().take(arrived);
     jobs.map(|job| u128::from(job.service) * u128::from(job.size)).sum()
 }
 
-/// The table by size of the jobs for which `chosen` says so, given the job and when it ended.
+/// Table by size of the jobs that `chosen` selects, given the job and its end.
 fn by_size(workload: &Workload, outcome: &Outcome) -> Vec<SizeClass> {
     by_size_where(workload, outcome, |_| true)
 }
 
-/// The table by size, counting only jobs that ended at an instant (in nanoseconds) that `chosen`
-/// takes; jobs that did not end are counted as submitted.
+/// Table by size that counts only jobs whose end, in nanoseconds, `chosen` selects; jobs that did not end
+/// count as submitted.
 pub fn by_size_where(
     workload: &Workload,
     outcome: &Outcome,
     chosen: impl Fn(u64) -> bool,
 ) -> Vec<SizeClass> {
     let mut sizes: BTreeMap<u32, SizeClass> = BTreeMap::new();
-    // Jobs with any service, by size.
+    // Jobs with some service, by size.
     let mut served = BTreeMap::new();
     let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
     for (index, job) in workload.jobs.iter().enumerate().take(arrived) {

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-/// The mean; 0 of nothing.
+/// The mean; 0 for no values.
 #[allow(clippy::cast_precision_loss)]
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Percentiles of a list of values: each is the least value that so many per cent do not exceed.
+/// Percentiles of values: each is the least value that this many per cent do not exceed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// The median.
@@ -22,7 +22,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of these; all 0 of nothing.
+    /// Computes them; all 0 for no values.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let at = |percent: usize| {
@@ -33,7 +33,7 @@ impl Percentiles {
     }
 }
 
-/// Pearson's correlation of pairs; `None` where one side does not vary.
+/// Pearson's correlation of pairs; `None` if one side does not vary.
 pub fn correlation(pairs: impl Iterator<Item = (f64, f64)> + Clone) -> Option<f64> {
     let (mut count, mut x_sum, mut y_sum) = (0.0, 0.0, 0.0);
     for (x, y) in pairs.clone() {
@@ -62,7 +62,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of one value from each replication, by Student's t.
+    /// Computes it from one value of each replication, by Student's t.
     pub fn of(values: &[f64]) -> Self {
         let mean = mean(values);
         if values.len() < 2 {
@@ -87,7 +87,7 @@ fn student(freedom: usize) -> f64 {
     if let Some(&quantile) = freedom.checked_sub(1).and_then(|index| FEW.get(index)) {
         return quantile;
     }
-    // The expansion about the normal law's quantile; right to three decimals from here on.
+    // The expansion around the normal distribution's quantile; right to three decimals from here on.
     let z: f64 = 1.959_964;
     #[allow(clippy::cast_precision_loss)]
     let n = freedom as f64;

@@ -10,15 +10,15 @@ use crate::job::Workload;
 use crate::policies;
 use crate::report::Report;
 
-/// Where a case has its jobs from. Synthetic ones are made when its turn comes and go when it is
-/// over: all at once would not fit into memory.
+/// Source of a case's jobs. Synthetic jobs exist only while their case runs, because all at once would not
+/// fit into memory.
 #[derive(Clone, Debug)]
 pub enum JobSource {
     /// Poisson arrivals.
     Poisson(Poisson),
     /// Rising load.
     Gradient(Gradient),
-    /// There already, and shared by the cases that have the same.
+    /// An existing list, shared by the cases that use it.
     Made(Arc<Workload>),
 }
 
@@ -36,14 +36,14 @@ impl JobSource {
     }
 }
 
-/// What came of one case.
+/// Result of one case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
     /// Its figures.
     pub report: Report,
     /// Its jobs.
     pub workload: Arc<Workload>,
-    /// What came of each of them.
+    /// Outcome of each of them.
     pub outcome: Outcome,
 }
 
@@ -52,9 +52,9 @@ pub struct CaseResult {
 pub struct Case {
     /// The policy's name.
     pub policy: String,
-    /// The load that was aimed at, where there is one.
+    /// The target load, if there is one.
     pub load: Option<f64>,
-    /// Where random numbers begin; `None` where there are none.
+    /// Seed of the random numbers; `None` if there are none.
     pub seed: Option<u64>,
     /// The jobs.
     pub jobs: JobSource,
@@ -66,7 +66,7 @@ impl Case {
     /// Runs it.
     ///
     /// # Errors
-    /// As [`engine::run`], or there is no such policy.
+    /// As [`engine::run`], or the policy is unknown.
     pub fn run(&self, monitor: &Monitor) -> Result<CaseResult, SimError> {
         let failed = AtomicUsize::new(usize::MAX);
         self.run_watched(StopSignal { monitor, place: 0, failed: &failed })
@@ -83,13 +83,11 @@ impl Case {
     }
 }
 
-/// Runs all cases, as many at a time as there are cores, begun in their order, and hands each result
-/// with its place to `each`, which makes of it what shall be kept. What is kept comes in the order of
-/// the cases.
+/// Runs all cases, as many at a time as there are cores, beginning in their order. It passes each result with
+/// its place to `each`, and keeps the return values in the order of the cases.
 ///
 /// # Errors
-/// That of the first case, in their order, that has one, or for which `each` has one. Those after it
-/// stop soon.
+/// The error of the first case, in their order, that fails or for which `each` fails. Later cases stop soon.
 pub fn run<T: Send>(
     cases: &[Case],
     monitor: &Monitor,
@@ -115,11 +113,11 @@ pub fn run<T: Send>(
         }
     });
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Every place has a result; without one it would not have been run.
+    // Every place has a result: a case without one would have failed.
     results.into_iter().map(|result| result.unwrap_or(Err(SimError::Cancelled))).collect()
 }
 
-/// The next case that nobody runs yet.
+/// The next case that no thread runs yet.
 fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> {
     let place = next.fetch_add(1, Ordering::Relaxed);
     Some((place, cases.get(place)?))

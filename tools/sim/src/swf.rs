@@ -1,19 +1,19 @@
 //! Reader and writer of traces in the Standard Workload Format: 18 numbers a line, `;` before comments.
 //!
-//! What is read, by field:
+//! Fields that are read:
 //! * 1, the job's number: a whole number.
-//! * 2, submission, and 4, run time: seconds, not negative. A run time of -1 (unknown) is not
-//!   malformed, but such a job cannot be simulated: it is left out and counted.
-//! * 5, processors given, or where that is -1 (unknown) or 0: 8, processors asked for. Where that is
-//!   unknown too the job is left out and counted. (Given before asked for, because the run time is
-//!   that on the processors given.)
-//! * 9, time asked for. A job runs for the lesser of run time and time asked for, since it would be
-//!   killed then, and its estimate is the greater. If it is -1 (unknown) or 0 the estimate is the
-//!   run time: the job is planned as if its user knew.
+//! * 2, submission, and 4, run time: seconds, not negative. A run time of -1 (unknown) is valid, but the job
+//!   cannot be simulated: it is left out and counted.
+//! * 5, allocated processors; if that is -1 (unknown) or 0: 8, requested processors. If that is unknown too,
+//!   the job is left out and counted. (Allocated before requested, because the run time is that on the
+//!   allocated processors.)
+//! * 9, requested time. A job runs for the lesser of run time and requested time, because it would be killed
+//!   then. Its estimate is the greater. If it is -1 (unknown) or 0, the estimate is the run time: the job is
+//!   planned as if its user knew.
 //! * 12, the user; unknown users are user 0.
 //!
-//! Every other field must be a number and is not looked at. Lines that are not in the order of
-//! submission are sorted (jobs of one instant keep their order) and counted.
+//! Every other field must be a number and is ignored. Lines that are not in the order of submission are
+//! sorted (jobs of one instant keep their order) and counted.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -28,27 +28,27 @@ use crate::job::{Job, LONGEST_S, SECOND, Source, Workload};
 
 /// Numbers in a line.
 const FIELDS: usize = 18;
-/// Longest line; a longer one is no trace's.
+/// Longest line; no trace has a longer one.
 const LONGEST_LINE: u64 = 1 << 16;
-/// So many malformed lines are told one by one.
+/// This many malformed lines are reported one by one.
 const MOST_TOLD: usize = 20;
 
-/// What was found in a trace.
+/// Summary of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The file.
     pub file: String,
     /// Jobs that are simulated.
     pub jobs: u64,
-    /// Lines that hold no job although they should.
+    /// Malformed lines.
     pub malformed: u64,
-    /// The first of them: line, counted from 1, and what is wrong with it.
+    /// The first of them: line number, from 1, and the reason.
     pub malformed_lines: Vec<(u64, String)>,
     /// Jobs left out because their run time is unknown.
     pub unknown_run_time: u64,
     /// Jobs left out because their size is unknown.
     pub unknown_size: u64,
-    /// Jobs whose time asked for is unknown.
+    /// Jobs with an unknown requested time.
     pub unknown_estimate: u64,
     /// Jobs that come after one submitted later.
     pub out_of_order: u64,
@@ -56,8 +56,8 @@ pub struct Summary {
     pub max_procs: Option<u32>,
 }
 
-/// Reads a trace; a name that ends in `.gz` is uncompressed on the way. If `strict`, the first
-/// malformed line is an error.
+/// Reads a trace, and uncompresses it if its name ends in `.gz`. If `strict`, the first malformed line is an
+/// error.
 ///
 /// # Errors
 /// The file cannot be read, or a line is malformed and `strict` is set.
@@ -88,7 +88,7 @@ pub fn read(path: &Path, strict: bool) -> Result<Workload, SimError> {
     Ok(parser.finish())
 }
 
-/// A trace that is in memory, as [`read`]; `name` is what the summary calls it.
+/// Reads a trace from memory, like [`read`]; `name` is its name in the summary.
 ///
 /// # Errors
 /// A line is malformed and `strict` is set.
@@ -122,7 +122,7 @@ struct Parser {
     max_nodes: Option<u32>,
 }
 
-/// What a line without a job holds.
+/// A line without a job.
 enum NoJob {
     UnknownRunTime,
     UnknownSize,

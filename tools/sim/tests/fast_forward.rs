@@ -66,7 +66,7 @@ impl Policy for WithoutForecast {
     }
 }
 
-/// What comes out, and how many slots were not run one by one.
+/// The outcome, and the number of slots that were not run one by one.
 fn run(name: &str, tells: bool, workload: &Workload, options: &Options) -> (Outcome, u64) {
     let mut policy = WithoutForecast { policy: policies::by_name(name).unwrap(), tells, told: 0 };
     let outcome = engine::run(name, &mut policy, workload, options, &Monitor::default()).unwrap();

@@ -1,9 +1,9 @@
 //! All operations mixed, round after round, with memory compared to a reference. For networks that lose
 //! packets, and to check that a rank's memory does not grow.
 //!
-//! Every rank's steps of a round follow from the seed, so each rank knows what all others did to it. After
-//! the steps of a round everybody checks windows, counters, queues and messages, then nobody's next round
-//! begins before all have checked. Every other rank's piece of the window is memory of its own, which all
+//! Every rank's steps of a round follow from the seed, so each rank knows all operations of the others on it.
+//! After the steps of a round all ranks check windows, counters, queues and messages. No rank begins the next
+//! round before all have checked. Every second rank's piece of the window is memory of its own, which all
 //! others reach by frames.
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ fn main() -> Done {
     let context = Context::init()?;
     let bytes = state::bytes(context.ranks());
     if context.rank() % 2 == 1 {
-        // FIFOs want memory that begins where a line of the cache does.
+        // FIFOs need memory that begins at a cache line.
         let mut memory = vec![0; bytes + FIFO_ALIGNMENT];
         let start = memory.as_ptr().align_offset(FIFO_ALIGNMENT);
         let memory = &mut memory[start..start + bytes];
@@ -53,7 +53,7 @@ fn main() -> Done {
     Ok(())
 }
 
-/// All rounds, and what they say.
+/// All rounds, and their results.
 fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
     let mut state = State::new(context, window, args.seed)?;
     let mut early = 0;
@@ -80,7 +80,7 @@ fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
     Ok(())
 }
 
-/// Nobody has said yet that it is enough.
+/// Whether no rank has asked to stop yet.
 fn goes_on(args: &Args, context: &Context) -> Result<bool, kumi_mem::Error> {
     let Some(file) = &args.until else { return Ok(false) };
     let mut missing = [u64::from(context.rank() == 0 && !file.exists())];
@@ -88,7 +88,7 @@ fn goes_on(args: &Args, context: &Context) -> Result<bool, kumi_mem::Error> {
     Ok(missing[0] > 0)
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> Done<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -4,7 +4,7 @@
 pub const SLOT: usize = 24 * 1024;
 /// Steps of a rank in a round.
 pub const STEPS: u64 = 24;
-/// Counters in each window: sums, exclusive ors, and those raised by compare-and-swap.
+/// Counters in each window: for sums, for exclusive ors, and for compare-and-swap.
 pub const COUNTERS: usize = 12;
 
 /// Numbers that look random, the same in every run (splitmix64).
@@ -12,7 +12,7 @@ pub const COUNTERS: usize = 12;
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// Those of one use of a seed.
+    /// Numbers for one use of a seed.
     pub fn of(seed: u64, use_: [u64; 2]) -> Self {
         let mut numbers = Self(seed);
         for part in use_ {
@@ -21,7 +21,7 @@ impl Numbers {
         numbers
     }
 
-    /// The next one.
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,12 +29,12 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// One below a bound.
+    /// A number below a bound.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % (bound as u64)).unwrap_or(0)
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let words = std::iter::repeat_with(|| self.next().to_le_bytes());
         words.take(count.div_ceil(8)).flatten().take(count).collect()
@@ -44,11 +44,11 @@ impl Numbers {
 /// One operation on a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Into the own slot there; how: plain, with a notification, with a completion.
+    /// A put into the own slot there: plain, with a notification, or with a completion.
     Put { offset: usize, data: Vec<u8>, how: usize },
-    /// Blocks into the own slot there.
+    /// Blocks put into the own slot there.
     Strided { offset: usize, stride: usize, block: usize, data: Vec<u8> },
-    /// On a counter there.
+    /// An atomic operation on a counter there.
     Atomic { counter: usize, operand: u64 },
     /// A record for the FIFO there.
     Append(Vec<u8>),
@@ -56,16 +56,16 @@ pub enum Step {
     Signal(u64),
     /// A message.
     Send(Vec<u8>),
-    /// Pieces of the own slot there, places and lengths, of which the last remain where they overlap.
+    /// Pieces put into the own slot there, places and lengths; where they overlap, the last one remains.
     List { pieces: Vec<(usize, usize)>, data: Vec<u8> },
-    /// A record for the FIFOs of this rank and of others, a bit each.
+    /// A record for the FIFOs of this rank and of others, one bit each.
     AppendMany { members: u64, record: Vec<u8> },
-    /// A record for the signal ports of this rank and of others, a bit each.
+    /// A record for the signal ports of this rank and of others, one bit each.
     SignalMany { members: u64, value: u64 },
 }
 
 impl Step {
-    /// Whether it does something to this rank if it is meant for `to`.
+    /// Whether it affects this rank if its target is `to`.
     pub fn reaches(&self, to: u32, rank: u32) -> bool {
         match self {
             Self::AppendMany { members, .. } | Self::SignalMany { members, .. } => {
@@ -75,7 +75,7 @@ impl Step {
         }
     }
 
-    /// All ranks that it does something to.
+    /// All ranks that it affects.
     pub fn members(&self, to: u32, ranks: u32) -> Vec<u32> {
         (0..ranks).filter(|rank| self.reaches(to, *rank)).collect()
     }
@@ -133,7 +133,7 @@ fn step(numbers: &mut Numbers) -> Step {
     }
 }
 
-/// Pieces of a slot: mostly few, at times more than a frame takes.
+/// Pieces of a slot: mostly few, sometimes more than fit a frame.
 pub fn pieces(numbers: &mut Numbers) -> Vec<(usize, usize)> {
     let count = if numbers.below(8) == 0 { numbers.below(800) } else { numbers.below(20) };
     let mut one = || {

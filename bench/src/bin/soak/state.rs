@@ -14,14 +14,14 @@ pub type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Bytes of the longest multicast.
 const CAST: usize = 20_000;
-/// Bytes of the FIFO and of the port; short, so that they are full now and then.
+/// Bytes of the FIFO and of the port; short, so that they are sometimes full.
 const QUEUE: usize = 512;
 const FIFO_NOTIFY: u32 = 0;
 const PUT_NOTIFY: u32 = 1;
 const CAST_NOTIFY: u32 = 2;
 const DONE_NOTIFY: u32 = 3;
 
-/// Offsets in each rank's piece of the window, behind the slots.
+/// Offsets in each rank's piece of the window, after the slots.
 #[derive(Clone, Copy)]
 struct Places {
     counters: usize,
@@ -50,7 +50,7 @@ pub fn bytes(ranks: u32) -> usize {
 #[derive(Default)]
 struct Signals(AtomicU64, AtomicU64);
 
-/// See the module.
+/// Windows, expected contents, and progress of this rank; see the module.
 pub struct State<'c> {
     context: &'c Context,
     seed: u64,
@@ -65,7 +65,7 @@ pub struct State<'c> {
     signalled: (u64, u64),
     notified: u64,
     casts: u64,
-    /// Records that were taken before their round was checked.
+    /// Records that came before the check of their round.
     popped: Vec<(u32, Vec<u8>)>,
     steps: u64,
 }
@@ -107,7 +107,7 @@ impl<'c> State<'c> {
         self.steps
     }
 
-    /// Takes FIFO and port away; all ranks call it.
+    /// Removes FIFO and port; all ranks call it.
     pub fn end(mut self) -> Done {
         self.context.barrier()?;
         self.fifo = None;
@@ -115,7 +115,7 @@ impl<'c> State<'c> {
         Ok(())
     }
 
-    /// Does and checks one round.
+    /// Runs and checks one round.
     pub fn round(&mut self, round: u64) -> Done {
         let (me, ranks) = (self.context.rank(), self.context.ranks());
         let completion = self.context.completion()?;
@@ -138,7 +138,7 @@ impl<'c> State<'c> {
         completion.wait_all()?;
         drop(completion);
         self.context.flush_all()?;
-        // A rank that has not finished its steps may be waiting for room in the FIFO here.
+        // A rank that has not finished its steps may wait for room in the FIFO here.
         for to in 0..ranks {
             self.window.put_notify(to, self.own_slot(), &[], DONE_NOTIFY)?;
         }
@@ -186,7 +186,7 @@ impl<'c> State<'c> {
                 }
             }
             Step::Append(ref record) => {
-                // A rank with a full FIFO may be waiting for this rank's FIFO too.
+                // A rank with a full FIFO may also wait for this rank's FIFO.
                 while !self.window.try_append(to, self.places.fifo, record)? {
                     self.pop()?;
                 }
@@ -268,7 +268,7 @@ impl<'c> State<'c> {
         same("a gather", round, me != root || recv == right)
     }
 
-    /// Compares everything that others did here with what they say they do.
+    /// Compares the memory here with the operations that the others' scripts contain.
     fn check(&mut self, round: u64) -> Done {
         let (me, ranks) = (self.context.rank(), self.context.ranks());
         let mut records: Vec<VecDeque<Vec<u8>>> = vec![VecDeque::new(); ranks as usize];
@@ -308,7 +308,7 @@ impl<'c> State<'c> {
         self.look_elsewhere(round)
     }
 
-    /// Follows one step of another rank in the reference.
+    /// Applies one step of another rank to the reference.
     fn expect(&mut self, round: u64, from: u32, step: Step) -> Done {
         let base = SLOT * from as usize;
         match step {

@@ -53,7 +53,7 @@ fn record(row: &serde_json::Value) -> Option<Record> {
     let (system, routine) = (row["system"].as_str()?, row["routine"].as_str()?);
     let (through, direct) = (numbers("through_ms")?, numbers("direct_ms")?);
     let n = row["n"].as_u64()?;
-    // For an empty call the share means nothing, so its time is shown.
+    // The share of an empty call means nothing, so its time is shown.
     let (size, goal) = match n {
         0 => (String::new(), Goal::None),
         n => (format!(", n = {n}"), GOAL),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 1000;
 /// Waiting calls of each client.
 const CALLS: usize = 10;
-/// Slots of the server that they wait for.
+/// Slots of the server for which they wait.
 const SLOTS: usize = 2;
 /// Measured calls to another server, through the metaserver and directly.
 const PROBES: usize = 300;
@@ -21,8 +21,10 @@ const PROBES: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A simulated work load: only its duration matters.
-pub(super) const DOZE: (&str, &str) =
-    (include_str!("../../../call/doze.c"), include_str!("../../../call/doze.idl"));
+pub(super) const SLEEP_SECONDS: (&str, &str) = (
+    include_str!("../../../call/sleep_seconds.c"),
+    include_str!("../../../call/sleep_seconds.idl"),
+);
 /// The routine of the other server.
 const REST: (&str, &str) =
     ("void rest(void) {}\n", "Define rest() \"nothing\"\n@idempotent\nCalls \"C\" rest();\n");
@@ -103,23 +105,24 @@ fn once() -> Result<[f64; 7], BenchError> {
     let folder = cluster::folder()?;
     let meta = Process::metaserver(&["--policy", "min-completion"])?;
     let register = ["--meta", &meta.address];
-    let args = process::routines(folder.path(), "doze", DOZE.0, DOZE.1)?;
+    let args = process::routines(folder.path(), "sleep_seconds", SLEEP_SECONDS.0, SLEEP_SECONDS.1)?;
     let _busy = Server::with(SLOTS as u32, &register, &args)?;
     let args = process::routines(folder.path(), "rest", REST.0, REST.1)?;
     let other = Server::with(SLOTS as u32, &register, &args)?;
     let first = connect(&meta)?;
     until(&first, "two servers", |state| state.servers.len() == 2)?;
-    let doze = |grid: &Grid, seconds: f64| grid.call_async("doze", vec![seconds.into()], None);
+    let sleep_seconds =
+        |grid: &Grid, seconds: f64| grid.call_async("sleep_seconds", vec![seconds.into()], None);
     let mut holders: Vec<GridCall> = Vec::new();
     for _ in 0..SLOTS {
-        holders.push(doze(&first, 3600.0)?);
+        holders.push(sleep_seconds(&first, 3600.0)?);
     }
     until(&first, "calls that hold the slots", |state| state.running == SLOTS)?;
     let grids: Vec<Grid> = (0..CLIENTS).map(|_| connect(&meta)).collect::<Result<_, _>>()?;
     let mut calls = Vec::with_capacity(CLIENTS * CALLS);
     for grid in &grids {
         for _ in 0..CALLS {
-            calls.push(doze(grid, 0.0)?);
+            calls.push(sleep_seconds(grid, 0.0)?);
         }
     }
     until(&first, "10,000 calls that wait", |state| state.waiting == calls.len())?;

@@ -3,7 +3,7 @@
 //! machine may have fewer processors. The same work is measured and simulated. The ideal is an eighth of the time that
 //! all parts would take on one server, one after the other, by the measured time of one of them alone.
 
-use super::crowd::{DOZE, until};
+use super::crowd::{SLEEP_SECONDS, until};
 use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
 use super::process::{self, Process};
 use super::{ArrayTransport, Server, cluster};
@@ -45,7 +45,8 @@ impl ServerGroup {
     fn new() -> Result<Self, BenchError> {
         let folder = cluster::folder()?;
         let meta = Process::metaserver(&["--policy", "least-load"])?;
-        let args = process::routines(folder.path(), "doze", DOZE.0, DOZE.1)?;
+        let args =
+            process::routines(folder.path(), "sleep_seconds", SLEEP_SECONDS.0, SLEEP_SECONDS.1)?;
         let server = |_| Server::with(1, &["--meta", &meta.address], &args);
         let processes = (0..SERVERS).map(server).collect::<Result<Vec<Server>, _>>()?;
         let grid = Grid::connect(&meta.address, &ArrayTransport::Tcp.options())?;
@@ -62,7 +63,8 @@ impl ServerGroup {
     /// Seconds until all calls are over, if the metaserver gives each to an idle server.
     fn dynamic(&self, work: &[f64]) -> Result<f64, BenchError> {
         let begin = Instant::now();
-        let call = |&seconds: &f64| self.grid.call_async("doze", vec![seconds.into()], None);
+        let call =
+            |&seconds: &f64| self.grid.call_async("sleep_seconds", vec![seconds.into()], None);
         let mut calls = work.iter().map(call).collect::<Result<Vec<GridCall>, _>>()?;
         for call in &mut calls {
             call.wait(&|| false)?;
@@ -74,7 +76,7 @@ impl ServerGroup {
     fn cyclic(&self, work: &[f64]) -> Result<f64, BenchError> {
         let begin = Instant::now();
         let place = |(number, &seconds): (usize, &f64)| {
-            self.servers[number % SERVERS].call_async("doze", vec![seconds.into()], None)
+            self.servers[number % SERVERS].call_async("sleep_seconds", vec![seconds.into()], None)
         };
         let mut calls = work.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
         for call in &mut calls {
@@ -86,15 +88,15 @@ impl ServerGroup {
     /// Seconds of a call with this work that is alone, on one server.
     fn alone(&self, seconds: f64) -> Result<f64, BenchError> {
         let begin = Instant::now();
-        self.servers[0].call("doze", vec![seconds.into()])?;
+        self.servers[0].call("sleep_seconds", vec![seconds.into()])?;
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Seconds that a call costs besides its work, one after the other through the metaserver.
+    /// Seconds that a call costs in addition to its work, one after the other through the metaserver.
     fn cost(&self) -> Result<f64, BenchError> {
         let begin = Instant::now();
         for _ in 0..EMPTY {
-            self.grid.call("doze", vec![0.0.into()])?;
+            self.grid.call("sleep_seconds", vec![0.0.into()])?;
         }
         Ok(begin.elapsed().as_secs_f64() / EMPTY as f64)
     }
@@ -116,7 +118,7 @@ fn simulated(work: &[f64], cost_s: f64, cyclic: bool) -> Result<f64, BenchError>
         overhead_s: cost_s,
         routines: Vec::new(),
     };
-    let name = "doze".to_owned();
+    let name = "sleep_seconds".to_owned();
     let (bytes_out, bytes_back, operations, law) = (0, 0, 1.0, Law::Constant);
     let model = Model {
         sites: vec![Site { name: "here".to_owned(), links: Vec::new() }],

@@ -1,4 +1,4 @@
-// From values of C++ to arguments that say what they are; a part of kumi_grpc.hpp.
+// Conversion of C++ values to typed arguments; a part of kumi_grpc.hpp.
 #ifndef KUMI_GRPC_ARGUMENT_HPP
 #define KUMI_GRPC_ARGUMENT_HPP
 
@@ -18,11 +18,11 @@
 
 namespace kumi::grpc {
 
-// The parameter's default; of what comes back: it is not wanted.
+// The parameter's default; for a result: it is not wanted.
 struct defaulted_t {};
 inline constexpr defaulted_t defaulted{};
 
-// How an array lies.
+// Memory order of an array.
 enum class order { c = GRPC_ORDER_C_NP, fortran = GRPC_ORDER_FORTRAN_NP };
 
 // An array with dimensions.
@@ -33,8 +33,8 @@ struct shaped_array {
     order lies;
 };
 
-// Gives an array dimensions: shaped(v, {rows, columns}, order::fortran). They are compared with those of the routine, and the
-// array is converted if it lies otherwise. It must have as many elements.
+// Gives an array dimensions: shaped(v, {rows, columns}, order::fortran). It must have as many elements. The library compares
+// the dimensions with the routine's, and converts the array if its memory order differs.
 template <class Array>
 auto shaped(Array &array, std::vector<std::uint64_t> dims, order lies = order::c)
 {
@@ -85,7 +85,7 @@ constexpr int element_of()
 template <class T>
 void *address(T *data)
 {
-    // What is const is never written: it is not writable.
+    // A const value is an input only.
     return const_cast<void *>(static_cast<const void *>(data));
 }
 
@@ -115,7 +115,7 @@ extern "C" inline void kumi_grpc_assign(void *target, const char *text, std::siz
     static_cast<std::string *>(target)->assign(text, length);
 }
 
-// `A` is what was deduced for a forwarding reference: it tells a variable from a temporary.
+// `A` is the type deduced for a forwarding reference: it distinguishes variables from temporaries.
 template <class A, class = void>
 struct argument {
     static_assert(sizeof(A) == 0, "kumi: no routine takes an argument of this type");
@@ -187,11 +187,11 @@ struct argument<A, std::enable_if_t<std::is_array_v<std::remove_reference_t<A>> 
 
     kumi_grpc_argument raw() const
     {
-        // Of the first element: an array is its elements, one behind the other.
+        // Of the first element: the elements of an array are contiguous.
         kumi_grpc_argument raw = array_of(reinterpret_cast<element *>(&value), sizeof(array) / sizeof(element), is_variable<A>);
         raw.order = GRPC_ORDER_C_NP;
         raw.dims = dims.data();
-        // One dimension is as good as none: a vector may stand for a matrix that lies as the routine has it.
+        // One dimension counts as none: a vector may stand for a matrix in the routine's memory order.
         raw.dimensions = dims.size() > 1 ? dims.size() : 0;
         return raw;
     }
@@ -226,7 +226,7 @@ template <class A>
 struct has_elements<A, std::void_t<decltype(std::declval<A &>().data()), decltype(std::declval<A &>().size())>>
     : std::true_type {};
 
-// Containers and views: whatever has data() and size(). A temporary view may be written to, a temporary container not.
+// Containers and views: anything with data() and size(). A temporary view may be written to, a temporary container not.
 template <class A>
 struct argument<A, std::enable_if_t<has_elements<bare<A>>::value && !std::is_same_v<bare<A>, std::string> && !is_text<A> &&
                                     !is_shaped<bare<A>>::value>> {
@@ -234,7 +234,7 @@ struct argument<A, std::enable_if_t<has_elements<bare<A>>::value && !std::is_sam
 
     kumi_grpc_argument raw() const
     {
-        // What is const and gives what is not does not own it.
+        // A const object with non-const elements is a view.
         using element = std::remove_pointer_t<decltype(std::declval<const bare<A> &>().data())>;
         constexpr bool is_view = !std::is_const_v<element>;
         return array_of(value.data(), value.size(), std::is_lvalue_reference_v<A> || is_view);

@@ -1,4 +1,4 @@
-// What calls throw; a part of kumi_grpc.hpp.
+// Exceptions of calls; a part of kumi_grpc.hpp.
 #ifndef KUMI_GRPC_ERROR_HPP
 #define KUMI_GRPC_ERROR_HPP
 
@@ -9,7 +9,7 @@
 
 namespace kumi::grpc {
 
-// A failure, with the most exact of grpc.h's codes.
+// A failure, with the exact code of grpc.h.
 class error : public std::runtime_error {
 public:
     error(grpc_error_t code, const std::string &text) : std::runtime_error(text), code_(code) {}
@@ -31,7 +31,7 @@ class routine_not_found : public error {
 class connection_error : public error {
     using error::error;
 };
-// The server did not run the call: it is busy, does not permit it, cannot, or the call needs too much; code() tells.
+// The server refused the call: it is busy, denies access, lacks the library, or the call is too large; see code().
 class refused_error : public error {
     using error::error;
 };
@@ -39,11 +39,11 @@ class refused_error : public error {
 class crashed_error : public error {
     using error::error;
 };
-// The routine says by its status that it failed; arrays and the status are in place.
+// The routine returned a failure status; arrays and the status are in place.
 class status_error : public error {
     using error::error;
 };
-// A function that the routine called failed; the text says why.
+// A callback failed; the text has the reason.
 class callback_error : public error {
     using error::error;
 };
@@ -51,11 +51,11 @@ class callback_error : public error {
 class file_error : public error {
     using error::error;
 };
-// A function of Python that is served has raised an exception; the text tells it.
+// A Python routine raised an exception; the text describes it.
 class raised_error : public error {
     using error::error;
 };
-// The object of a call is no more; the method has not run.
+// The object no longer exists; the method has not run.
 class object_lost : public error {
     using error::error;
 };
@@ -66,7 +66,7 @@ class cancelled : public error {
     using error::error;
 };
 
-// Throws what this thread's last error was.
+// Throws this thread's last error.
 [[noreturn]] inline void raise(grpc_error_t code)
 {
     const grpc_error_t last = grpc_last_error_get_np();

@@ -1,4 +1,4 @@
-// Functions of the program that routines call; a part of kumi_grpc.hpp.
+// Callbacks: functions of the program that routines call; a part of kumi_grpc.hpp.
 #ifndef KUMI_GRPC_FUNCTION_HPP
 #define KUMI_GRPC_FUNCTION_HPP
 
@@ -8,13 +8,13 @@
 
 namespace kumi::grpc::detail {
 
-// Of a function's argument its number of kumi_grpc_arguments.h.
+// The number in kumi_grpc_arguments.h for the type of a callback's argument.
 template <class T>
 constexpr std::uint64_t passed_as()
 {
     if constexpr (std::is_pointer_v<T>) {
         using one = std::remove_cv_t<std::remove_pointer_t<T>>;
-        // Of texts, whether they have signs or not.
+        // For texts, of signed or unsigned characters.
         constexpr int element = std::is_same_v<one, char> ? static_cast<int>(KUMI_GRPC_INT8) : element_of<one>();
         return static_cast<std::uint64_t>(element) + KUMI_GRPC_ADDRESS;
     } else {
@@ -23,12 +23,12 @@ constexpr std::uint64_t passed_as()
     }
 }
 
-// What is called with these arguments: directly, or by its address before them.
+// The function that gets these arguments, directly or with its own address before them.
 template <class F, class... Args>
 struct signature {
     static constexpr std::array<std::uint64_t, sizeof...(Args)> types{passed_as<Args>()...};
 
-    // Nothing that is thrown may reach the routine's side.
+    // No exception may leave the callback into C code.
     static void called(void *function, Args... args) noexcept
     {
         try {
@@ -70,7 +70,7 @@ struct is_object : std::false_type {};
 template <class A>
 struct is_object<A, std::void_t<decltype(&A::operator())>> : std::true_type {};
 
-// Without this what is passed to async() would be gone while the routine calls it.
+// Otherwise the argument of async() would be destroyed while the routine may still call it.
 template <class A>
 inline constexpr bool goes_too_early = is_object<bare<A>>::value && !std::is_lvalue_reference_v<A>;
 
@@ -91,7 +91,7 @@ struct argument<A, std::enable_if_t<plain<bare<A>>::value>> {
     }
 };
 
-// Lambdas, std::function, and other objects that can be called in one way.
+// Lambdas, std::function, and other objects with one call operator.
 template <class A>
 struct argument<A, std::enable_if_t<is_object<bare<A>>::value>> {
     std::remove_reference_t<A> &value;

@@ -9,22 +9,22 @@
         window = kumi.window(8)                         # eight float64 at each rank
         right = (kumi.rank() + 1) % kumi.size()
         window.put(right, np.full(8, float(kumi.rank())), notify=0)
-        window.wait_notify(0, 1)                        # mine has come
+        window.wait_notify(0, 1)                        # the left neighbour's data is in place
         print(window.array, kumi.allreduce(window.array))
 
-Start it with ``kumi run -n 4 python3 program.py``, or by hand with ``KUMI_SINGLETON=1`` as a job
-of one rank. All functions are called by the thread that called :func:`init`. While a call waits,
-other threads of the program run; they must not change the arrays that the call was given.
-A call that waits is ended by Ctrl-C (``KeyboardInterrupt``), and by every other signal whose handler
-raises an exception. After that only a program that was in a receive, or in a wait for a
-notification, a completion or a record, can go on communicating; others get :class:`FaultError`.
+Start it with ``kumi run -n 4 python3 program.py``, or by hand with ``KUMI_SINGLETON=1`` as a job of one rank.
+Only the thread that called :func:`init` may call the functions. While a call waits, other threads of the
+program run; they must not change the arrays of the call. Ctrl-C (``KeyboardInterrupt``) ends a waiting call,
+and so does every other signal whose handler raises an exception. Afterwards the program can go on
+communicating only if the call was a receive, or a wait for a notification, a completion or a record.
+Otherwise it gets :class:`FaultError`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# What ranks call needs numpy and the library, which `kumi.sim` does not: all of it is loaded when the
-# first of it is asked for.
+# Functions for ranks need numpy and the library; `kumi.sim` needs neither. So they are loaded when one of
+# them is first used.
 if TYPE_CHECKING:
     from . import call as call
     from . import sim as sim
@@ -35,7 +35,7 @@ else:
     def __getattr__(name):
         if name in ("call", "sim"):
             return import_module(f"kumi.{name}")
-        # What tools ask of any module loads nothing.
+        # Attributes that tools ask of any module load nothing.
         if name == "__all__" or not name.startswith("__"):
             everything = import_module("kumi._all")
             globals().update({each: getattr(everything, each) for each in everything.__all__})

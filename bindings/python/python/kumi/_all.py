@@ -1,4 +1,4 @@
-"""All that ranks call; :mod:`kumi` loads it when the first of it is asked for."""
+"""All names for ranks; :mod:`kumi` loads this module when one of them is first used."""
 
 from ._cluster import NodeLoad, node_load
 from ._collectives import Op, allreduce, alltoall, alltoallv, broadcast, gather, reduce

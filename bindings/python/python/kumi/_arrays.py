@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 def whole(number: SupportsIndex, what: str) -> int:
-    """The number, if it is a whole one."""
+    """Returns the number if it is a whole one."""
     try:
         return operator.index(number)
     except TypeError as error:
@@ -24,7 +24,7 @@ def whole(number: SupportsIndex, what: str) -> int:
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
-    """A shape, which may be one number."""
+    """Returns a shape as a tuple; it may be given as one number."""
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     elif not isinstance(shape, Iterable):
@@ -36,7 +36,7 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A new array."""
+    """Creates an array."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
@@ -45,7 +45,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def plain(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype, if its elements mean the same in every process."""
+    """Returns the dtype if its elements mean the same in every process."""
     try:
         made = np.dtype(dtype)
     except (TypeError, ValueError) as error:
@@ -58,7 +58,7 @@ def plain(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def as_array(array: Any, what: str) -> Array:
-    """What numpy makes of it."""
+    """Converts the value to a numpy array."""
     try:
         return np.asarray(array)
     except (TypeError, ValueError) as error:
@@ -66,7 +66,7 @@ def as_array(array: Any, what: str) -> Array:
 
 
 def contiguous(array: object, what: str) -> Array:
-    """The array, if it can be sent as it lies in memory."""
+    """Returns the array if it can be sent from its own memory."""
     if isinstance(array, np.generic):
         array = np.asarray(array)
     if not isinstance(array, np.ndarray):
@@ -111,7 +111,7 @@ def memory_of(thing: Any) -> Array:
 
 
 def owner(array: Array) -> Array:
-    """The array whose memory this one shows: itself, or the one that it was made from."""
+    """Returns the array that owns the memory: this one, or the one of which it is a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

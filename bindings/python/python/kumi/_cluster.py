@@ -1,4 +1,4 @@
-"""What the cluster's daemons disclose: read without a system call."""
+"""Information that the cluster's daemons disclose, read without a system call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import _native
 
 
 class NodeLoad(NamedTuple):
-    """What a node was like some seconds ago."""
+    """The state of a node some seconds ago."""
 
     #: Ranks of all jobs that compute or could, per processor; above 1 some wait for one.
     load: float
@@ -21,7 +21,6 @@ class NodeLoad(NamedTuple):
 
 
 def node_load(node: int) -> NodeLoad | None:
-    """What is known of node 0 .. ``cluster_nodes() - 1``; None if there is no such node, or nothing
-    was heard of it yet."""
+    """The state of node 0 .. ``cluster_nodes() - 1``; None if the node does not exist or has not reported yet."""
     known = _native.node_load(node)
     return None if known is None else NodeLoad(*known)

@@ -54,7 +54,7 @@ def _reduced(array: Array, op: Op, root: int | None, out: Array | None) -> Array
 
 
 def allreduce(array: Array, op: Op = Op.SUM, *, out: Array | None = None) -> Array:
-    """Combines the arrays of all ranks, element by element; all get the same result, bit by bit.
+    """Combines the arrays of all ranks, element by element; all ranks get the same result, bit by bit.
 
     The result goes to ``out``, which may be ``array`` itself, or to a new array.
     """
@@ -112,11 +112,11 @@ def alltoallv(
     *,
     out: Array | None = None,
 ) -> Array:
-    """As :func:`alltoall` with blocks of different lengths: the first ``counts[0]`` entries of the
-    first axis go to rank 0, the next ``counts[1]`` to rank 1, and so on.
+    """As :func:`alltoall` with blocks of different lengths: the first ``counts[0]`` entries of the first axis go
+    to rank 0, the next ``counts[1]`` to rank 1, and so on.
 
-    ``out_counts[i]`` is how many come from rank i, which are what it says in its ``counts`` for this
-    rank. Both have a number for every rank, and ``counts`` add up to the first axis.
+    ``out_counts[i]`` is the number of entries from rank i; it equals that rank's ``counts`` for this rank.
+    Both lists have a number for every rank, and ``counts`` add up to the first axis.
     """
     checked = contiguous(array, "array")
     given, taken = (_counts(numbers) for numbers in (counts, out_counts))

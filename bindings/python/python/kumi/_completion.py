@@ -6,17 +6,17 @@ from . import _native
 
 
 class Completion:
-    """Counts the own puts that were given it and are in place at their targets.
+    """Counts puts of this rank that are in place at their targets.
 
-    An elastic memory barrier: waiting for it orders what follows behind these puts, to whatever
-    ranks, and behind no others (:func:`kumi.flush` waits for all).
+    A put counts if it was begun with this completion. A wait orders later operations behind these puts,
+    whatever their targets, and behind no others (:func:`kumi.flush` waits for all puts).
 
     .. code-block:: python
 
         done = kumi.Completion()
         for rank in range(kumi.size()):
             window.put(rank, array, completion=done)
-        done.wait()                        # all have it
+        done.wait()                        # the array is in place at all ranks
     """
 
     __slots__ = ("__weakref__", "_native")
@@ -25,16 +25,16 @@ class Completion:
         self._native = _native.NativeCompletion()
 
     def done(self) -> int:
-        """How many puts are in place, without waiting.
+        """Returns how many puts are in place, without waiting.
 
-        Raises :class:`kumi.RefusedError` once for each rank that has refused some since the last
-        report; those never count. :meth:`wait` does, too.
+        Raises :class:`kumi.RefusedError` once for each rank that has refused puts since the last report;
+        refused puts never count. :meth:`wait` does the same.
         """
         return self._native.done()
 
     def wait(self, at_least: int | None = None) -> int:
-        """Waits until so many are in place since it was made, or all that were begun; returns how
-        many are.
+        """Waits until this many puts are in place, or all that were begun. Returns how many are in place since
+        the completion was made.
 
         Raises :class:`kumi.NeverDoneError` if there are fewer.
         """

@@ -6,9 +6,9 @@ import inspect
 
 
 class KumiError(Exception):
-    """What every exception of this package is.
+    """Base class of all exceptions of this package.
 
-    Particulars are attributes, which the subclasses list; one that is not known is -1.
+    Details are attributes, which the subclasses list; an unknown number is -1.
     """
 
     def __init__(self, message: str, /, **details: int) -> None:
@@ -53,7 +53,7 @@ class FreedFifoError(KumiError, ValueError):
 
 
 class FreedCompletionError(KumiError, ValueError):
-    """The completion is one of a job that :func:`kumi.finalize` has ended."""
+    """The completion belongs to a job that :func:`kumi.finalize` has ended."""
 
 
 class OverlapError(KumiError, ValueError):
@@ -82,7 +82,7 @@ class BadTagError(KumiError, ValueError):
 
 
 class OutOfBoundsError(KumiError, IndexError):
-    """Outside of the target's piece of the window. Memory is untouched. In bytes."""
+    """The range is outside of the target's piece of the window. Memory is untouched. Numbers are bytes."""
 
     rank: int
     offset: int
@@ -91,7 +91,7 @@ class OutOfBoundsError(KumiError, IndexError):
 
 
 class TruncatedError(KumiError, ValueError):
-    """The message is longer than the buffer, which has its start; the message is consumed."""
+    """The message is longer than the buffer. The buffer has its beginning, and the message is consumed."""
 
     needed: int
 
@@ -115,37 +115,37 @@ class BadNotifyError(KumiError, ValueError):
 
 
 class BadAlignmentError(KumiError, ValueError):
-    """An atomic operation at bytes that are not aligned for it."""
+    """The bytes of an atomic operation are not aligned for it."""
 
     offset: int
     width: int
 
 
 class BadOperationError(KumiError, TypeError):
-    """The element type does not have the operation: bit operations are for integers."""
+    """This element type does not support the operation: bit operations need integers."""
 
 
 class BadLengthError(KumiError, ValueError):
-    """Lengths that do not fit together, here or at another rank. In bytes or elements."""
+    """Lengths do not match, here or at another rank. In bytes or elements."""
 
     given: int
     needed: int
 
 
 class OutOfMemoryError(KumiError, MemoryError):
-    """No room for a window or a message."""
+    """There is no room for a window or a message."""
 
     bytes: int
 
 
 class WindowRefusedError(KumiError):
-    """A rank could not make its part of a window, so nobody has it."""
+    """A rank could not make its part of a window, so no rank has the window."""
 
     rank: int
 
 
 class BadFifoError(KumiError, ValueError):
-    """A FIFO or signal port cannot be made there, or with that capacity."""
+    """A FIFO or signal port cannot be made at this place or with this capacity."""
 
 
 class NoFifoError(KumiError):
@@ -156,49 +156,49 @@ class NoFifoError(KumiError):
 
 
 class FifoFullError(KumiError):
-    """The own FIFO is full: nobody would empty it while this call waits."""
+    """This rank's own FIFO is full: nobody would empty it while this call waits."""
 
     rank: int
     offset: int
 
 
 class RecordTooLongError(KumiError, ValueError):
-    """Longer than :func:`kumi.max_record`, or than the FIFO ever has room for."""
+    """The record is longer than :func:`kumi.max_record`, or than the FIFO's capacity."""
 
     length: int
 
 
 class FifoDamagedError(KumiError):
-    """The memory of a FIFO was written over."""
+    """Other data overwrote the memory of a FIFO."""
 
     rank: int
     offset: int
 
 
 class HandlerError(KumiError):
-    """A handler of the signal port at ``offset`` raised an exception, which is the cause of this
-    one. The call that says so did nothing."""
+    """A handler of the signal port at ``offset`` raised an exception, which is the ``__cause__``. The call that
+    raises this has done nothing."""
 
     offset: int
     count: int
 
 
 class NeverDoneError(KumiError, ValueError):
-    """More puts are waited for than were begun with the completion."""
+    """The wait is for more puts than were begun with the completion."""
 
     begun: int
     at_least: int
 
 
 class RefusedError(KumiError):
-    """Earlier puts to this rank were refused there. Memory is untouched by them."""
+    """This rank has refused earlier puts. They have not changed its memory."""
 
     rank: int
     count: int
 
 
 class UnreadError(KumiError):
-    """A message to the own rank that nobody receives and that is too large to keep."""
+    """A message to this rank itself, which no receive takes, is too large to keep."""
 
     bytes: int
 
@@ -208,7 +208,7 @@ class FaultError(KumiError):
 
 
 class IoError(KumiError):
-    """The kernel refused something."""
+    """The kernel refused a request."""
 
     errno: int
 

@@ -14,7 +14,7 @@ FIFO_ALIGNMENT: Final = _native.FIFO_ALIGNMENT
 
 
 class Record(NamedTuple):
-    """A record that was taken out of a FIFO."""
+    """A record from a FIFO."""
 
     #: The rank that appended it.
     source: int
@@ -33,8 +33,8 @@ class Fifo(Freed):
             if data == b"enough":
                 break
 
-    A FIFO stays until :meth:`free`, the end of a ``with`` block, or the end of its window. Losing
-    the object does not free it, for others may append.
+    A FIFO lasts until :meth:`free`, the end of a ``with`` block, or the end of its window. Dropping the
+    object does not free it, because other ranks may append.
     """
 
     __slots__ = ("__weakref__", "_native", "_offset")
@@ -45,7 +45,7 @@ class Fifo(Freed):
 
     @property
     def offset(self) -> int:
-        """Where it is in the owner's piece, in bytes: what those who append say."""
+        """Its place in the owner's piece, in bytes: ranks that append use this offset."""
         return self._offset
 
     @property
@@ -54,7 +54,7 @@ class Fifo(Freed):
         return self._native.freed
 
     def pop(self) -> Record:
-        """Takes the next record, and waits for it. Records of one rank come in their order."""
+        """Takes the next record, waiting for it if necessary. Records of one rank come in their order."""
         return Record(*self._native.pop())
 
     def try_pop(self) -> Record | None:
@@ -69,10 +69,9 @@ class Fifo(Freed):
         return self.pop()
 
     def free(self) -> None:
-        """Ends it, with the records in it; a second time does nothing.
+        """Ends the FIFO, and drops the records in it. Ending it again has no effect.
 
-        Make sure first that no other rank appends; one that waits for room gets
-        :class:`kumi.NoFifoError`.
+        Make sure first that no other rank appends; a rank that waits for room gets :class:`kumi.NoFifoError`.
         """
         self._native.free()
 

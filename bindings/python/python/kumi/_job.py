@@ -10,7 +10,7 @@ from ._scope import Block
 
 
 class Job(Block):
-    """What :func:`init` returns: leaves the job at the end of a ``with`` block."""
+    """The result of :func:`init`: leaves the job at the end of a ``with`` block."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Job(Block):
         except Exception as failure:
             if error is None:
                 raise
-            # What happened first matters more, but the other is told too.
+            # The first error matters more; the message also shows the other.
             error.add_note(f"then kumi.finalize() failed: {failure}")
 
 
@@ -32,9 +32,9 @@ _registered = False
 def init() -> Job:
     """Joins the job that ``kumi run`` started this process for.
 
-    With ``KUMI_SINGLETON=1`` in the environment a program that was started by hand runs as a job
-    of one rank. The thread that calls it is the one that may call the other functions. At the end
-    of the program :func:`finalize` is called by itself.
+    With ``KUMI_SINGLETON=1`` in the environment, a program started by hand runs as a job of one rank. Only
+    the calling thread may call the other functions. When the program ends, it calls :func:`finalize`
+    automatically.
     """
     global _registered
     _native.initialise()
@@ -45,8 +45,8 @@ def init() -> Job:
 
 
 def finalize() -> None:
-    """Leaves the job: frees the remaining windows and waits, for a bounded time, until what this
-    rank sent has been received.
+    """Leaves the job: frees the remaining windows, and waits for a bounded time until other ranks have received
+    everything that this rank sent.
 
     Not collective: a rank that must not leave before the others calls :func:`kumi.barrier` first.
     Arrays of windows stay readable. A rank can join its job only once.
@@ -55,8 +55,8 @@ def finalize() -> None:
 
 
 def _at_exit() -> None:
-    # In a fork, and after finalize(), there is nothing to leave; what another thread of this
-    # process has joined only that thread can leave, and finalize() says so.
+    # After a fork or finalize() there is nothing to leave. If another thread has joined, only that thread can
+    # leave, and finalize() says so.
     if _native.owned() is not None:
         _native.finalize()
 

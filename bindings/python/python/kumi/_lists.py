@@ -20,7 +20,7 @@ _MOST = np.iinfo(np.int64).max
 
 
 def several(arrays: Any) -> list[Any]:
-    """The arrays of a list or tuple, or the one."""
+    """Returns the arrays as a list, also for a single array."""
     return list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
 
 
@@ -57,7 +57,7 @@ def _columns(pieces: Array) -> npt.NDArray[np.int64]:
         )
     if pieces.dtype == np.uint64:
         pieces = np.minimum(pieces, np.uint64(_MOST))
-    # A copy: what is checked does not change.
+    # A copy, so that the checked numbers do not change.
     return pieces.astype(np.int64, order="C")
 
 
@@ -67,6 +67,6 @@ def _pairs(pieces: Iterable[Any]) -> npt.NDArray[np.int64]:
         pair = tuple(piece) if isinstance(piece, Iterable) else ()
         if len(pair) != 2:
             raise BadTypeError(f"piece {number} is {piece!r}: use (offset, length)")
-        # What is beyond 64 bits is outside of any window, and stays so.
+        # A number of more than 64 bits is outside of any window; clamping keeps it outside.
         rows.append([max(-1, min(whole(value, "a number of a piece"), _MOST)) for value in pair])
     return np.array(rows, np.int64).reshape(-1, 2)

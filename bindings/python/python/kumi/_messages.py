@@ -8,7 +8,7 @@ from . import _native
 
 
 class Status(NamedTuple):
-    """What came, or would come."""
+    """Source, tag and length of a message."""
 
     #: The rank that sent it.
     source: int
@@ -32,7 +32,7 @@ class Message(NamedTuple):
 def send(to: int, data: Any, tag: int = 0) -> None:
     """Sends a bytes-like object (a contiguous numpy array is one) to a rank.
 
-    Returns when it is in the channel: ``data`` may change then. See :func:`kumi.flush`.
+    Returns when the channel has the data: then ``data`` may change. See :func:`kumi.flush`.
     """
     _native.send(to, data, tag)
 
@@ -68,6 +68,6 @@ def sendrecv(
 
 
 def probe(source: int | None = None, tag: int | None = None) -> Status | None:
-    """Describes the message that :func:`recv` would give at once, which stays; or None."""
+    """Describes the next message for :func:`recv` without taking it; None if there is none."""
     found = _native.probe(source, tag)
     return None if found is None else Status(*found)

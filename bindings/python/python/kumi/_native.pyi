@@ -1,5 +1,5 @@
-# The types of the module in Rust. Offsets and lengths are in bytes. Memory is typed as Any: before
-# Python 3.12 type checkers do not know which classes, numpy's array among them, have a buffer.
+# Types of the Rust module. Offsets and lengths are in bytes. Memory has the type Any: before Python 3.12 type
+# checkers do not know which classes, numpy's array among them, support buffers.
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
@@ -187,7 +187,7 @@ def on_signal(
 ) -> None: ...
 def remove_signal(window: NativeWindow, offset: int) -> None: ...
 def max_record() -> int:
-    """Bytes of the longest record of FIFOs and signals in this job, from and to all ranks."""
+    """Bytes of the longest record of FIFOs and signals in this job, for all ranks."""
 
 def initialise() -> None: ...
 def finalize() -> None: ...

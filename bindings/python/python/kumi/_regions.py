@@ -1,4 +1,4 @@
-"""Parts of a rank's piece that are not one run of elements: columns, blocks, every n-th element."""
+"""Parts of a rank's piece that are not contiguous: columns, blocks, every n-th element."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ._errors import BadArgumentError, KumiError, OutOfBoundsError
 class Region(NamedTuple):
     """Blocks of equal length at equal distances in a piece, as :func:`region` makes them.
 
-    ``window.put(rank, array, region)`` and ``window.get(rank, region)`` use it for an offset.
-    Numbers are elements, counted through the piece in C order.
+    Use it in place of an offset: ``window.put(rank, array, region)``, ``window.get(rank, region)``. Numbers
+    are elements, counted through the piece in C order.
     """
 
     #: Shape of the array that the elements are.
@@ -32,16 +32,16 @@ class Region(NamedTuple):
 
 
 def region(shape: int | tuple[int, ...], index: Any) -> Region:
-    """The elements that ``array[index]`` would have of an array of ``shape``: that of a rank's
-    piece, which may differ from the own one.
+    """Selects the elements that ``array[index]`` would have if ``array`` had ``shape``. That is the shape of the
+    target's piece, which may differ from this rank's.
 
-    ``kumi.region((rows, columns), np.s_[:, 0])`` is the first column. Only integers and slices that
-    go forward, and only what is blocks of equal length at equal distances: a part of one axis, a
-    column of a matrix, a rectangle. Raises :class:`kumi.BadArgumentError` for everything else.
+    ``kumi.region((rows, columns), np.s_[:, 0])`` is the first column. The index may contain integers and
+    slices that go forward. The elements must form blocks of equal length at equal distances: a part of one
+    axis, a column of a matrix, a rectangle. Otherwise :class:`kumi.BadArgumentError` is raised.
     """
     sizes = sizes_of(shape)
-    # An array of this shape that takes no memory: nothing is read from it. Its strides are those
-    # of a piece with elements of one byte.
+    # An array of this shape that takes no memory: nothing reads it. Its strides are those of a piece whose
+    # elements have one byte.
     steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     try:
         whole: Array = np.lib.stride_tricks.as_strided(
@@ -60,7 +60,7 @@ def region(shape: int | tuple[int, ...], index: Any) -> Region:
 
 
 def _basic(index: Any) -> tuple[Any, ...]:
-    """The index as one that gives a view whatever it chooses. Everything else would be read."""
+    """The index in a form that always gives a view; otherwise numpy would read elements."""
     items = tuple(_item(item) for item in (index if isinstance(index, tuple) else (index,)))
     return items if any(item is ... for item in items) else (*items, ...)
 
@@ -68,7 +68,7 @@ def _basic(index: Any) -> tuple[Any, ...]:
 def _item(item: Any) -> Any:
     if item is None or item is ... or isinstance(item, slice):
         return item
-    # Booleans and arrays of one number can be used as numbers, but choose by another rule.
+    # Booleans and arrays of one number act as numbers, but numpy selects with them by another rule.
     if not isinstance(item, (bool, np.bool_, np.ndarray)):
         try:
             return operator.index(item)
@@ -83,7 +83,7 @@ def _address(array: Array) -> int:
 
 
 def _blocks(part: Array) -> tuple[int, int, int]:
-    """Stride, length and number of the blocks that the elements are, in their order."""
+    """Stride, length and number of the blocks that the elements form, in their order."""
     if part.size == 0:
         return 0, 0, 0
     stride, block, count = 0, 1, 1

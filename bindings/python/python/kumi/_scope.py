@@ -1,4 +1,4 @@
-"""What ends with a block."""
+"""Objects that end with a ``with`` block."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Self
 
 
 class Block(ABC):
-    """Something that is used in a ``with`` block and ends with it."""
+    """An object that ends at the end of its ``with`` block."""
 
     __slots__ = ()
 
     @abstractmethod
     def _leave(self, error: BaseException | None) -> None:
-        """Ends it; ``error`` is what ended the block, if that was one."""
+        """Ends the object; ``error`` is the exception that ended the block, if any."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,13 +29,13 @@ class Block(ABC):
 
 
 class Freed(Block):
-    """Something that is used in a ``with`` block, at the end of which it is freed."""
+    """An object that is freed at the end of its ``with`` block."""
 
     __slots__ = ()
 
     @abstractmethod
     def free(self) -> None:
-        """Frees it."""
+        """Frees the object."""
 
     def _leave(self, error: BaseException | None) -> None:
         self.free()

@@ -1,7 +1,7 @@
-"""The process of a call slot that runs functions of Python, and what can be served of a module.
+"""The process of a call slot for Python functions, and the list of a module's routines.
 
-``kumi call serve --python SOURCE`` starts it. What it imports before the server has confined it is this package's
-extension module alone.
+``kumi call serve --python SOURCE`` starts it. Before the server has confined it, it imports only the
+extension module of this package.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _VERSION = 2
 
 
 def _split(source: str) -> tuple[str, list[str]]:
-    """A file or module, and the routines of it that are meant; none: all."""
+    """A file or module and the names of its routines to serve; without names all of them."""
     place, colon, names = source.rpartition(":")
     return (place, names.split(",")) if colon else (source, [])
 
 
 def _name(folder: str, stem: str) -> str:
-    """By what a file is imported: its own name, so that other processes that it starts find it, unless another module has that."""
+    """The module name for a file: its own name if it is free, so that processes which the routine starts can
+    import it too."""
     others = [path for path in sys.path if path != folder]
     taken = stem in sys.stdlib_module_names or PathFinder.find_spec(stem, others) is not None
     if stem.isidentifier() and not taken:
@@ -75,10 +76,10 @@ def _routines(module: ModuleType) -> dict[str, ServedFunction | ServedClass]:
 
 
 def describe(source: str) -> dict[str, Any]:
-    """What ``kumi call serve`` is to offer, and with which program.
+    """The descriptions that ``kumi call serve`` offers, and the program that runs them.
 
     Raises:
-        ValueError: There is nothing.
+        ValueError: There is no routine.
     """
     place, names = _split(source)
     is_file = place.endswith(".py")
@@ -87,7 +88,7 @@ def describe(source: str) -> dict[str, Any]:
     folder = os.path.dirname(place) if is_file else os.getcwd()
     module = _load(folder, place)
     routines = _routines(module)
-    # One that is installed needs nothing from here.
+    # An installed package needs nothing from this folder.
     imported = module.__file__ is not None and Path(module.__file__).absolute().is_relative_to(folder)
     for name in names:
         if name not in routines:
@@ -103,7 +104,7 @@ def describe(source: str) -> dict[str, Any]:
 
 
 def _loader(folder: str, place: str) -> Callable[[str], Any]:
-    # Of one import are all methods of a class, and the one instance on which a process that is an object calls them.
+    # One import serves all methods of a class, and the one instance of a process that is an object.
     routines: dict[str, ServedFunction | ServedClass] = {}
     instances: dict[str, Any] = {}
 
@@ -136,7 +137,7 @@ def _loader(folder: str, place: str) -> Callable[[str], Any]:
 def main(arguments: list[str]) -> None:
     """Runs the slot, or describes a source on standard output."""
     if arguments[:1] == ["--describe"]:
-        # What a module prints is no part of the answer.
+        # Output of a module must not mix with the answer.
         answer = os.dup(1)
         os.dup2(2, 1)
         with open(answer, "w", encoding="utf-8") as file:

@@ -42,14 +42,14 @@ class Window(Freed):
     """One piece of memory per rank, made by :func:`kumi.window` or :func:`kumi.window_on` at all
     ranks together.
 
-    Offsets and counts are numbers of elements of the window's ``dtype``, counted through a rank's
-    piece in C order whatever its shape; only FIFOs and signal ports, which are no arrays, are placed
-    by bytes. Each piece has 64 notification counters, 0 to 63.
+    Offsets and counts are numbers of elements of the window's ``dtype``, counted through a rank's piece in C
+    order, whatever its shape. Only FIFOs and signal ports are placed by bytes, because they are not arrays.
+    Each piece has 64 notification counters, 0 to 63.
 
-    A window stays until :meth:`free`, the end of a ``with`` block, or :func:`kumi.finalize`.
-    Losing the object does not free it, for others may use this rank's piece. After :meth:`free`
-    every operation raises :class:`kumi.FreedWindowError`; arrays made from :attr:`array` remain
-    usable, and the memory is given back when the last of them is gone.
+    A window lasts until :meth:`free`, the end of a ``with`` block, or :func:`kumi.finalize`. Dropping the
+    object does not free it, because other ranks may use this rank's piece. After :meth:`free` every operation
+    raises :class:`kumi.FreedWindowError`. Arrays made from :attr:`array` remain usable; the memory is freed
+    with the last of them.
     """
 
     __slots__ = ("__weakref__", "_array", "_dtype", "_native", "_shape")
@@ -64,7 +64,7 @@ class Window(Freed):
     def array(self) -> Array:
         """This rank's piece as an array, without a copy.
 
-        Others may write to it at any time: read what a put brought after its notification
+        Other ranks may write to it at any time. Read data of a put after its notification
         (:meth:`wait_notify`), or after a barrier that followed a flush.
         """
         if self._array is None:
@@ -101,12 +101,12 @@ class Window(Freed):
     ) -> None:
         """Writes a contiguous array of the window's dtype into a rank's piece.
 
-        With a :func:`kumi.region` in place of the offset its elements go there; the array has the
-        region's shape then and need not be contiguous.
+        With a :func:`kumi.region` in place of the offset, the elements go there. The array then has the
+        region's shape and need not be contiguous.
 
-        Returns when ``array`` may be changed; :meth:`flush` waits until the data is in place. With
-        ``notify`` that counter there goes up by 1 once it is, with ``completion`` that one here. A rank on another node checks bounds
-        and rights when the data arrives: if it refuses, a later call to that rank (or of the
+        Returns when ``array`` may be changed; :meth:`flush` waits until the data is in place. Then the
+        target's counter ``notify`` and this rank's ``completion`` rise by 1. A rank on another node checks
+        bounds and rights when the data arrives. If it refuses, a later call to that rank (or of the
         completion, if there is one) raises :class:`kumi.RefusedError`.
         """
         if isinstance(offset, Region):
@@ -148,9 +148,9 @@ class Window(Freed):
     ) -> Array:
         """Reads from a rank's piece and waits for the data.
 
-        Fills ``out``, or returns a new array of ``count`` elements of ``dtype`` (the window's
-        unless given). Without both it reads to the end of the piece. With a :func:`kumi.region` in
-        place of the offset the result has the region's shape, and ``out`` need not be contiguous.
+        Fills ``out``, or returns a new array of ``count`` elements of ``dtype`` (default: the window's).
+        Without ``out`` and ``count`` it reads to the end of the piece. With a :func:`kumi.region` in place of
+        the offset the result has the region's shape, and ``out`` need not be contiguous.
         """
         if isinstance(offset, Region):
             if count is not None or dtype is not None:
@@ -199,18 +199,16 @@ class Window(Freed):
         *,
         completion: Completion | None = None,
     ) -> None:
-        """Writes a contiguous array into any number of pieces of a rank's piece, each of which is
-        filled before the next.
+        """Writes a contiguous array into several pieces of a rank's piece, one after the other.
 
-        ``pieces`` are pairs ``(offset, length)`` of numbers of elements, in any order, as an
-        iterable or as an array of integers with two columns. With a list or tuple of arrays these
-        are taken one after the other; their ends and those of the pieces need not fall together.
-        The arrays together have as many elements as the pieces, else it is a
-        :class:`kumi.BadLengthError`.
+        ``pieces`` are pairs ``(offset, length)`` of numbers of elements, in any order, as an iterable or as
+        an array of integers with two columns. ``array`` may be a list or tuple of arrays, which are taken one
+        after the other; their ends need not coincide with ends of pieces. The arrays together must have as
+        many elements as the pieces, otherwise :class:`kumi.BadLengthError` is raised.
 
-        All is written, or, if a piece is outside of the rank's piece, nothing. Where pieces overlap
-        the last one's elements remain. ``notify`` and ``completion`` go up once, when all is in
-        place; the rest is as for :meth:`put`.
+        If a piece is outside of the rank's piece, nothing is written. Where pieces overlap, the last one's
+        elements remain. ``notify`` and ``completion`` rise once, when all data is in place; otherwise this is
+        like :meth:`put`.
         """
         given = [octets(self._elements(one, "array")) for one in several(array)]
         places = self._places(rank, pieces)
@@ -223,8 +221,8 @@ class Window(Freed):
     def get_list(self, rank: int, pieces: Pieces, *, out: _Arrays) -> _Arrays: ...
 
     def get_list(self, rank: int, pieces: Pieces, *, out: Any = None) -> Any:
-        """Reads any number of pieces of a rank's piece, one behind the other, and waits for them:
-        the reverse of :meth:`put_list`.
+        """Reads several pieces of a rank's piece, one after the other, and waits for them: the reverse of
+        :meth:`put_list`.
 
         Returns a new array of one dimension, or fills ``out``: an array of the window's dtype, or a
         list or tuple of them, which are filled one after the other and must not share memory
@@ -248,10 +246,10 @@ class Window(Freed):
         offset: SupportsIndex = 0,
         notify: int | None = None,
     ) -> None:
-        """Writes a contiguous array into the pieces of several ranks, and waits until all have it.
+        """Writes a contiguous array into the pieces of several ranks, and waits until all have the data.
 
-        Each rank is written once, however often it is named; this rank may be among them. Those on
-        other nodes pass it on along a tree. If one refuses, others may have the data.
+        Each rank is written once, however often it is named; this rank may be among them. Ranks on other
+        nodes pass the data on along a tree. If one refuses, others may have the data.
         """
         checked = self._elements(array, "array")
         members = _members(ranks)
@@ -259,35 +257,34 @@ class Window(Freed):
         _native.multicast(self._native, members, octets(checked), start, notify)
 
     def fetch_add(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
-        """Adds to one element of a rank's piece as one step; returns what was there.
+        """Adds to one element of a rank's piece atomically; returns the previous value.
 
-        This and the other atomic operations need a window of integers of 4 or 8 bytes. Numbers
-        wrap around. Each is one step that no other of this window interrupts, whichever rank does
-        it, and waits for the result.
+        This and the other atomic operations need a window of integers of 4 or 8 bytes. Sums wrap around. Each
+        operation is atomic with respect to those of all ranks on this window, and waits for its result.
         """
         return self._atomic("add", rank, offset, value)
 
     def fetch_and(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
-        """Ands with one element of a rank's piece, bit by bit; returns what was there."""
+        """Bitwise "and" with one element of a rank's piece; returns the previous value."""
         return self._atomic("and", rank, offset, value)
 
     def fetch_or(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
-        """Ors with one element of a rank's piece, bit by bit; returns what was there."""
+        """Bitwise "or" with one element of a rank's piece; returns the previous value."""
         return self._atomic("or", rank, offset, value)
 
     def fetch_xor(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
-        """Exclusive-ors with one element of a rank's piece; returns what was there."""
+        """Bitwise "exclusive or" with one element of a rank's piece; returns the previous value."""
         return self._atomic("xor", rank, offset, value)
 
     def swap(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
-        """Stores into one element of a rank's piece; returns what was there."""
+        """Stores into one element of a rank's piece; returns the previous value."""
         return self._atomic("swap", rank, offset, value)
 
     def compare_swap(
         self, rank: int, offset: SupportsIndex, expected: SupportsIndex, value: SupportsIndex
     ) -> int:
-        """Stores into one element of a rank's piece if it is ``expected``; returns what was there
-        (it was stored if that is ``expected``)."""
+        """Stores into one element of a rank's piece if it is ``expected``. Returns the previous value: if that
+        is ``expected``, the store happened."""
         return self._atomic("compare_swap", rank, offset, expected, value)
 
     def _atomic(
@@ -323,11 +320,11 @@ class Window(Freed):
         return Fifo(native, offset)
 
     def append(self, rank: int, offset: int, data: Any) -> None:
-        """Appends a bytes-like object of at most ``kumi.max_record()`` bytes as one record to the
-        FIFO at byte ``offset`` of a rank's piece. Waits while it is full.
+        """Appends a bytes-like object of at most ``kumi.max_record()`` bytes as one record to the FIFO at byte
+        ``offset`` of a rank's piece. Waits while the FIFO is full.
 
-        Returns when it is in the FIFO, behind all that was put to that rank before. Records of one
-        rank stay in order; none is lost or overwritten.
+        Returns when the record is in the FIFO, after everything put to that rank before. Records of one rank
+        stay in order; none is lost or overwritten.
         """
         _native.append(self._native, rank, self._place(rank, offset), data, False, True)
 
@@ -336,18 +333,18 @@ class Window(Freed):
         return _native.append(self._native, rank, self._place(rank, offset), data, False, False)
 
     def multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> None:
-        """Appends a record to the FIFOs that several ranks have at the same byte ``offset``, and
-        waits until all have it.
+        """Appends a record to the FIFOs of several ranks at the same byte ``offset``, and waits until all have
+        it.
 
-        Each rank gets it once, however often it is named; this rank may be among them. Those on
-        other nodes pass it on along a tree. A rank whose FIFO is full gets it when there is room,
-        which holds up none of the others. If one refuses it, the others have it.
+        Each rank gets the record once, however often it is named; this rank may be among them. Ranks on other
+        nodes pass it on along a tree. A rank whose FIFO is full gets it when there is room, without delaying
+        the others. If one refuses it, the others have it.
         """
         _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, False, True)
 
     def try_multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> list[int]:
-        """As :meth:`multicast_append` without waiting for room: the ranks whose FIFO is full, in
-        rising order. There nothing was appended, at all others it was."""
+        """As :meth:`multicast_append` without waiting for room. Returns the ranks whose FIFO is full, in rising
+        order; all others have the record."""
         return _native.multicast_append(
             self._native, _members(ranks), self._place(_native.rank(), offset), data, False, False
         )
@@ -358,24 +355,24 @@ class Window(Freed):
         """Makes a signal port in this rank's piece, placed as a FIFO is (:meth:`fifo`):
         ``handler(source, data)`` runs for each record that :meth:`signal` sends to it.
 
-        Handlers run on a thread of the port, with the interpreter's lock, also while this rank
-        computes or waits: one at a time for a port, in the order of each sender. In a handler the
-        functions of this package raise :class:`kumi.WrongThreadError`: let it set, count or queue
-        something. If one raises an exception, the next call of this rank that communicates raises
-        :class:`kumi.HandlerError` with that as its cause, and has done nothing.
+        Handlers run on a thread of the port, with the interpreter's lock, also while this rank computes or
+        waits: one at a time for a port, in the order of each sender. A handler cannot call functions of this
+        package (:class:`kumi.WrongThreadError`): it should set, count or queue something. If a handler raises
+        an exception, this rank's next call that communicates does nothing. It raises
+        :class:`kumi.HandlerError` with that exception as its cause.
         """
         if not callable(handler):
             raise BadTypeError(f"handler must be callable, which {type(handler).__name__} is not")
         _native.on_signal(self._native, self._place(_native.rank(), offset), capacity, handler)
 
     def remove_signal(self, offset: int) -> None:
-        """Takes a signal port away, waiting for a handler that runs; records that none has had are
-        dropped. :meth:`free` does it too."""
+        """Removes a signal port after waiting for a running handler; unhandled records are dropped. :meth:`free`
+        does this too."""
         _native.remove_signal(self._native, self._place(_native.rank(), offset))
 
     def signal(self, rank: int, offset: int, data: Any = b"") -> None:
-        """Sends a signal: appends a record to the port at byte ``offset`` of a rank's piece, whose
-        handler then runs there. Waits while the port is full, not for the handler."""
+        """Sends a signal: appends a record to the port at byte ``offset`` of a rank's piece. The port's handler
+        then runs there. Waits while the port is full, but not for the handler."""
         _native.append(self._native, rank, self._place(rank, offset), data, True, True)
 
     def try_signal(self, rank: int, offset: int, data: Any = b"") -> bool:
@@ -383,25 +380,25 @@ class Window(Freed):
         return _native.append(self._native, rank, self._place(rank, offset), data, True, False)
 
     def multicast_signal(self, ranks: Iterable[int], offset: int, data: Any = b"") -> None:
-        """Sends a signal to the ports that several ranks have at the same byte ``offset``, as
-        :meth:`multicast_append` appends to FIFOs. Does not wait for handlers."""
+        """Sends a signal to the ports of several ranks at the same byte ``offset``, as :meth:`multicast_append`
+        does with FIFOs. Does not wait for handlers."""
         _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, True, True)
 
     def try_multicast_signal(
         self, ranks: Iterable[int], offset: int, data: Any = b""
     ) -> list[int]:
-        """As :meth:`multicast_signal` without waiting for room: the ranks whose port is full, in
-        rising order. There nothing was sent, to all others it was."""
+        """As :meth:`multicast_signal` without waiting for room. Returns the ranks whose port is full, in rising
+        order; all others have the signal."""
         return _native.multicast_append(
             self._native, _members(ranks), self._place(_native.rank(), offset), data, True, False
         )
 
     def notified(self, notify: int) -> int:
-        """How many puts have raised this counter of the own piece since the window was made."""
+        """Returns how many puts have raised this counter of this rank's piece since the window was made."""
         return self._native.notified(notify)
 
     def wait_notify(self, notify: int, at_least: int) -> int:
-        """Waits until a counter of the own piece shows at least this; returns what it shows.
+        """Waits until a counter of this rank's piece is at least this; returns its value.
 
         Counters are never reset: the n-th wait of a program with one put per step waits for n.
         """
@@ -412,7 +409,7 @@ class Window(Freed):
         _native.flush(rank)
 
     def free(self) -> None:
-        """Frees this rank's piece. Not collective; a second time does nothing.
+        """Frees this rank's piece. Not collective. Freeing it again has no effect.
 
         Make sure first, with :func:`kumi.barrier`, that no other rank still uses it.
         """
@@ -440,18 +437,18 @@ class Window(Freed):
         return start
 
     def _place(self, rank: int, offset: SupportsIndex) -> int:
-        """A FIFO's place in bytes."""
+        """The place of a FIFO, in bytes."""
         start = whole(offset, "offset")
         self._fits_word(rank, start)
         return start
 
     def _fits_word(self, rank: int, start: int) -> None:
-        # What does not fit a word is outside of any window.
+        # A number of more than 64 bits is outside of any window.
         if not 0 <= start < _MODULUS:
             self._check(rank, start, 0)
 
     def _check(self, rank: int, start: int, length: int) -> None:
-        """Whether these bytes can be in a rank's piece, before there is memory for them."""
+        """Checks whether these bytes can be in a rank's piece, before memory is allocated for them."""
         size = self._native.size_at(rank)
         if start < 0 or start + length > size:
             raise OutOfBoundsError(
@@ -479,13 +476,13 @@ def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
 
 
 def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
-    # What is beyond 64 bits is no rank, and stays none.
+    # A number of more than 64 bits is not a rank; clamping keeps it invalid.
     most = _MODULUS // 2 - 1
     return [max(-1, min(whole(rank, "a rank"), most)) for rank in ranks]
 
 
 def _view(native: _native.NativeWindow, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The memory as an array, which keeps the buffer and by it the memory."""
+    """The memory as an array. The array keeps the buffer, and so the memory."""
     if 0 in shape:
         return np.empty(shape, dtype)
     memory: Any = native
@@ -504,18 +501,18 @@ def window(
 ) -> Window:
     """Makes a window; all ranks call it in the same order, with the same dtype.
 
-    This rank's piece has ``shape``, which may differ between ranks, and is all zeros. The others
-    may ``get`` from it, ``put`` to it and ``fetch_add`` to it unless the right is taken away.
+    This rank's piece has ``shape``, which may differ between ranks, and is all zeros. Other ranks may ``get``
+    from it, ``put`` to it and ``fetch_add`` to it, unless the rights forbid that.
     """
     kind = plain(dtype)
     sizes = sizes_of(shape)
-    # What does not fit a word is refused at all ranks, as what does not fit the memory is.
+    # Sizes of more than 64 bits are refused at all ranks, like sizes that exceed the memory.
     count = min(math.prod(sizes) * kind.itemsize, _MODULUS - 1)
     native = _native.NativeWindow(count, read, write, atomic)
     try:
         return Window(native, _view(native, sizes, kind))
     except BaseException:
-        # What numpy cannot show nobody could free.
+        # Without an array nobody could free the window.
         native.free()
         _native.reap()
         raise
@@ -528,21 +525,21 @@ def window_on(
     write: bool = True,
     atomic: bool = True,
 ) -> Window:
-    """Makes a window whose piece at this rank is memory that the program has, as it is.
+    """Makes a window on memory of the program, with its present contents.
 
-    Collective, like :func:`kumi.window`, which other ranks may call at the same time instead, with
-    the same dtype. ``memory`` is a numpy array or any other object with the buffer protocol
-    (``bytearray``, ``array.array``, ``mmap.mmap``, ``memoryview``), writable and contiguous in C
-    order. Shape and dtype are its own, and :attr:`Window.array` shows it.
+    Collective, like :func:`kumi.window`; other ranks may call that at the same time, with the same dtype.
+    ``memory`` is a numpy array or any other object with the buffer protocol (``bytearray``, ``array.array``,
+    ``mmap.mmap``, ``memoryview``), writable and contiguous in C order. The window has its shape and dtype,
+    and :attr:`Window.array` shows the memory.
 
-    The window holds the memory until it is freed: it stays although all other references are gone,
-    and cannot be resized (``bytearray`` raises ``BufferError`` then, numpy ``ValueError``). With
-    ``atomic`` it begins at a multiple of 8, for FIFOs in it of ``kumi.FIFO_ALIGNMENT``: numpy's new
-    arrays do the first. Other ranks, also of the same node, reach it by frames, which the library
-    serves while the program computes.
+    The window holds the memory until it is freed, even if the program drops all other references. Meanwhile
+    the memory cannot be resized (``bytearray`` raises ``BufferError``, numpy ``ValueError``). With ``atomic``
+    the memory must begin at a multiple of 8, which new numpy arrays do; for FIFOs in it, at a multiple of
+    ``kumi.FIFO_ALIGNMENT``. Other ranks, even on the same node, reach it by frames, which the library serves
+    while the program computes.
     """
     array = writable(memory_of(memory), "memory")
-    # An array that a weak reference knows does not move its memory, even if it is told to.
+    # numpy does not move an array's memory while a weak reference to it exists, even on request.
     guard = weakref.ref(owner(array))
     native = _native.NativeWindow.on(octets(array), guard, read, write, atomic)
     return Window(native, array)

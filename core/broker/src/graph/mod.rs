@@ -1,4 +1,4 @@
-//! Transactions (paper 4, section 5.1): graphs of recorded calls with the dependencies that follow from their arguments.
+//! Transactions (Ninf paper, section 5.1): graphs of recorded calls with the dependencies that follow from their arguments.
 //!
 //! - A data dependency: a call reads bytes that an earlier one wrote. They stay at the earlier call's server until then.
 //! - An order dependency: a call writes bytes that an earlier one read or wrote.

@@ -74,15 +74,17 @@ impl Head {
         Ok(())
     }
 
+    /// Checks that a user may do something to a job; `action` completes the sentence of the refusal.
+    ///
     /// # Errors
-    /// There is no such job, or it is not this user's to see or touch.
-    fn permitted(&self, user: &User, id: JobId) -> Result<(), Refusal> {
+    /// There is no such job, or it belongs to another user.
+    fn permitted(&self, user: &User, id: JobId, action: &str) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
         if self.owns_cluster(user) || job.uid() == user.uid {
             return Ok(());
         }
         let message = format!(
-            "job {id} belongs to another user; only that user, the cluster's owner and root may do this"
+            "job {id} belongs to another user; only that user, the cluster's owner and root may {action}"
         );
         Err(refusal(RefusalKind::NotPermitted, message))
     }
@@ -112,7 +114,7 @@ impl Head {
         offset: u64,
         wait: bool,
     ) -> Result<(), Refusal> {
-        self.permitted(user, id)?;
+        self.permitted(user, id, "read its output")?;
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         let state = job.record.state.clone();
         if let JobState::Ended(outcome) = state {
@@ -128,10 +130,10 @@ impl Head {
         Ok(())
     }
 
-    /// Input comes as it may: what comes before the job runs is kept up to a limit, what comes
-    /// after its end is dropped like what is written to a pipe nobody reads.
+    /// Input may come at any time. Before the job runs it is kept, up to a limit. After the job's end
+    /// it is dropped, like data in a pipe that nobody reads.
     fn input(&mut self, user: &User, id: JobId, data: Vec<u8>) -> Result<(), Refusal> {
-        self.permitted(user, id)?;
+        self.permitted(user, id, "write to its input")?;
         let Some(job) = self.jobs.get(id) else { return Ok(()) };
         match job.record.state {
             JobState::Running => self.send_input(id, data),
@@ -163,7 +165,7 @@ impl Head {
         id: JobId,
         signal: u8,
     ) -> Result<(), Refusal> {
-        self.permitted(user, id)?;
+        self.permitted(user, id, "signal it")?;
         if !(1..=64).contains(&signal) {
             let message = format!("{signal} is not a signal; give a number from 1 to 64");
             return Err(refusal(RefusalKind::BadRequest, message));
@@ -188,7 +190,7 @@ impl Head {
     }
 
     fn client_kill(&mut self, client: ClientId, user: &User, id: JobId) -> Result<(), Refusal> {
-        self.permitted(user, id)?;
+        self.permitted(user, id, "stop it")?;
         if self.jobs.get(id).is_some_and(|job| !job.is_over()) {
             self.subscribers.await_end(id, client);
             self.end(id, Outcome::Killed);

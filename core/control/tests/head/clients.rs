@@ -93,10 +93,14 @@ fn only_those_may_who_may() {
             ClientRequest::Kill { job },
         ]
     };
-    for request in requests() {
+    let verbs = ["signal it", "write to its input", "read its output", "stop it"];
+    for (request, verb) in requests().into_iter().zip(verbs) {
         let actions = test.ask(&BOB, request);
-        assert_eq!(refusal(&actions), not_permitted);
         assert_eq!(actions.len(), 1);
+        let refusal = refused(actions);
+        assert_eq!(refusal.kind, RefusalKind::NotPermitted);
+        let says = format!("only that user, the cluster's owner and root may {verb}");
+        assert!(refusal.message.ends_with(&says), "{}", refusal.message);
     }
     for request in requests() {
         assert_eq!(refusal(&test.ask(&OWNER, request)), None);

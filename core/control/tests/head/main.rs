@@ -5,11 +5,12 @@ use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, Link
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
-    PreparedRanks, Program, RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up,
-    User,
+    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream,
+    SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
+mod admission;
 mod clients;
 mod idle;
 mod keys;
@@ -209,6 +210,14 @@ fn refusal(actions: &[HeadAction]) -> Option<RefusalKind> {
         HeadAction::ToClient(_, ClientReply::Refused(refusal)) => Some(refusal.kind),
         _ => None,
     })
+}
+
+fn refused(actions: Vec<HeadAction>) -> Refusal {
+    let found = actions.into_iter().find_map(|action| match action {
+        HeadAction::ToClient(_, ClientReply::Refused(refusal)) => Some(refusal),
+        _ => None,
+    });
+    found.expect("a refusal")
 }
 
 fn replied(actions: &[HeadAction], reply: &ClientReply) -> bool {

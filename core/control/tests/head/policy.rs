@@ -2,7 +2,7 @@
 
 use super::*;
 use kumi_control::head::{PolicyError, check_policy};
-use kumi_control::message::{ClusterStatus, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal};
+use kumi_control::message::{ClusterStatus, LONGEST_ESTIMATE, MOST_PRIORITY};
 use kumi_sched::DqtState;
 
 fn configure(policy: &str) -> ClientRequest {
@@ -16,14 +16,6 @@ fn status(test: &mut Test) -> ClusterStatus {
         _ => None,
     });
     found.expect("a status")
-}
-
-fn refused(actions: Vec<HeadAction>) -> Refusal {
-    let found = actions.into_iter().find_map(|action| match action {
-        HeadAction::ToClient(_, ClientReply::Refused(refusal)) => Some(refusal),
-        _ => None,
-    });
-    found.expect("a refusal")
 }
 
 fn nodes_of(test: &Test, job: JobId) -> Vec<u32> {

@@ -1,9 +1,10 @@
 //! Settling: no packet of this rank is on the wire any more, and no new one leaves.
 
-use super::{Endpoint, enqueue};
+use super::{Endpoint, View};
 use crate::Micros;
+use crate::context::ContextMemory;
 
-impl Endpoint {
+impl<M: ContextMemory> Endpoint<M> {
     /// Closes the channel for packets of this rank.
     ///
     /// - [`Self::send`] returns [`SendError::Closed`](crate::SendError::Closed); queued frames stay in
@@ -16,16 +17,18 @@ impl Endpoint {
     /// time that the question or its answer is lost; nothing is sent again for it. It takes as long as a
     /// peer that has something to answer is stopped.
     pub fn quiesce(&mut self) {
-        if !self.shared.closed {
-            self.shared.closed = true;
-            self.wake_all();
+        if !self.local.closed {
+            self.change(|endpoint| {
+                endpoint.set_closed(true);
+                endpoint.wake_all();
+            });
         }
         self.send_delayed_acks();
     }
 
     /// The channel is closed by [`Self::quiesce`].
     pub fn closed(&self) -> bool {
-        self.shared.closed
+        self.local.closed
     }
 
     /// Whether every data packet that this rank ever sent has been answered: acked, kept or refused by
@@ -35,30 +38,38 @@ impl Endpoint {
     /// ([`Self::take_all_back`] copies it into the rings). The only other copies are those that the
     /// network made, or delayed for longer than a probe sent after them.
     pub fn settled(&self) -> bool {
-        let in_flight = |&rank| self.peer(rank).map_or(0, |peer| peer.sender.in_flight());
-        self.rings.iter().all(|rank| in_flight(rank) == 0)
+        let records = self.records();
+        self.rings.iter().all(|&peer| records[peer as usize].sender.in_flight() == 0)
     }
 
     /// Opens the channel again and sends lost and queued packets.
     pub fn reopen(&mut self, now: Micros) {
-        if !core::mem::take(&mut self.shared.closed) {
+        if !self.local.closed {
             return;
         }
-        for &rank in &self.rings {
-            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
-                peer.sender.resume(now, &self.shared);
-                super::note_deadline(peer, rank, &mut self.listed, &mut self.deadline);
+        self.change(|endpoint| {
+            endpoint.set_closed(false);
+            for at in 0..endpoint.rings.len() {
+                let number = endpoint.rings[at];
+                let (View { peer, shared, .. }, schedule) = endpoint.view(number);
+                peer.sender.reopen(now, &shared);
+                schedule.note_deadline(peer, number);
             }
-        }
-        self.wake_all();
+            endpoint.wake_all();
+        });
+    }
+
+    fn set_closed(&mut self, closed: bool) {
+        self.local.closed = closed;
+        self.local.layout.parts(self.memory.bytes_mut()).totals.closed.set(closed);
     }
 
     /// Looks at every peer with a ring at the next [`Self::poll_transmit`].
     fn wake_all(&mut self) {
-        for &rank in &self.rings {
-            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
-                enqueue(peer, rank, &mut self.ready);
-            }
+        for at in 0..self.rings.len() {
+            let number = self.rings[at];
+            let (View { peer, .. }, schedule) = self.view(number);
+            schedule.enqueue(peer, number);
         }
     }
 }

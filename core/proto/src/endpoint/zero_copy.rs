@@ -1,12 +1,13 @@
 //! Zero-copy sends: the data of a frame stays with the caller until it is acked or taken back.
 
-use super::{Endpoint, SendError};
-use crate::peer::LentPart;
+use super::{Endpoint, SendError, View};
+use crate::context::ContextMemory;
+use crate::peer::{LentPart, SendRing};
 use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
 use core::ops::Range;
 
-impl Endpoint {
+impl<M: ContextMemory> Endpoint<M> {
     /// Queues the frame made of `header` and `data`. Only the beginning of `data` need be copied.
     ///
     /// - The caller promises that its bytes can be found at `place`, a number that only the caller
@@ -33,10 +34,10 @@ impl Endpoint {
         if length > self.max_frame() {
             return Err(SendError::TooLong { length, most: self.max_frame() });
         }
-        let covered = self.shared.packets.covered(HEADER_BYTES + length);
+        let covered = self.local.packets.covered(HEADER_BYTES + length);
         // At least the frame's header.
         let copied = covered.saturating_sub(HEADER_BYTES + header.len()).min(data.len());
-        let lends = data.len() - copied >= self.shared.config.lend_least;
+        let lends = data.len() - copied >= self.local.config.lend_least;
         let copied = if lends { copied } else { data.len() };
         self.queue(now, to, |room| {
             let (start, behind) = room.split_at_mut(header.len());
@@ -50,31 +51,35 @@ impl Endpoint {
     /// Frames of full length given to [`Self::send_lent`] are lent.
     pub fn lends(&self) -> bool {
         let longest = HEADER_BYTES + self.max_frame();
-        longest - self.shared.packets.covered(longest) >= self.shared.config.lend_least
+        longest - self.local.packets.covered(longest) >= self.local.config.lend_least
     }
 
     /// Takes back the lent data of unacked packets to `to` that begins in `places`: `copy` gets the
     /// number of its first byte and the room to copy it to.
     pub fn take_back(&mut self, to: Rank, places: &Range<u64>, copy: impl FnMut(u64, &mut [u8])) {
-        let stride = self.shared.config.max_datagram;
-        if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {
-            peer.sender.take_back(stride, places, copy);
+        if let Some(number) = self.number(to) {
+            self.change(|endpoint| endpoint.take_back_of(number, places, copy));
         }
     }
 
     /// [`Self::take_back`] of everything that was lent, to packets to any rank, as far as it begins in `places`.
     pub fn take_all_back(&mut self, places: &Range<u64>, mut copy: impl FnMut(u64, &mut [u8])) {
-        let stride = self.shared.config.max_datagram;
-        for &rank in &self.rings {
-            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
-                peer.sender.take_back(stride, places, &mut copy);
+        self.change(|endpoint| {
+            for at in 0..endpoint.rings.len() {
+                endpoint.take_back_of(endpoint.rings[at], places, &mut copy);
             }
-        }
+        });
+    }
+
+    fn take_back_of(&mut self, number: u32, places: &Range<u64>, copy: impl FnMut(u64, &mut [u8])) {
+        let (View { peer, blocks, layout, shared, .. }, _) = self.view(number);
+        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        peer.sender.take_back(&mut ring, shared.config.max_datagram, places, copy);
     }
 
     /// Packets in the send rings of which a part is lent.
     pub fn lent(&self) -> usize {
-        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
-        of.map(|peer| peer.sender.lent() as usize).sum()
+        let records = self.records();
+        self.rings.iter().map(|&peer| records[peer as usize].sender.lent() as usize).sum()
     }
 }

@@ -2,12 +2,14 @@
 
 use super::NEVER;
 use crate::Micros;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Length of a burst that may leave at once, in microseconds.
 const QUANTUM: Micros = 100;
 
 /// When the next run may leave, while the network is saturated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(super) struct Pacer {
     /// Time by which the packets sent so far should have left at the pace.
     pub(super) paid: Micros,

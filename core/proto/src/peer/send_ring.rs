@@ -1,20 +1,32 @@
 //! Send ring of one peer: its packets until they are acked.
 
-use crate::{Config, Micros};
-use alloc::boxed::Box;
-use alloc::vec;
+use crate::Micros;
+use crate::context::Block;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// State of a packet in the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PacketState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(transparent)]
+pub(crate) struct PacketState(u8);
+
+impl PacketState {
     /// Not sent yet.
-    Queued,
+    pub(crate) const QUEUED: Self = Self(0);
     /// Sent, not known to have arrived.
-    Flight,
+    pub(crate) const FLIGHT: Self = Self(1);
     /// Has arrived early: selectively acked.
-    Arrived,
+    pub(crate) const ARRIVED: Self = Self(2);
     /// To be sent again.
-    Lost,
+    pub(crate) const LOST: Self = Self(3);
+
+    /// It is one that a packet can have that was sent, or was not.
+    pub(crate) fn is_valid(self, sent: bool) -> bool {
+        if sent {
+            matches!(self, Self::FLIGHT | Self::ARRIVED | Self::LOST)
+        } else {
+            self == Self::QUEUED
+        }
+    }
 }
 
 /// The part of a packet that does not lie in the ring: its caller's, until it is acked or taken back.
@@ -32,25 +44,27 @@ impl LentPart {
 }
 
 /// Record of a packet beside its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub(super) sent_at: Micros,
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Slot {
+    pub(crate) sent_at: Micros,
+    /// Where the part that is lent lies.
+    pub(crate) place: u64,
     /// Which of this peer's transmissions the last one was.
-    pub(super) transmission: u32,
+    pub(crate) transmission: u32,
     /// Bytes of the packet, header included.
-    pub(super) length: u16,
+    pub(crate) length: u16,
     /// How many of them lie in the ring; the rest is lent.
-    pub(super) head: u16,
-    /// Where the rest lies.
-    pub(super) place: u64,
-    pub(super) state: PacketState,
+    pub(crate) head: u16,
+    pub(crate) state: PacketState,
     /// How often it was sent again. Then it gives no round trip (Karn).
-    pub(super) resends: u8,
+    pub(crate) resends: u8,
+    pub(super) reserved: [u8; 6],
 }
 
 impl Slot {
     /// A part of it is lent.
-    pub(super) fn is_lent(&self) -> bool {
+    pub(crate) fn is_lent(&self) -> bool {
         self.head < self.length
     }
 
@@ -60,41 +74,35 @@ impl Slot {
     }
 }
 
-/// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
-#[derive(Debug)]
-pub(crate) struct SendRing {
-    pub(super) bytes: Box<[u8]>,
-    pub(super) slots: Box<[Slot]>,
+/// A ring of a context: `window` slots, and as many packets, each `max_datagram` long: header, then frame.
+pub(crate) struct SendRing<'m> {
+    pub(crate) slots: &'m mut [Slot],
+    pub(crate) bytes: &'m mut [u8],
 }
 
-impl SendRing {
-    pub(crate) fn new(config: &Config) -> Box<Self> {
-        let slot = Slot {
-            sent_at: 0,
-            transmission: 0,
-            length: 0,
-            head: 0,
-            place: 0,
-            state: PacketState::Queued,
-            resends: 0,
-        };
-        Box::new(Self {
-            bytes: vec![0; config.window * config.max_datagram].into(),
-            slots: vec![slot; config.window].into(),
-        })
+impl<'m> From<Block<'m>> for SendRing<'m> {
+    #[inline(always)]
+    fn from(Block { slots, bytes }: Block<'m>) -> Self {
+        Self { slots, bytes }
+    }
+}
+
+impl SendRing<'_> {
+    /// The peer has none: nothing to it is unacked, and another may have its ring.
+    pub(crate) fn is_none(&self) -> bool {
+        self.slots.is_empty()
     }
 
-    pub(super) fn index(&self, sequence: u32) -> usize {
-        sequence as usize & (self.slots.len() - 1)
+    #[inline]
+    pub(crate) fn index(&self, sequence: u32) -> usize {
+        sequence as usize & self.slots.len().wrapping_sub(1)
     }
 
-    pub(super) fn slot(&mut self, sequence: u32) -> &mut Slot {
+    /// # Panics
+    /// If it is none: nothing is unacked then, so nobody asks.
+    #[inline]
+    pub(crate) fn slot(&mut self, sequence: u32) -> &mut Slot {
         let index = self.index(sequence);
         &mut self.slots[index]
-    }
-
-    /// Bytes of memory that it takes.
-    pub(super) fn memory(&self) -> usize {
-        self.bytes.len() + core::mem::size_of_val(&*self.slots)
     }
 }

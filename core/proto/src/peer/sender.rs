@@ -4,17 +4,20 @@
 mod acks;
 mod transmission;
 
+pub(crate) use transmission::{CompletedRun, RunPlace};
+
 use super::pacer::Pacer;
 use super::path_mtu::PathMtu;
 use super::probes::ProbeState;
 use super::send_ring::{LentPart, PacketState, SendRing};
 use super::{NEVER, SharedState};
 use crate::congestion_window::CongestionWindow;
+use crate::context::{Flag, PeerReport};
 use crate::reordering::ReorderingEstimate;
 use crate::retransmission_timeout::RetransmissionTimeout;
 use crate::wire::HEADER_BYTES;
 use crate::{Config, Micros};
-use alloc::boxed::Box;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most datagrams of one transmit.
 const MOST_SEGMENTS: usize = 64;
@@ -60,74 +63,105 @@ pub(crate) struct Piggyback {
     pub(crate) flags: u16,
 }
 
+/// No [`Backpressure`], as a context has it; waiting; trying.
+const FREE: u8 = 0;
+const WAITING: u8 = 1;
+const TRYING: u8 = 2;
+/// The greatest of them.
+pub(super) const MOST_FULL: u8 = TRYING;
+
 /// State of the pair's sending side.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
 pub(crate) struct Sender {
-    ring: Option<Box<SendRing>>,
-    /// The oldest packet not acked; `oldest <= next <= tail`, and `tail - oldest <= window`.
-    oldest: u32,
-    /// The next packet to send for the first time.
-    next: u32,
-    /// The number that the next frame queued will get.
-    tail: u32,
-    /// Bytes of the packets from `oldest` to `tail`, headers included.
-    held: u32,
-    /// Slots in state `Flight`.
-    in_flight: u32,
-    /// Slots in state `Lost`.
-    lost: u32,
-    /// Slots of which a part is lent.
-    lent_slots: u32,
-    /// Number of the next transmission.
-    transmission: u32,
-    /// Latest transmission known to have arrived, of packets sent once.
-    newest: u32,
-    congestion: CongestionWindow,
-    retransmission: RetransmissionTimeout,
     /// When the retransmission timeout expires.
-    timeout: Micros,
-    full: Backpressure,
+    pub(super) timeout: Micros,
+    /// See [`Backpressure::Waiting`].
+    pub(super) full_until: Micros,
+    pub(super) pace: Pacer,
+    pub(super) probe: ProbeState,
+    pub(super) path: PathMtu,
+    pub(super) congestion: CongestionWindow,
+    pub(super) retransmission: RetransmissionTimeout,
+    pub(super) reorder: ReorderingEstimate,
+    /// Number of its ring plus one; 0: it has none.
+    pub(crate) ring: u32,
+    /// The oldest packet not acked; `oldest <= next <= tail`, and `tail - oldest <= window`.
+    pub(super) oldest: u32,
+    /// The next packet to send for the first time.
+    pub(super) next: u32,
+    /// The number that the next frame queued will get.
+    pub(super) tail: u32,
+    /// Bytes of the packets from `oldest` to `tail`, headers included.
+    pub(super) held: u32,
+    /// Slots in state `FLIGHT`.
+    pub(super) in_flight: u32,
+    /// Slots in state `LOST`.
+    pub(super) lost: u32,
+    /// Number of the next transmission.
+    pub(super) transmission: u32,
+    /// Latest transmission known to have arrived, of packets sent once.
+    pub(super) newest: u32,
+    /// Slots of which a part is lent.
+    pub(super) lent_slots: u16,
+    /// [`FREE`], [`WAITING`] or [`TRYING`].
+    pub(super) full: u8,
     /// Refusals in a row.
-    refusals: u8,
+    pub(super) refusals: u8,
     /// The timeout was postponed since the peer was last heard of.
-    postponed: bool,
+    pub(super) postponed: Flag,
     /// Resends were made that no probe has followed yet.
-    recovering: bool,
-    probe: ProbeState,
-    reorder: ReorderingEstimate,
-    pace: Pacer,
-    path: PathMtu,
+    pub(super) recovering: Flag,
     /// The peer asks to hold back.
-    hold: bool,
+    pub(super) hold: Flag,
+    pub(super) reserved: u8,
 }
 
 impl Sender {
     pub(crate) fn new(config: &Config) -> Self {
-        let most = u32::try_from(config.window).unwrap_or(u32::MAX);
         Self {
-            ring: None,
+            timeout: NEVER,
+            full_until: 0,
+            pace: Pacer::new(),
+            probe: ProbeState::new(),
+            path: PathMtu::new(config),
+            congestion: congestion_window(config, 0),
+            retransmission: RetransmissionTimeout::default(),
+            reorder: ReorderingEstimate::new(),
+            ring: 0,
             oldest: config.first_sequence,
             next: config.first_sequence,
             tail: config.first_sequence,
             held: 0,
             in_flight: 0,
             lost: 0,
-            lent_slots: 0,
             transmission: 0,
             newest: u32::MAX,
-            congestion: CongestionWindow::new(config.initial_window, most),
-            retransmission: RetransmissionTimeout::default(),
-            timeout: NEVER,
-            full: Backpressure::No,
+            lent_slots: 0,
+            full: FREE,
             refusals: 0,
-            postponed: false,
-            recovering: false,
-            probe: ProbeState::new(),
-            reorder: ReorderingEstimate::new(),
-            pace: Pacer::new(),
-            path: PathMtu::new(config),
-            hold: false,
+            postponed: Flag::CLEAR,
+            recovering: Flag::CLEAR,
+            hold: Flag::CLEAR,
+            reserved: 0,
         }
+    }
+
+    /// Of another byte, as of [`FREE`], a context is not opened.
+    fn full(&self) -> Backpressure {
+        match self.full {
+            WAITING => Backpressure::Waiting { until: self.full_until },
+            TRYING => Backpressure::Trying,
+            _ => Backpressure::No,
+        }
+    }
+
+    fn set_full(&mut self, full: Backpressure) {
+        (self.full, self.full_until) = match full {
+            Backpressure::No => (FREE, 0),
+            Backpressure::Waiting { until } => (WAITING, until),
+            Backpressure::Trying => (TRYING, 0),
+        };
     }
 
     /// Everything queued has been acked.
@@ -140,14 +174,26 @@ impl Sender {
         config.window - self.tail.wrapping_sub(self.oldest) as usize
     }
 
+    /// The number that the next frame queued will get.
+    pub(crate) fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Its numbers and counts, for those who look at a context.
+    pub(crate) fn report(&self, report: &mut PeerReport) {
+        (report.oldest, report.next, report.tail) = (self.oldest, self.next, self.tail);
+        (report.in_flight, report.lost) = (self.in_flight, self.lost);
+        (report.unacked_bytes, report.lent) = (self.held, self.lent_slots.into());
+        report.congestion_window = self.congestion.window();
+        report.round_trip_us = self.round_trip();
+        report.timeouts = self.retransmission.expired();
+        report.probes = self.probe.sent.wrapping_sub(self.probe.answered);
+        report.refusals = self.refusals;
+    }
+
     /// Packets on the wire: sent, not answered.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
-    }
-
-    /// Bytes of memory that the ring takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.ring.as_ref().map_or(0, |ring| ring.memory())
     }
 
     /// Packets in the ring, and their bytes.
@@ -161,24 +207,21 @@ impl Sender {
     }
 
     pub(crate) fn deadline(&self) -> Micros {
-        let own = self.timeout.min(self.probe.later).min(self.pace.wake);
-        match self.full {
+        let own = self.timeout.min(self.probe.later.get()).min(self.pace.wake);
+        match self.full() {
             Backpressure::Waiting { until } => own.min(until),
             Backpressure::No | Backpressure::Trying => own,
         }
     }
 
     pub(crate) fn has_ring(&self) -> bool {
-        self.ring.is_some()
+        self.ring != 0
     }
 
-    pub(crate) fn give_ring(&mut self, ring: Box<SendRing>) {
-        self.ring = Some(ring);
-    }
-
-    /// Gives up the ring, if nothing is in it.
-    pub(crate) fn take_ring(&mut self) -> Option<Box<SendRing>> {
-        if self.flushed() { self.ring.take() } else { None }
+    /// Gives up the ring, if nothing is in it; its number plus one.
+    pub(crate) fn take_ring(&mut self) -> Option<u32> {
+        let number = if self.flushed() { core::mem::take(&mut self.ring) } else { 0 };
+        (number > 0).then_some(number)
     }
 
     /// Has a frame of at most `most` bytes written into the ring; its length. The caller has checked that there
@@ -186,11 +229,11 @@ impl Sender {
     #[inline]
     pub(crate) fn queue(
         &mut self,
+        ring: &mut SendRing<'_>,
         config: &Config,
         most: usize,
         write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> usize {
-        let Some(ring) = &mut self.ring else { return 0 };
         let index = ring.index(self.tail);
         let at = index * config.max_datagram + HEADER_BYTES;
         let (head, rest) = write(&mut ring.bytes[at..at + most]);
@@ -201,8 +244,8 @@ impl Sender {
         slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
         slot.head = u16::try_from(HEADER_BYTES + head).unwrap_or(u16::MAX);
         slot.place = rest.place;
-        self.lent_slots += u32::from(slot.is_lent());
-        slot.state = PacketState::Queued;
+        self.lent_slots += u16::from(slot.is_lent());
+        slot.state = PacketState::QUEUED;
         slot.resends = 0;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
@@ -226,88 +269,115 @@ impl Sender {
 
     /// Asks for an ack once the packets queued are sent, unless that was asked already.
     pub(crate) fn request_ack(&mut self) {
-        if !self.flushed() && !self.probe.outstanding() && self.full == Backpressure::No {
-            self.probe.due = true;
-            self.probe.at_once = true;
+        if !self.flushed() && !self.probe.outstanding() && self.full == FREE {
+            self.probe.due = Flag::SET;
+            self.probe.at_once = Flag::SET;
         }
+    }
+
+    /// Estimates of the path, pauses and refusals start anew: it is another path.
+    pub(super) fn forget_path(&mut self, config: &Config) {
+        self.pace = Pacer::new();
+        self.path = PathMtu::new(config);
+        self.congestion = congestion_window(config, self.transmission);
+        self.retransmission = RetransmissionTimeout::default();
+        self.reorder = ReorderingEstimate::new();
+        self.set_full(Backpressure::No);
+        self.refusals = 0;
+        (self.postponed, self.recovering, self.hold) = (Flag::CLEAR, Flag::CLEAR, Flag::CLEAR);
     }
 
     // ---- time -------------------------------------------------------------------------------
 
     /// Restarts the timeout, or stops it when nothing is unacked (RFC 6298, 5.2 and 5.3).
-    fn rearm(&mut self, now: Micros, shared: &SharedState) {
+    fn rearm(&mut self, now: Micros, shared: &SharedState<'_>) {
         let runs = if shared.closed {
             self.in_flight > 0
         } else {
-            self.oldest != self.next && !matches!(self.full, Backpressure::Waiting { .. })
+            self.oldest != self.next && self.full != WAITING
         };
         self.timeout = if runs {
-            now.saturating_add(self.retransmission.timeout(&shared.config))
+            now.saturating_add(self.retransmission.timeout(shared.config))
         } else {
             NEVER
         };
     }
 
     /// The channel is open again.
-    pub(crate) fn resume(&mut self, now: Micros, shared: &SharedState) {
-        self.probe.at_once = false;
+    pub(crate) fn reopen(&mut self, now: Micros, shared: &SharedState<'_>) {
+        self.probe.at_once = Flag::CLEAR;
         self.rearm(now, shared);
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut SharedState) {
-        if let Backpressure::Waiting { until } = self.full
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Micros,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
+    ) {
+        if let Backpressure::Waiting { until } = self.full()
             && until <= now
         {
-            self.try_oldest();
+            self.try_oldest(ring);
         }
         if self.pace.wake <= now {
             self.pace.wake = NEVER;
         }
-        if self.probe.later <= now {
-            self.probe.later = NEVER;
-            self.probe.due = true;
+        if self.probe.later.get() <= now {
+            self.probe.later.set(NEVER);
+            self.probe.due = Flag::SET;
         }
         if self.timeout > now {
             return;
         }
-        if now - self.timeout > shared.config.late && !self.postponed {
-            self.postponed = true;
+        if now - self.timeout > shared.config.late && !self.postponed.get() {
+            self.postponed = Flag::SET;
             self.timeout = now.saturating_add(shared.config.late_grace);
             shared.counters.timeouts_postponed += 1;
             return;
         }
         shared.counters.timeouts += 1;
         self.retransmission.back_off();
-        self.probe.due = true;
+        self.probe.due = Flag::SET;
         self.rearm(now, shared);
     }
 
     /// The pause after a refusal is over.
-    fn try_oldest(&mut self) {
-        self.full = Backpressure::Trying;
-        let Some(ring) = &mut self.ring else { return };
+    fn try_oldest(&mut self, ring: &mut SendRing<'_>) {
+        self.set_full(Backpressure::Trying);
+        if self.flushed() {
+            return;
+        }
         let slot = ring.slot(self.oldest);
         match slot.state {
-            PacketState::Flight => {
-                slot.state = PacketState::Lost;
+            PacketState::FLIGHT => {
+                slot.state = PacketState::LOST;
                 self.in_flight -= 1;
                 self.lost += 1;
             }
             // The receiver keeps it: a probe makes it try again.
-            PacketState::Arrived => self.probe.due = true,
-            PacketState::Lost | PacketState::Queued => {}
+            PacketState::ARRIVED => self.probe.due = Flag::SET,
+            _ => {}
         }
     }
 
     // ---- sending ----------------------------------------------------------------------------
 
-    /// The run of packets that may be sent now.
-    pub(crate) fn next_run(&mut self, now: Micros, shared: &SharedState) -> Option<PacketRun> {
-        let config = &shared.config;
-        if shared.closed || (self.lost == 0 && self.next == self.tail) {
-            return None;
-        }
-        let budget = match self.full {
+    /// Packets wait to be sent, or to be sent again.
+    #[inline]
+    pub(crate) fn has_data(&self, shared: &SharedState<'_>) -> bool {
+        !shared.closed && (self.lost > 0 || self.next != self.tail)
+    }
+
+    /// The run of packets that may be sent now, if [`Self::has_data`].
+    pub(crate) fn next_run(
+        &mut self,
+        now: Micros,
+        ring: &mut SendRing<'_>,
+        shared: &SharedState<'_>,
+    ) -> Option<PacketRun> {
+        let config = shared.config;
+        let budget = match self.full() {
             Backpressure::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
             Backpressure::Waiting { .. } => 0,
             Backpressure::Trying => 1,
@@ -318,23 +388,22 @@ impl Sender {
         }
         self.path.retry(now);
         let (carries, trailer) = (self.path.whole_datagram(config), shared.packets.trailer());
-        let ring = self.ring.as_mut()?;
-        if self.full == Backpressure::Trying {
+        if self.full == TRYING {
             let first = self.oldest;
             let slot = ring.slot(first);
             let fragment = usize::from(slot.length) + trailer > carries;
             let lent = slot.is_lent();
             let run = PacketRun { first, count: 1, in_place: true, lent, resent: true, fragment };
-            return (slot.state == PacketState::Lost).then_some(run);
+            return (slot.state == PacketState::LOST).then_some(run);
         }
         let (first, wanted, end) = if self.lost > 0 {
             let mut first = self.oldest;
-            while ring.slot(first).state != PacketState::Lost {
+            while ring.slot(first).state != PacketState::LOST {
                 first = first.wrapping_add(1);
             }
-            (first, PacketState::Lost, self.next)
+            (first, PacketState::LOST, self.next)
         } else {
-            (self.next, PacketState::Queued, self.tail)
+            (self.next, PacketState::QUEUED, self.tail)
         };
         let (length, lent) = (ring.slot(first).length, ring.slot(first).is_lent());
         let in_place = usize::from(length) + trailer == config.max_datagram && !lent;
@@ -359,13 +428,13 @@ impl Sender {
         }
         let in_place = in_place || count == 1;
         let fragment = usize::from(length) + trailer > carries;
-        let resent = wanted == PacketState::Lost;
+        let resent = wanted == PacketState::LOST;
         Some(PacketRun { first, count, in_place, lent, resent, fragment })
     }
 
     /// Packets that may be in flight now.
-    fn window(&self, now: Micros, shared: &SharedState) -> u32 {
-        if self.hold || shared.holds(now) {
+    fn window(&self, now: Micros, shared: &SharedState<'_>) -> u32 {
+        if self.hold.get() || shared.holds(now) {
             self.congestion.held()
         } else {
             self.congestion.window()
@@ -395,41 +464,47 @@ impl Sender {
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.
-    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &SharedState) -> bool {
+    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &SharedState<'_>) -> bool {
         if shared.closed {
             return self.wants_answer(now);
         }
         if self.oldest == self.next {
-            self.recovering = false;
+            self.recovering = Flag::CLEAR;
             // With frames queued but none sent, the request for an ack waits for them.
-            self.probe.due &= self.next != self.tail;
-            self.probe.later = NEVER;
+            self.probe.due.and(self.next != self.tail);
+            self.probe.later.set(NEVER);
             return false;
         }
-        let all_resent = self.recovering && self.lost == 0;
-        if all_resent && !self.probe.outstanding() && self.full == Backpressure::No {
-            self.recovering = false;
+        let all_resent = self.recovering.get() && self.lost == 0;
+        if all_resent && !self.probe.outstanding() && self.full == FREE {
+            self.recovering = Flag::CLEAR;
             self.probe.soon(now, self.reorder.margin());
         }
-        self.probe.due
+        self.probe.due.get()
     }
 
     /// The same while the channel is closed: only what is on the wire is asked for.
     fn wants_answer(&mut self, now: Micros) -> bool {
         if self.in_flight == 0 {
-            self.probe.later = NEVER;
-            self.probe.due = false;
-        } else if !self.probe.outstanding() && self.probe.later == NEVER {
+            self.probe.later.set(NEVER);
+            self.probe.due = Flag::CLEAR;
+        } else if !self.probe.outstanding() && self.probe.later.get() == NEVER {
             // A packet younger than the probe by less than the margin needs another probe.
             self.probe.soon(now, self.reorder.margin());
         }
-        self.probe.due
+        self.probe.due.get()
     }
 
     /// A probe leaves now; its number and flags.
-    pub(crate) fn probe(&mut self, now: Micros, shared: &SharedState) -> (u32, u16) {
-        self.arm(now, &shared.config);
-        self.probe.at_once |= shared.closed;
+    pub(crate) fn probe(&mut self, now: Micros, shared: &SharedState<'_>) -> (u32, u16) {
+        self.arm(now, shared.config);
+        self.probe.at_once.or(shared.closed);
         self.probe.leave(now, self.transmission)
     }
+}
+
+/// The congestion window of a path of which nothing is known, before transmission `next`.
+fn congestion_window(config: &Config, next: u32) -> CongestionWindow {
+    let most = u32::try_from(config.window).unwrap_or(u32::MAX);
+    CongestionWindow::new(config.initial_window, most, next)
 }

@@ -61,6 +61,12 @@ impl Lender {
         transmit.pieces.iter().map(datagram).collect()
     }
 
+    /// Finds what was lent at a place, for the packet that is `room`.
+    pub fn copy(&self, place: u64, room: &mut [u8]) -> bool {
+        room.copy_from_slice(&Self::lent(&self.buffers, place)[..room.len()]);
+        true
+    }
+
     /// Takes back now and then what was lent up to some instant; it is gone then.
     pub fn take_back(&mut self, endpoint: &mut Endpoint) {
         if !self.random.chance(50) || self.buffers.is_empty() {

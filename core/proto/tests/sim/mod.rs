@@ -4,11 +4,13 @@
 #![allow(dead_code)] // Each test program uses a part of it.
 
 mod lent;
+mod moves;
 
 use kumi_proto::{
     ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, SendError, Sink,
 };
 use lent::Lender;
+pub use moves::Old;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
@@ -130,6 +132,8 @@ pub struct Node {
     /// Datagrams polled but not yet given to the wire when the rank was stopped.
     in_hand: VecDeque<(Rank, Vec<u8>)>,
     stopped: bool,
+    /// What its clock is ahead of the simulation's, modulo 2^64.
+    ahead: u64,
     /// Lends what it sends.
     pub lender: Option<Lender>,
     /// Stops after this many further steps of its driver.
@@ -156,6 +160,7 @@ pub struct Net {
     free: Vec<usize>,
     serial: u64,
     random: Random,
+    key: ChannelKey,
     encrypted: bool,
     /// Sender and counter of every encrypted packet.
     numbers: HashSet<(usize, u64)>,
@@ -188,6 +193,7 @@ impl Net {
             socket: VecDeque::new(),
             in_hand: VecDeque::new(),
             stopped: false,
+            ahead: 0,
             lender: None,
             fuse: None,
             sent: vec![0; count],
@@ -209,6 +215,7 @@ impl Net {
             free: Vec::new(),
             serial: 0,
             random: Random(seed),
+            key,
             encrypted,
             numbers: HashSet::new(),
         }
@@ -331,7 +338,8 @@ impl Net {
     }
 
     pub fn reopen(&mut self, rank: usize) {
-        self.nodes[rank].endpoint.reopen(self.now);
+        let now = self.nodes[rank].clock(self.now);
+        self.nodes[rank].endpoint.reopen(now);
         self.at(self.now, Event::Wake { rank });
     }
 
@@ -485,7 +493,7 @@ impl Net {
         if self.nodes[rank].stopped {
             return;
         }
-        let now = self.now;
+        let now = self.nodes[rank].clock(self.now);
         while let Some((to, bytes)) = self.nodes[rank].in_hand.pop_front() {
             self.wire(rank, to as usize, &bytes);
         }
@@ -527,12 +535,18 @@ impl Net {
             lender.take_back(endpoint);
         }
         if let Some(time) = self.nodes[rank].endpoint.next_timeout() {
-            self.at(time.max(now + 1), Event::Wake { rank });
+            let after = time.wrapping_sub(now).max(1);
+            self.at(self.now + after, Event::Wake { rank });
         }
     }
 }
 
 impl Node {
+    /// What its clock shows at this time of the simulation.
+    fn clock(&self, now: u64) -> u64 {
+        now.wrapping_add(self.ahead)
+    }
+
     /// Gives the endpoint what the program wants to send, as far as it fits.
     fn queue(&mut self, now: u64) {
         let me = self.inbox.me;

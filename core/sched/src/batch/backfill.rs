@@ -1,5 +1,5 @@
-//! Backfilling policies (EASY and conservative): a job may overtake others that it does not delay,
-//! by everybody's estimates.
+//! Backfilling policies (EASY and conservative). A job may overtake others if, by the users'
+//! estimates, it delays none of them.
 
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;
@@ -8,14 +8,14 @@ use super::running_jobs::RunningJobs;
 use super::{Batch, Discipline, Machine};
 use crate::{JobId, Placement};
 
-/// EASY: the first job that waits has a reservation, for when enough of those that run should have
-/// ended; any other may start, in order of arrival, that fits now and either should end by then or
-/// takes none of the nodes that the first needs then.
+/// EASY: the first waiting job has a reservation for the time at which enough nodes should be free.
+/// Any other job may start, in order of arrival, if it fits now. It must also end before the
+/// reservation begins, or use none of the reserved nodes.
 pub(crate) type Easy = Batch<EasyBackfill>;
 
-/// Conservative backfilling: each job that waits has a reservation, the earliest that moves nobody
-/// before it. When a job ends early the others, in order of arrival, move forward one after the
-/// other, each as far as it can; nobody moves back.
+/// Conservative backfilling: each waiting job has a reservation, the earliest that delays no job
+/// before it. When a job ends early, the others move forward one after the other, in order of
+/// arrival and each as far as it can. No job moves back.
 pub(crate) type Conservative = Batch<ConservativeBackfill>;
 
 #[derive(Default)]
@@ -102,12 +102,12 @@ pub(crate) struct ConservativeBackfill {
 /// Whether the plan still holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum PlanValidity {
-    /// Nothing, or only that jobs came.
+    /// No change, or only new jobs.
     #[default]
     Current,
-    /// Something became free: reservations may be earlier.
+    /// Nodes became free: reservations may become earlier.
     Improvable,
-    /// Nodes went or a job overran its estimate: some reservation may not hold.
+    /// Nodes were lost or a job overran its estimate: some reservation may not hold.
     Invalid,
 }
 
@@ -131,8 +131,8 @@ impl ConservativeBackfill {
         }
         self.validity = PlanValidity::Current;
         let up = machine.pool.up();
-        // Those without a reservation are the last, apart from those for which the machine is too
-        // small, and from the important that came this instant.
+        // Jobs without a reservation come last. Exceptions are jobs too large for the machine, and
+        // important jobs that came at this instant.
         for waiting in machine.queue.iter_mut() {
             if waiting.start == UNPLANNED && waiting.nodes <= up {
                 reserve(&mut self.profile, waiting, now);
@@ -141,7 +141,7 @@ impl ConservativeBackfill {
         while self.missed(machine, now) && self.move_forward(machine, now) {}
     }
 
-    /// One after the other takes the earliest time there is now: whether anybody's has changed.
+    /// Moves each reservation to the earliest time possible now. Returns whether any has changed.
     fn move_forward(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> bool {
         let mut moved = false;
         for waiting in machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
@@ -155,9 +155,9 @@ impl ConservativeBackfill {
         moved
     }
 
-    /// Whether the first reservation is due before anything is expected to end. One that was held
-    /// up by another behind it, which moved afterwards, may be left like that; nobody would call
-    /// when its time comes, and it can as well begin now.
+    /// Whether the first reservation is due before any job is expected to end. This happens when a
+    /// job behind it held it up and then moved. No event would start the job at its time, so it
+    /// begins now.
     fn missed(&self, machine: &Machine<FreeNodes>, now: u64) -> bool {
         let (mut first, mut end) = (UNPLANNED, self.running.first_end());
         for waiting in machine.queue.iter() {

@@ -8,14 +8,14 @@ use super::{Batch, Discipline, Machine};
 use crate::Placement;
 use crate::buddy::BuddyAllocator;
 
-/// First come, first served: nobody is placed before somebody who came earlier. Only a job for
-/// which too few nodes are up is passed over, since no end of a job would help it. Jobs get any
-/// free nodes, those of the lowest numbers.
+/// First come, first served: no job overtakes an earlier one. Only a job that needs more nodes than
+/// are up is passed over, since no other job's end would help it. Jobs get the free nodes with the
+/// lowest numbers.
 pub(crate) type Fcfs = Batch<ArrivalOrder<FreeNodes>>;
 
-/// First come, first served, in partitions of a binary buddy system: a job gets the smallest block
-/// of 2^k nodes, beginning at a multiple of 2^k, that has as many nodes as it wants.
-/// The rest of a block stays idle ([`crate::Policy::filling_nodes`]).
+/// First come, first served, in partitions of a binary buddy system. A job gets the smallest block
+/// of 2^k nodes, beginning at a multiple of 2^k, that has as many nodes as it wants. The rest of a
+/// block stays idle ([`crate::Policy::filling_nodes`]).
 pub(crate) type FcfsBuddy = Batch<ArrivalOrder<BuddyAllocator>>;
 
 /// First fit: the first waiting job that fits, in order of arrival. Nodes are seldom idle, but a large job may wait for ever.

@@ -1,10 +1,10 @@
 //! Batch scheduling: a job waits until it gets nodes of its own, and keeps them until it ends.
 //!
-//! What the policies share is here; a [`Discipline`] says which of the jobs that wait is next.
-//! Nothing happens between two calls: who is placed is found out in [`Policy::next_placement`],
-//! from what has been reported by then. So a caller that reports all ends and arrivals of an
-//! instant before it asks (as the simulator does) may get other placements than one that asks after
-//! each; docs/guide/scheduling.md shows by how much.
+//! This module holds everything that the policies share; a [`Discipline`] chooses the next waiting
+//! job. Decisions are made only in [`Policy::next_placement`], from the events reported so far. So
+//! placements depend on when the caller asks. The simulator reports all ends and arrivals of an
+//! instant before it asks; another caller may ask after each event. docs/guide/scheduling.md shows
+//! how much this changes.
 
 mod backfill;
 mod fcfs;
@@ -41,12 +41,12 @@ pub(crate) trait Discipline: Default {
     /// Jobs must say how long they run.
     const PLANS: bool = false;
 
-    /// A job comes.
+    /// A job arrives.
     fn push(&mut self, machine: &mut Machine<Self::Pool>, waiting: WaitingJob) {
         machine.queue.push(waiting);
     }
 
-    /// Takes back a job that waits.
+    /// Removes a waiting job.
     fn withdraw(&mut self, machine: &mut Machine<Self::Pool>, job: JobId) {
         machine.queue.withdraw(job);
     }
@@ -59,11 +59,11 @@ pub(crate) trait Discipline: Default {
     /// Takes the next job from those that wait, and its nodes from the pool.
     fn next(&mut self, machine: &mut Machine<Self::Pool>, now: u64) -> Option<Placement>;
 
-    /// A job is taken back that runs already.
+    /// A job was taken over that already runs.
     fn restored(&mut self, _job: JobId, _nodes: usize, _estimate: Option<u64>, _now: u64) {}
 
-    /// A placed job has ended; the machine does not show it any more. So many nodes became free, if
-    /// that is all that it had.
+    /// A placed job has ended, and the machine no longer lists it. `freed`: nodes that became free,
+    /// where the job's end changed nothing else.
     fn ended(&mut self, _job: JobId, _freed: Option<u32>, _now: u64) {}
 
     /// A node came; it is free at once or has a job.

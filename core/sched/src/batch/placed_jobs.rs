@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use crate::{ClusterTime, Column, JobId, MatrixGang, NodeId, Policy, Request};
 
-/// No two jobs share a node, but those that were taken back from another policy may. As long as
-/// there are such, all take turns as the rows of a matrix do.
+/// No two jobs share a node, except jobs taken over from another policy. As long as such jobs run,
+/// all jobs take turns like the rows of a matrix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlacedJobs {
     jobs: BTreeMap<JobId, Vec<NodeId>>,
@@ -25,7 +25,7 @@ impl PlacedJobs {
         self.jobs.contains_key(&job)
     }
 
-    /// By job, its nodes.
+    /// Each job's nodes.
     pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Vec<NodeId>> {
         &self.jobs
     }
@@ -64,7 +64,7 @@ impl PlacedJobs {
     fn matrix(&self) -> MatrixGang {
         let mut matrix = MatrixGang::new(u32::MAX);
         for (&job, nodes) in self.jobs.iter().filter(|(job, _)| self.active.contains(job)) {
-            // Cannot fail: each job is there once and has nodes.
+            // Cannot fail: each job is in the list once and has nodes.
             let _ = matrix.restore(&Request::new(job, 0), nodes, ClusterTime(0));
             matrix.set_active(job, true);
         }

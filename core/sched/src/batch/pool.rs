@@ -12,26 +12,25 @@ pub(crate) trait Pool: Default {
 
     fn remove_node(&mut self, node: NodeId);
 
-    /// Whether a job of so many nodes could run if no other did.
+    /// Whether a job of this size could run if no other did.
     fn possible(&self, wanted: u32) -> bool;
 
     /// Nodes for a job, ascending, if there are any for it now.
     fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>>;
 
-    /// A job has these nodes, whoever else has them.
+    /// Gives a job these nodes, even if other jobs have them.
     fn claim(&mut self, job: JobId, nodes: &[NodeId]);
 
-    /// A job has gone from its nodes: how many of them are free now.
+    /// Removes a job from its nodes. Returns how many of them are free now.
     fn release(&mut self, job: JobId, nodes: &[NodeId]) -> u32;
 
-    /// Nodes that are up, which no job runs on, and which no job can get because they fill up the
-    /// partition of another.
+    /// Idle nodes that no job can get, because they fill up the partition of another job.
     fn filling(&self) -> u32 {
         0
     }
 }
 
-/// Any free nodes will do; those of the lowest numbers are taken.
+/// Pool that gives any free nodes, lowest numbers first.
 #[derive(Debug, Default)]
 pub(crate) struct FreeNodes {
     up: Bits,
@@ -67,7 +66,7 @@ impl FreeNodes {
         self.holders.get(node.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Changes what is known of a node, and the counts with it.
+    /// Updates a node's state and the counts that depend on it.
     fn change(&mut self, node: NodeId, up: bool, holders: u32) {
         self.odd -= usize::from(self.is_odd(node));
         let index = node.0 as usize;

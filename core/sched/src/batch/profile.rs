@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// Steps in ascending order of time: each holds until the next begins, the last for ever. There is
-/// always one. One array, so that looking for room is one pass over neighbouring numbers.
+/// always at least one. All are in one array, so a search for room scans neighbouring numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile(Vec<Step>);
 
@@ -21,7 +21,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// So many are free for ever.
+    /// A profile with this many nodes free for ever.
     pub(crate) fn new(now: u64, free: u32) -> Self {
         Self(vec![Step { from: now, free }])
     }
@@ -31,7 +31,7 @@ impl Profile {
         self.0.partition_point(|step| step.from <= time).saturating_sub(1)
     }
 
-    /// A step begins at `time`, which is not before the first: its index.
+    /// Makes a step begin at `time`, which is not before the first. Returns its index.
     fn cut(&mut self, time: u64) -> usize {
         let index = self.at(time);
         if self.0[index].from == time {
@@ -49,7 +49,7 @@ impl Profile {
             return;
         }
         let first = self.cut(from);
-        // What lasts to the end of time has no end.
+        // A reservation to the end of time never ends.
         let end = if to == u64::MAX { self.0.len() } else { self.cut(to) };
         self.0[first..end].iter_mut().for_each(|step| step.free = by(step.free));
         self.merge(end);
@@ -63,30 +63,30 @@ impl Profile {
         }
     }
 
-    /// Nodes are taken from `from` on for `length` nanoseconds.
+    /// Takes nodes from `from` on for `length` nanoseconds.
     pub(crate) fn take(&mut self, from: u64, length: u64, nodes: u32) {
         self.change(from, length, |free| free.saturating_sub(nodes));
     }
 
-    /// Nodes are not taken after all.
+    /// Gives back nodes that were taken.
     pub(crate) fn give(&mut self, from: u64, length: u64, nodes: u32) {
         self.change(from, length, |free| free.saturating_add(nodes));
     }
 
-    /// More nodes for ever.
+    /// Adds nodes for ever.
     pub(crate) fn grow(&mut self, nodes: u32) {
         self.0.iter_mut().for_each(|step| step.free = step.free.saturating_add(nodes));
     }
 
-    /// What was before `now` is over.
+    /// Drops the part before `now`.
     pub(crate) fn forget_before(&mut self, now: u64) {
         let index = self.at(now);
         self.0.drain(..index);
         self.0[0].from = self.0[0].from.max(now);
     }
 
-    /// The first time, not before `from`, from which on `nodes` are free for `length` nanoseconds;
-    /// nothing if they never are.
+    /// The first time, not before `from`, at which `nodes` become free for `length` nanoseconds;
+    /// `None` if they never do.
     pub(crate) fn earliest(&self, from: u64, length: u64, nodes: u32) -> Option<u64> {
         let mut start = Some(from);
         for step in &self.0[self.at(from)..] {

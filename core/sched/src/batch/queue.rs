@@ -5,20 +5,20 @@ use core::ops::Index;
 
 use crate::{ClusterTime, JobId, Request};
 
-/// A job that waits.
+/// A waiting job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingJob {
     pub(crate) job: JobId,
     pub(crate) nodes: u32,
-    /// Nanoseconds; 0 where the policy does not look at it.
+    /// Nanoseconds; 0 where the policy ignores it.
     pub(crate) estimate: u64,
-    /// When it is to start, for policies that promise that; `UNPLANNED` before they do.
+    /// Planned start, for policies with reservations; `UNPLANNED` before.
     pub(crate) start: u64,
     priority: u16,
     arrived: ClusterTime,
 }
 
-/// Not planned yet, or not at all while so few nodes are up.
+/// Not planned yet, or too few nodes are up for it.
 pub(crate) const UNPLANNED: u64 = u64::MAX;
 
 impl WaitingJob {
@@ -29,7 +29,7 @@ impl WaitingJob {
     }
 }
 
-/// First come, first served. Of those that came at one instant the more important is first.
+/// First come, first served; among jobs of one instant, the most important comes first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue(VecDeque<WaitingJob>);
 

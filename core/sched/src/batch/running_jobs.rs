@@ -9,9 +9,9 @@ use crate::JobId;
 
 /// Expected ends, by the jobs' estimates.
 ///
-/// Nobody ends a job because it runs longer than it said. Such a job's estimate is doubled until it
-/// lies in the future: it counts as having no idea, and the plan goes on. A job of which nothing is
-/// known (taken back from another policy) never ends as far as the plan goes.
+/// A job that overruns its estimate goes on. Its estimate is doubled until it lies in the future:
+/// the plan treats it as unknown. A job taken over from another policy has no estimate, so the plan
+/// assumes that it never ends.
 #[derive(Debug, Default)]
 pub(crate) struct RunningJobs {
     jobs: BTreeMap<JobId, RunningJob>,
@@ -39,13 +39,13 @@ impl RunningJobs {
         Some(end)
     }
 
-    /// When the first is expected to end; the end of time if none runs.
+    /// When the first job is expected to end; the end of time if none runs.
     pub(crate) fn first_end(&self) -> u64 {
         self.ends.first().map_or(u64::MAX, |&(end, _)| end)
     }
 
-    /// Gives more time to those that should have ended before `now`: whether there were any. One
-    /// that is to end just now may still do so.
+    /// Gives more time to jobs that should have ended before `now`, and returns whether there were
+    /// any. A job that is due exactly now may still end in time.
     pub(crate) fn prolong(&mut self, now: u64) -> bool {
         let mut any = false;
         while let Some(&(end, job)) = self.ends.first() {
@@ -65,7 +65,7 @@ impl RunningJobs {
         any
     }
 
-    /// How many nodes become free when, in order of time; one entry a job or fewer.
+    /// How many nodes become free and when, in order of time; at most one entry for each job.
     pub(crate) fn releases(&self, machine: &Machine<FreeNodes>) -> Vec<(u64, u32)> {
         if machine.pool.regular() {
             return self.ends.iter().map(|(end, job)| (*end, self.jobs[job].nodes)).collect();

@@ -1,29 +1,30 @@
-//! Distributed hierarchical control, DHC (Feitelson and Rudolph, "Distributed hierarchical control
-//! for parallel processing", 1990; "Evaluation of design choices for gang scheduling using
-//! distributed hierarchical control", 1996): gang scheduling in partitions of a buddy system.
+//! Distributed hierarchical control (DHC): gang scheduling in partitions of a buddy system.
 //!
-//! The reading of it that is carried out here:
+//! Sources: Feitelson and Rudolph, "Distributed hierarchical control for parallel processing",
+//! 1990; "Evaluation of design choices for gang scheduling using distributed hierarchical control",
+//! 1996.
+//!
+//! Kumi implements them as follows:
 //!
 //! * *Controllers* stand for the blocks of a binary buddy system. A job of n nodes belongs to a
-//!   controller of the least level that has n nodes, and runs on the first n of its nodes. Which
-//!   controller of that level: the one in whose block something is running in the fewest slots of a
-//!   round; of equals the first. Jobs stay with their controller.
-//! * *A round* gives each job one slot. It is laid out from the top level down: a job has the first
-//!   slot in which its controller is enabled and has no other job. So the root's jobs come first,
-//!   then those of its children side by side, and so on; each controller uses the slots that it
-//!   needs and leaves the rest of the round to those below.
-//! * *Selective disabling*: while a job runs, the controllers are disabled whose blocks contain one
-//!   of its nodes; the others, in what the job leaves of its block, go on with jobs of their own.
-//!   Without it all controllers below the job's own are disabled.
-//! * *Lengths of slots*: the paper gives levels that use their processors well more time than those
-//!   that use them badly. Slots here are of one length, so more time is more slots: whatever part
-//!   of the machine has nothing to do in a slot of the round is given to those of its jobs that
-//!   keep most of it busy, a controller's own or those below it, of equals to those that have had
-//!   the fewest slots.
-//! * *A change* makes a new round. It begins with the slot of the job that has not run for longest,
-//!   so nobody starves however often jobs come and go. The sequence repeats after a round.
+//!   controller of the lowest level that has n nodes, and runs on the first n of its nodes. Among
+//!   these controllers it gets the one whose block is busy in the fewest slots of a round; of
+//!   equals the first. Jobs stay with their controller.
+//! * *A round* gives each job one slot. It is laid out from the top level down: a job gets the
+//!   first slot in which its controller is enabled and has no other job. So the root's jobs come
+//!   first, then those of its children side by side, and so on. Each controller uses the slots that
+//!   it needs and leaves the rest of the round to lower levels.
+//! * *Selective disabling*: while a job runs, it disables only the controllers whose blocks contain
+//!   one of its nodes. Controllers in the rest of the job's block go on with jobs of their own.
+//!   Without selective disabling, all controllers below the job's own are disabled.
+//! * *Lengths of slots*: the paper gives more time to levels that use their processors well. Here
+//!   all slots have one length, so more time means more slots. If part of the machine is idle in a
+//!   slot, its jobs get that slot: those that keep most of it busy, and of equals those that have
+//!   had the fewest slots. These jobs may belong to a controller itself or to those below it.
+//! * *A change* makes a new round. It begins with the slot of the job that has waited longest, so
+//!   no job starves however often jobs come and go. The sequence repeats after a round.
 //!
-//! Jobs wait in order of arrival when the limit of jobs per node is reached; one that wants more
+//! Jobs wait in order of arrival when a node has reached its limit of jobs. A job that wants more
 //! nodes than are up is passed over.
 
 mod round;
@@ -43,7 +44,7 @@ pub(crate) struct Dhc {
     /// Whether disabling is selective.
     selective: bool,
     jobs_per_node: u32,
-    /// Knows which nodes are up.
+    /// Blocks of the machine, with the nodes that are up.
     nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
     queue: VecDeque<(JobId, u32)>,
@@ -51,7 +52,7 @@ pub(crate) struct Dhc {
     load: Vec<u32>,
     /// Slots that have passed.
     passed: u64,
-    /// Of the active jobs; nothing after a change.
+    /// Round of the active jobs; `None` after a change.
     round: Option<Turns>,
 }
 
@@ -59,11 +60,11 @@ pub(crate) struct Dhc {
 struct Job {
     gang: Gang,
     active: bool,
-    /// When it last had a slot, or came.
+    /// The slot in which it last ran, or the slot in which it came.
     ran: u64,
 }
 
-/// A round that is being served.
+/// A round in progress.
 #[derive(Debug)]
 struct Turns {
     slots: Vec<Vec<JobId>>,
@@ -121,7 +122,7 @@ impl Dhc {
         blocks.into_iter().map(place).find(|(_, nodes)| nodes.iter().all(room))
     }
 
-    /// The round of the active jobs, beginning with who has waited longest.
+    /// The round of the active jobs, beginning with the job that has waited longest.
     fn laid_out(&self) -> Vec<Vec<JobId>> {
         let active = || self.jobs.values().filter(|job| job.active);
         let mut round = Round::of(active().map(|job| &job.gang));
@@ -134,14 +135,14 @@ impl Dhc {
         slots
     }
 
-    /// Makes a round, if there is none since the last change.
+    /// Makes a round if there is none since the last change.
     fn lay_out(&mut self) {
         if self.round.is_none() {
             self.round = Some(Turns { slots: self.laid_out(), next: 0 });
         }
     }
 
-    /// The rest of the round and then what of it has passed.
+    /// The remaining part of the round, then the part that has passed.
     fn slots(&self) -> Vec<Vec<JobId>> {
         match &self.round {
             None => self.laid_out(),
@@ -241,7 +242,8 @@ impl Policy for Dhc {
     fn advance(&mut self, slots: u64) {
         self.lay_out();
         let round = self.round.as_ref().map_or(1, |round| round.slots.len().max(1) as u64);
-        // A whole round, so that it is known who ran when, and what is over after whole rounds.
+        // A whole round, so that each job's last slot is known; after whole rounds nothing else
+        // changes.
         let beyond = slots.saturating_sub(round) / round * round;
         self.passed = self.passed.saturating_add(beyond);
         for _ in 0..slots - beyond {

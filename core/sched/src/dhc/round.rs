@@ -14,14 +14,15 @@ pub(super) struct Gang {
     job: JobId,
     block: Block,
     nodes: Bits,
-    /// How many.
+    /// Number of its nodes.
     size: u32,
-    /// Controllers whose blocks have one of these are disabled while it runs.
+    /// Controllers whose blocks contain one of these nodes are disabled while it runs.
     disables: Bits,
 }
 
 impl Gang {
-    /// A selective one disables the controllers of its own nodes, another those of its block.
+    /// With selective disabling it disables the controllers of its own nodes, otherwise of its
+    /// block.
     pub(super) fn new(job: JobId, block: Block, nodes: &[NodeId], selective: bool) -> Self {
         let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         let nodes = Bits::from_nodes(nodes);
@@ -46,9 +47,9 @@ impl Gang {
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     slots: Vec<Slot<'a>>,
-    /// By controller: its gangs.
+    /// Gangs of each controller.
     gangs: BTreeMap<Block, Vec<&'a Gang>>,
-    /// Blocks that have a gang or contain one that has.
+    /// Blocks that have a gang or contain a block that has one.
     populated: BTreeSet<Block>,
     /// Slots of each job.
     turns: BTreeMap<JobId, u32>,
@@ -71,7 +72,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// A gang that could fill a block that is free.
+/// A gang that could fill a free block.
 #[derive(Clone, Debug, Default)]
 struct FillCandidate<'a> {
     /// Nodes kept busy.
@@ -86,7 +87,7 @@ impl<'a> FillCandidate<'a> {
     }
 }
 
-/// Choices that were made in a slot; those of one block do not depend on those of others.
+/// Choices made in one slot; those for different blocks are independent.
 type FillCandidates<'a> = BTreeMap<Block, FillCandidate<'a>>;
 
 impl<'a> Round<'a> {
@@ -110,13 +111,12 @@ impl<'a> Round<'a> {
         Self { slots, gangs: by_block, populated: BTreeSet::new(), turns }
     }
 
-    /// In how many slots something keeps this block from running a gang.
+    /// The number of slots in which this block cannot run a gang.
     pub(super) fn busy(&self, block: Block) -> usize {
         self.slots.iter().filter(|slot| !slot.enabled(block)).count()
     }
 
-    /// Gives blocks that have nothing to do in a slot to those of their gangs that keep most nodes
-    /// busy.
+    /// Gives a block that is idle in a slot to the gangs that keep most of its nodes busy.
     pub(super) fn fill(&mut self, whole: Block) {
         let blocks = self.gangs.keys();
         let around = |&block: &Block| (block.level..=whole.level).map(move |to| block.parent(to));
@@ -129,7 +129,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The gangs that can also run in a slot.
+    /// Gangs that can also run in a slot.
     fn additional(&self, slot: &Slot<'a>, whole: Block) -> Vec<&'a Gang> {
         let mut found = Vec::new();
         let mut choices = BTreeMap::new();
@@ -147,7 +147,7 @@ impl<'a> Round<'a> {
         found
     }
 
-    /// The gangs that keep most of a block busy, if all of it is theirs.
+    /// The gangs that keep most of a block busy, if the whole block is free for them.
     fn best(&self, block: Block, choices: &mut FillCandidates<'a>) -> FillCandidate<'a> {
         if !self.populated.contains(&block) {
             return FillCandidate::default();
@@ -165,7 +165,7 @@ impl<'a> Round<'a> {
         best
     }
 
-    /// The largest gang of the controller itself and what may run beside it.
+    /// The largest gang of the controller itself, and the gangs that can run beside it.
     fn own(&self, block: Block, choices: &mut FillCandidates<'a>) -> FillCandidate<'a> {
         let gangs = self.gangs.get(&block).into_iter().flatten();
         let rank = |gang: &&&Gang| (gang.size, Reverse(self.turns[&gang.job]), Reverse(gang.job));
@@ -182,7 +182,7 @@ impl<'a> Round<'a> {
         choice
     }
 
-    /// More nodes busy, of equals whose jobs had fewer slots.
+    /// Prefers more busy nodes; among equals, jobs that have had fewer slots.
     fn rank(&self, choice: &FillCandidate) -> (u32, Reverse<u32>) {
         let turns = choice.gangs.iter().map(|gang| self.turns[&gang.job]);
         (choice.busy, Reverse(turns.min().unwrap_or(u32::MAX)))

@@ -3,7 +3,7 @@
 use super::Dqt;
 
 impl Dqt {
-    /// So many slots pass. Whole rounds of the root are left out: what they change is known.
+    /// Lets this many slots pass. It skips whole rounds of the root, whose effect is known.
     pub(super) fn pass(&mut self, slots: u64) {
         if !self.front.is_live() {
             return;
@@ -12,7 +12,7 @@ impl Dqt {
             return self.pass_until_it_repeats(slots);
         }
         let mut left = slots;
-        // Where few slots are left, to run them is the shortest way.
+        // With few slots left it is quickest to run them.
         while left > u64::from(self.loads.nodes[0].most) {
             if let Some(length) = self.front.planned() {
                 self.front.skip(left / length);
@@ -24,13 +24,13 @@ impl Dqt {
         (0..left).for_each(|_| self.front.next_turn(|_, _| {}));
     }
 
-    /// The same with fair shares: of the slots those are left out that only repeat what was before,
-    /// from where the root begins a round to where it does so with the same positions in all
-    /// queues. Where that takes longer than [`DqtConfig::horizon`](super::DqtConfig::horizon), whole
-    /// rounds are left out, and only which job of a queue is next is not what it would have been.
+    /// The same with fair shares. It skips slots that only repeat earlier ones: those between two
+    /// beginnings of the root's round with the same positions in all queues. If no repetition is
+    /// found within [`DqtConfig::horizon`](super::DqtConfig::horizon) slots, it skips whole rounds.
+    /// Then only the choice of the next job in a queue may differ from running every slot.
     fn pass_until_it_repeats(&mut self, slots: u64) {
         let horizon = u64::from(self.config.horizon);
-        // The rest of the present round may be unlike those that follow.
+        // The rest of the present round may differ from later rounds.
         let mut left = slots - self.finish_round(slots);
         let begun = self.front.clone();
         let mut length = 0;
@@ -46,7 +46,7 @@ impl Dqt {
         }
     }
 
-    /// Runs slots until the root begins a round, at most so many. Returns how many.
+    /// Runs slots until the root begins a round, at most this many. Returns how many.
     fn finish_round(&mut self, most: u64) -> u64 {
         let rounds = self.front.rounds;
         let mut slots = 0;

@@ -7,11 +7,11 @@ use super::Dqt;
 use super::front::Front;
 use crate::Column;
 
-/// How often the slots of a first round that is not like the others must go into a sequence in which
-/// they come once.
+/// How often the slots of an irregular first round must fit into a sequence that contains them
+/// once.
 const DILUTION: usize = 16;
 
-/// Slots to come, which a copy of the tree produces one by one.
+/// Future slots, produced one by one by a copy of the tree.
 pub(super) struct Slots {
     pub(super) copy: Front,
     pub(super) members: Vec<u32>,
@@ -34,7 +34,8 @@ impl Slots {
         self.ends.clear();
     }
 
-    /// Up to where the root begins a round; `None` if that takes more than so many slots in all.
+    /// Adds slots until the root begins a round; `None` if that takes more than `most` slots in
+    /// all.
     pub(super) fn push_round(&mut self, most: usize) -> Option<()> {
         while self.len() < most {
             if self.push() {
@@ -44,7 +45,7 @@ impl Slots {
         None
     }
 
-    /// The same slots, but this one first, and those before it last.
+    /// The same slots, beginning with `first`; those before it come last.
     pub(super) fn rotate(&mut self, first: usize) {
         let begin = first.checked_sub(1).map_or(0, |before| self.ends[before]);
         let all = self.members.len();
@@ -55,7 +56,7 @@ impl Slots {
         self.ends.rotate_left(first);
     }
 
-    /// One slot more. Returns whether the root begins a round after it.
+    /// Adds one slot. Returns whether the root begins a round after it.
     fn push(&mut self) -> bool {
         let rounds = self.copy.rounds;
         self.copy.next_turn(|member, _| self.members.push(member));
@@ -63,7 +64,7 @@ impl Slots {
         self.copy.rounds > rounds
     }
 
-    /// That many slots, neither more nor less.
+    /// Adds exactly this many slots.
     fn exactly(mut self, slots: usize) -> Self {
         while self.len() < slots {
             self.push();
@@ -79,7 +80,7 @@ impl Slots {
         begins.zip(&self.ends).map(|(begin, &end)| &self.members[begin..end])
     }
 
-    /// Whether the same run in the first so many slots as in those `later`, in whatever order.
+    /// Whether the first slots have the same members as those `later`, in any order.
     fn repeat(&self, slots: usize, later: usize) -> bool {
         let sorted = |members: &[u32]| {
             let mut members = members.to_vec();
@@ -93,10 +94,10 @@ impl Slots {
 
 /// The slots to come; see [`crate::Policy::columns`] of [`Dqt`].
 ///
-/// From where the root begins its next round the same front comes back with every round, and after
-/// some rounds (the cycle) so do the positions in the queues. The slots up to there, the rest of
-/// the present round, mostly are what the end of a cycle looks like; then the cycle is the answer.
-/// They are not if a change has made this round unlike those to come.
+/// When the root begins a round, the front is always the same. After some rounds (the cycle) the
+/// positions in the queues are the same too. The rest of the present round mostly looks like the
+/// end of a cycle; then the cycle is the answer. It looks different if a change has made this round
+/// unlike later ones.
 ///
 /// `None` if the answer would have more than `most` slots.
 fn run_on(front: &Front, horizon: usize, most: usize) -> Option<Slots> {
@@ -107,7 +108,7 @@ fn run_on(front: &Front, horizon: usize, most: usize) -> Option<Slots> {
     let round = slots.len() - rest;
     let in_rounds = (rest + round).div_ceil(round) * round;
     let fits = |slots: &usize| *slots <= most;
-    // The same positions in all queues can only come back where a round begins.
+    // All positions in the queues can be the same again only where a round begins.
     let mut begins = true;
     while !(begins && slots.copy.same(&begun)) {
         if slots.len() >= horizon {
@@ -130,7 +131,7 @@ impl Dqt {
     pub(super) fn compile(&self) -> Vec<Column> {
         let rings = &self.front.rings;
         let mut columns = Vec::new();
-        // By leaf its column.
+        // Column of each leaf.
         let mut at = vec![usize::MAX; self.front.shape.width() as usize];
         for &member in self.jobs.values().filter(|&&member| rings.members[member as usize].active())
         {

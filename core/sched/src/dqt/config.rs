@@ -3,8 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Task allocation policy: into which child's part a job goes (paper 0, §7.1.3). Among children that
-/// are equal it is always the leftmost.
+/// Task allocation policy: chooses the child whose part of the tree gets a job (SCore-D paper,
+/// §7.1.3). Among equal children it chooses the leftmost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllocationPolicy {
     /// The child with the smallest maximum TQLB.
@@ -16,7 +16,7 @@ pub enum AllocationPolicy {
     Apa,
     /// The child that holds the shortest queue of the partition size wanted.
     Ff,
-    /// [`AllocationPolicy::Ff`], and [`AllocationPolicy::Apa`] where that does not decide.
+    /// [`AllocationPolicy::Ff`]; [`AllocationPolicy::Apa`] decides between equals.
     #[default]
     FfApa,
 }
@@ -43,28 +43,28 @@ impl fmt::Display for AllocationPolicy {
 
 /// Configuration of a [`Dqt`](crate::Dqt). It is parsed from a name and displayed as one:
 /// `[fair-]dqt[ARITY][:TAP][+migrate][+shares]`, for example `dqt`, `fair-dqt:apa`,
-/// `dqt4:ff+migrate`. A name says nothing of limits.
+/// `dqt4:ff+migrate`. Names do not contain limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DqtConfig {
     /// Children of a tree node, 2 to [`DqtConfig::MAX_ARITY`]: sizes of partitions are its powers.
-    /// A larger one wastes more of a partition on jobs that do not fill it.
+    /// With a larger arity, jobs leave more of their partitions idle.
     pub arity: u32,
     /// How a job's partition is chosen.
     pub allocation: AllocationPolicy,
-    /// Fair-DQT: a part of the tree that is through with its round waits for the others. Without it
-    /// runs again, and its processors are not idle (paper 0, §7.1.1).
+    /// Fair-DQT: a part of the tree that has finished its round waits for the others. Without this
+    /// flag it runs again, so its processors are not idle (SCore-D paper, §7.1.1).
     pub fair: bool,
-    /// Jobs are moved when that evens out the load: [`Policy::next_migration`] has answers.
+    /// Moves jobs to even out the load: [`Policy::next_migration`] names the moves.
     ///
     /// [`Policy::next_migration`]: crate::Policy::next_migration
     pub migrate: bool,
     /// Users, not jobs, get equal parts of a queue's turns.
     pub shares: bool,
-    /// Most jobs in the queues from a leaf to the root, which is the limit of jobs per node; those
-    /// beyond wait. 0 counts as 1.
+    /// Most jobs in the queues from a leaf to the root: the limit of jobs per node. Further jobs
+    /// wait. Zero counts as 1.
     pub max_jobs_per_node: u32,
-    /// A request for more turns in a round than this gets this many: a round's length, and with it
-    /// everybody's, is the sum of the turns asked for. 0 counts as 1.
+    /// Most turns that a job may have in a round. A round is as long as the sum of all turns, so
+    /// this limits how long other jobs wait. 0 counts as 1.
     pub max_turns: u16,
     /// Slots after which a timetable that has not repeated is cut; see
     /// [`Policy::columns`](crate::Policy::columns) of [`Dqt`](crate::Dqt).
@@ -108,17 +108,17 @@ impl fmt::Display for DqtConfig {
     }
 }
 
-/// Why a name is not that of a distributed queue tree.
+/// Reason why a name is not that of a distributed queue tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DqtNameError {
     /// It begins with neither `dqt` nor `fair-dqt`.
     #[error("the name of a queue tree begins with dqt or fair-dqt")]
     Prefix,
-    /// After `dqt` comes no number between 2 and [`DqtConfig::MAX_ARITY`].
+    /// The arity is not a number between 2 and [`DqtConfig::MAX_ARITY`].
     #[error("the arity of a queue tree is a number from 2 to {max}", max = DqtConfig::MAX_ARITY)]
     Arity,
-    /// After the colon comes no task allocation policy.
+    /// The word after the colon is not a task allocation policy.
     #[error("task allocation policies are max, min, apa, ff and ff-apa")]
     AllocationPolicy,
     /// The word after a plus is unknown or repeated.

@@ -1,10 +1,10 @@
-//! Front of a queue tree: the state machines of its nodes and the messages between them (paper 0,
-//! §7.1.1, figure 7.3).
+//! Front of a queue tree: the state machines of its nodes and the messages between them (SCore-D
+//! paper, §7.1.1, figure 7.3).
 //!
-//! Every tree node here is what would be a process of its own on some processor of its partition; a
-//! message to it is a call of the function that has its name. Answers come at the end of a slot: a
-//! node whose round is over says so then, and by the next slot the front is where it has to be.
-//! Nothing is sent into parts without an active job, so a slot costs what runs in it.
+//! In the paper every tree node is a process on some processor of its partition. Here a message to
+//! a tree node is a call of the function of that name. Answers come at the end of a slot: a node
+//! whose round has ended reports it then. By the next slot the front is in its new place. No
+//! message goes into parts without an active job, so a slot costs only as much as runs in it.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use super::ring::{Queue, Rings};
 use super::shape::Shape;
 use crate::UserId;
 
-/// State of a tree node (paper 0, figure 7.3).
+/// State of a tree node (SCore-D paper, figure 7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DqtState {
     /// Not activated, and no job in its queue is active.
@@ -23,14 +23,14 @@ pub enum DqtState {
     Idle,
     /// Not activated: its jobs wait for the front.
     Ready,
-    /// On the front: its jobs have their turns.
+    /// On the front: its jobs get their turns.
     Rounding,
-    /// The front has gone on to its children: its jobs have had their turns, or it has none.
+    /// The front has gone on to its children: its jobs have had their turns, or it has no jobs.
     Rounded,
 }
 
 impl DqtState {
-    /// Whether the front has come to the tree node, or gone through it.
+    /// Whether the front has reached the tree node or passed through it.
     pub fn is_activated(self) -> bool {
         matches!(self, Self::Rounding | Self::Rounded)
     }
@@ -41,10 +41,10 @@ impl DqtState {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
     pub(super) state: DqtState,
-    /// Has told its parent, since that sent the front on, that its round is over; also when there
-    /// was nothing to go round.
+    /// It has reported the end of its round since its parent last sent the front on; also set when
+    /// its round was empty.
     reported: bool,
-    /// Stands in the list of the front, in which also some are that have left it.
+    /// It is in the list of the front; the list may also contain nodes that have left the front.
     listed: bool,
     /// Children that have not reported.
     pending: u32,
@@ -60,7 +60,7 @@ impl Node {
     }
 }
 
-/// The tree as far as turns are concerned.
+/// The part of the tree that gives turns.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     pub(super) shape: Shape,
@@ -69,15 +69,15 @@ pub(super) struct Front {
     /// Their queues.
     pub(super) queues: Vec<Queue>,
     pub(super) rings: Rings,
-    /// All tree nodes that are Rounding, and some that were.
+    /// All tree nodes in state Rounding, and some that have left it.
     front: Vec<u32>,
-    /// Those whose turns are over with this slot; empty between slots.
+    /// Tree nodes whose turns end with this slot; empty between slots.
     over: Vec<u32>,
     /// Rounds that the root has begun.
     pub(super) rounds: u64,
-    /// The last of them begins with the next slot, and nothing has changed since it was begun.
+    /// The latest round begins with the next slot, and nothing has changed since it was begun.
     pub(super) fresh: bool,
-    /// That round, once it has been worked out.
+    /// That round, once computed.
     pub(super) plan: Plan,
 }
 
@@ -110,7 +110,7 @@ impl Front {
         self.nodes[node as usize].state
     }
 
-    /// The tree gets taller or wider: what was its root is the first node of that height.
+    /// The tree gets taller or wider: its old root becomes the first node of that height.
     pub(super) fn grow(&mut self, larger: Shape) {
         self.went_on();
         while self.shape.height < larger.height {
@@ -119,7 +119,7 @@ impl Front {
             let nodes = &mut self.nodes;
             (nodes[0].live, nodes[0].below) = (nodes[1].live, nodes[1].live);
             if nodes[1].state.is_activated() {
-                // As if the front had come through the new root.
+                // As if the front had passed through the new root.
                 (nodes[0].state, nodes[0].pending) = (DqtState::Rounded, 1);
             }
             nodes[1].reported = false;
@@ -127,8 +127,8 @@ impl Front {
         self.take(larger);
     }
 
-    /// Takes all into a tree of which this one is the left corner. In what is new there is nothing
-    /// to run, so nobody waits for it.
+    /// Moves all nodes into a larger tree whose left corner is this one. The new part has no jobs,
+    /// so no node waits for it.
     fn take(&mut self, larger: Shape) {
         let new = Node { reported: true, ..Node::default() };
         let mut nodes = alloc::vec![new; larger.count()];
@@ -144,7 +144,7 @@ impl Front {
         (self.nodes, self.queues, self.shape) = (nodes, queues, larger);
     }
 
-    /// A job is put into the queue of `node`, without turns so far; its number.
+    /// Puts a job into the queue of `node`, without turns so far. Returns its number.
     pub(super) fn add_task(
         &mut self,
         id: crate::JobId,
@@ -155,9 +155,9 @@ impl Front {
         self.rings.add(id, user, turns, node)
     }
 
-    /// A member is to have turns. In a node that has been activated it waits for the node's next
-    /// round; a part of the tree in which nothing was to run, and past whose place the front is,
-    /// begins a round at once, unless that is for the root alone to say (Fair-DQT).
+    /// Gives turns to a member. In a node that has been activated it waits for the node's next
+    /// round. A part of the tree that was empty when the front passed it begins a round at once. In
+    /// a Fair-DQT it waits for the root's next round.
     pub(super) fn join(&mut self, member: u32) {
         self.went_on();
         let at = self.rings.members[member as usize].node;
@@ -184,8 +184,8 @@ impl Front {
         }
     }
 
-    /// A member's turns end, because it is over or suspended: the message task_done. What waited
-    /// for it alone goes on.
+    /// Takes a member's turns, because it has ended or is suspended (message task_done). Nodes that
+    /// waited only for it go on.
     pub(super) fn task_done(&mut self, member: u32) {
         self.went_on();
         let at = self.rings.members[member as usize].node;
@@ -210,14 +210,14 @@ impl Front {
         }
     }
 
-    /// A member that has turns goes to the queue of another node.
+    /// Moves a member that has turns to the queue of another node.
     pub(super) fn migrate(&mut self, member: u32, to: u32) {
         self.task_done(member);
         self.rings.members[member as usize].node = to;
         self.join(member);
     }
 
-    /// Nothing is to run in `node` and below any more: nobody need wait for it.
+    /// No job is left in `node` and below: its parent need not wait for it.
     fn died(&mut self, node: u32) {
         if !self.state(node).is_activated() {
             return;
@@ -232,14 +232,14 @@ impl Front {
         }
     }
 
-    /// A new round of the whole tree, of which only what is in `node` need be told.
+    /// Begins a new round of the whole tree. Only `node` has jobs, so only it gets a message.
     fn begin_round(&mut self, node: u32) {
         self.rounds += 1;
         self.fresh = true;
         self.activate(node);
     }
 
-    /// Something changes, or a slot passes.
+    /// A change happened or a slot passed: the computed round no longer holds.
     fn went_on(&mut self) {
         if self.fresh {
             self.fresh = false;
@@ -247,7 +247,7 @@ impl Front {
         }
     }
 
-    /// The message activate: to a node that is not activated and has something to run.
+    /// Message activate: sent to a node that is not activated and has jobs to run.
     fn activate(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         if entry.is_empty() {
@@ -262,8 +262,7 @@ impl Front {
         }
     }
 
-    /// Activates the children in which there is something to run; the others count as having
-    /// reported.
+    /// Activates the children that have jobs to run; the others count as having reported.
     fn activate_children(&mut self, node: u32) {
         let mut pending = 0;
         for child in self.shape.children(node) {
@@ -277,7 +276,7 @@ impl Front {
         self.node(node).pending = pending;
     }
 
-    /// The message deactivate. Positions in queues stay.
+    /// Message deactivate. Positions in queues stay.
     fn deactivate(&mut self, node: u32) {
         let entry = &mut self.nodes[node as usize];
         entry.pending = 0;
@@ -286,7 +285,7 @@ impl Front {
         if now == DqtState::Ready {
             self.queues[node as usize].stop();
         }
-        // The front is in a node or below it.
+        // The front is in this node or below it.
         if was == DqtState::Rounded {
             self.deactivate_children(node);
         }
@@ -300,7 +299,7 @@ impl Front {
         }
     }
 
-    /// The last turn in the round of this node's queue is over: the next is its children's.
+    /// The last turn in the round of this node's queue has ended: its children's turns follow.
     fn pass_on(&mut self, node: u32) {
         self.node(node).state = DqtState::Rounded;
         if self.nodes[node as usize].below > 0 {
@@ -310,21 +309,21 @@ impl Front {
         }
     }
 
-    /// The highest tree node that has the same active jobs below as `node`: those between only pass
-    /// its messages on.
+    /// The highest tree node with the same active jobs below it as `node`: the nodes between only
+    /// pass on its messages.
     fn top(&self, node: u32) -> u32 {
         let live = |node: u32| self.nodes[node as usize].live;
         let same = |&node: &u32| self.shape.parent(node).filter(|&up| live(up) == live(node));
         core::iter::successors(Some(node), same).last().unwrap_or(node)
     }
 
-    /// The round of `node` and all below is over. It tells its parent (the message rounded), and
-    /// whoever has heard that from all children has itself gone round. One that reports before the
-    /// others do goes round again, except in a Fair-DQT.
+    /// The round of `node` and everything below it has ended, and the node reports this to its
+    /// parent (message rounded). A parent that has reports from all children has ended its own
+    /// round. A child that reports earlier than its siblings goes round again, except in a
+    /// Fair-DQT.
     ///
-    /// Where it alone has something to run among all below some higher node, that one's round is
-    /// over with this one's, and goes again with it: nothing changes in between, and nothing is
-    /// sent there.
+    /// If all jobs below a higher node are below this one, both rounds end and begin together.
+    /// Nothing changes in the nodes between, so no messages are sent there.
     fn rounded(&mut self, mut node: u32) {
         loop {
             if self.nodes[node as usize].below > 0 {
@@ -347,8 +346,8 @@ impl Front {
         }
     }
 
-    /// One slot: every node of the front gives a job its turn (the message next_turn, which by way
-    /// of the nodes that are Rounded would get to these). `run` is told the members.
+    /// One slot: every node of the front gives one job its turn. In the paper the message next_turn
+    /// does this, passing through the nodes in state Rounded. `run` is called with each member.
     pub(super) fn next_turn(&mut self, mut run: impl FnMut(u32, &Rings)) {
         self.went_on();
         let mut index = 0;
@@ -369,7 +368,7 @@ impl Front {
         }
         let mut over = core::mem::take(&mut self.over);
         for node in over.drain(..) {
-            // Another's report may have deactivated it, or begun its next round.
+            // Another node's report may have deactivated it, or begun its next round.
             if self.state(node) == DqtState::Rounding && self.queues[node as usize].is_over() {
                 self.pass_on(node);
             }
@@ -388,7 +387,8 @@ impl Front {
 }
 
 impl Node {
-    /// What its parent and it wait for, if that matters.
+    /// The state on which it and its parent wait: pending children, and whether it has reported; `None` if it
+    /// is not activated.
     fn progress(&self) -> Option<(u32, bool)> {
         self.state.is_activated().then_some((self.pending, self.reported))
     }

@@ -1,7 +1,8 @@
-//! Load values of a queue tree, by which the task allocation policies choose a partition (paper 0,
-//! §7.1.3).
+//! Load values of a queue tree. The task allocation policies use them to choose a partition
+//! (SCore-D paper, §7.1.3).
 //!
-//! Counted are the jobs that are placed, also those that are being prepared or suspended. A change
+//! The values count placed jobs, including those that are starting or suspended. A change travels
+//! upwards only, from its node to the root.
 //! travels upwards only, from the node where it is to the root.
 
 use alloc::vec::Vec;
@@ -17,14 +18,14 @@ pub(super) struct Load {
     /// Leaves below that take jobs.
     pub(super) up: u32,
     /// The longest and the shortest sum of queue lengths from here down to a leaf (M, N); the
-    /// shortest among leaves that take jobs.
+    /// shortest only over leaves that take jobs.
     pub(super) most: u32,
     pub(super) least: u32,
     /// Queue lengths times leaves that take jobs, here and below (A).
     pub(super) amount: u64,
 }
 
-/// By height a value for each tree node of that height or more.
+/// Values by height, for each tree node of that height or more.
 type Levels = Vec<Vec<u32>>;
 
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl Loads {
         }
     }
 
-    /// So many jobs are in the queue of `node`.
+    /// Sets the number of jobs in the queue of `node`.
     pub(super) fn set_jobs(&mut self, node: u32, jobs: u32) {
         self.nodes[node as usize].jobs = jobs;
         let lowest = usize::from(self.shape.height_of(node));
@@ -79,7 +80,7 @@ impl Loads {
         }
     }
 
-    /// The leaf takes jobs, or no longer. Returns whether that is new.
+    /// Sets whether the leaf takes jobs. Returns whether that is new.
     pub(super) fn set_up(&mut self, leaf: u32, up: bool) -> bool {
         let load = &mut self.nodes[leaf as usize];
         let new = load.up != u32::from(up);
@@ -90,8 +91,8 @@ impl Loads {
         new
     }
 
-    /// The message info, when it takes jobs or no longer: all values may change from `node` up to the
-    /// root.
+    /// Message info, sent when a leaf begins or stops taking jobs: all values from `node` up to the
+    /// root may change.
     fn info(&mut self, node: u32) {
         let lowest = usize::from(self.shape.height_of(node));
         let (mut at, mut height) = (Some(node), lowest);
@@ -102,7 +103,7 @@ impl Loads {
         }
     }
 
-    /// One node's values from its own and its children's, by height only those from `lowest` on.
+    /// Computes one node's values from its own and its children's; by height only from `lowest` on.
     fn update(&mut self, node: u32, height: usize, lowest: usize) {
         let index = node as usize;
         let children = self.shape.children(node);
@@ -122,7 +123,7 @@ impl Loads {
         }
     }
 
-    /// The sums of one node from its own values and its children's.
+    /// Computes the sums of one node from its own values and its children's.
     fn recount(&mut self, node: u32) {
         let mut load = self.nodes[node as usize];
         (load.most, load.least, load.amount) = (0, u32::MAX, 0);
@@ -140,13 +141,13 @@ impl Loads {
         self.nodes[node as usize] = load;
     }
 
-    /// The height of the smallest partition in which so many leaves take jobs.
+    /// The height of the smallest partition in which this many leaves take jobs.
     pub(super) fn height_for(&self, wanted: u32) -> Option<u8> {
         (0..=self.shape.height).find(|&height| self.widest[usize::from(height)][0] >= wanted)
     }
 
-    /// The partition that gets a job (the way of the message add_task): of that height, with so
-    /// many leaves that take jobs, and with no leaf that would have more than `limit` jobs.
+    /// The partition that gets a job (path of the message add_task). It has that height and enough
+    /// leaves that take jobs, and no leaf would have more than `limit` jobs.
     pub(super) fn choose(
         &self,
         allocation: AllocationPolicy,
@@ -175,7 +176,7 @@ impl Loads {
         }
     }
 
-    /// The best child after `tried`, in the policy's order, in which the job may fit.
+    /// The best child after `tried`, in the policy's order, that may have room for the job.
     fn best_after(&self, tried: Option<u32>, node: u32, above: u32, goal: &Goal) -> Option<u32> {
         let widest = &self.widest[usize::from(goal.height)];
         let fits = |&child: &u32| {
@@ -221,8 +222,8 @@ impl Loads {
         sum
     }
 
-    /// The partition of that height with so many leaves that take jobs whose busiest leaf is the
-    /// least busy, if that has fewer than `limit` jobs.
+    /// The partition of that height, with enough leaves that take jobs, whose busiest leaf has the
+    /// fewest jobs; `None` if that leaf has `limit` jobs or more.
     pub(super) fn least_busy(&self, height: u8, wanted: u32, limit: u32) -> Option<u32> {
         let mut best = None;
         let mut goal = Goal { allocation: AllocationPolicy::Min, height, wanted, limit };

@@ -6,12 +6,12 @@ use super::Dqt;
 use crate::Placement;
 
 impl Dqt {
-    /// Moves an active job away from the busiest leaf into a partition all of whose leaves have
-    /// fewer jobs than that afterwards: small partitions first, as they cost least to move, and of
-    /// a queue those whose turn is furthest.
+    /// Moves an active job away from the busiest leaf, into a partition whose leaves all have fewer
+    /// jobs than that afterwards. It tries small partitions first, as they cost least to move.
+    /// Within a queue it takes the job whose turn is furthest away.
     ///
-    /// With each move either the max-TQLB falls, or it stays and fewer leaves have it. So moves
-    /// come to an end, and no job goes back and forth.
+    /// Each move lowers the max-TQLB, or the number of leaves that have it. So moves come to an
+    /// end, and no job goes back and forth.
     pub(super) fn even_out(&mut self) -> Option<Placement> {
         if self.max_tqlb() == self.min_tqlb() {
             return None;

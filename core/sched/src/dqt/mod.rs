@@ -1,5 +1,5 @@
-//! Distributed Queue Tree (paper 0, chapter 7): partitions nested in one another, each with a queue
-//! of its own, and one round robin over all of them.
+//! Distributed Queue Tree (SCore-D paper, chapter 7): nested partitions, each with a queue of its
+//! own, and one round robin over all of them.
 
 mod advance;
 mod columns;
@@ -29,40 +29,40 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 /// A Distributed Queue Tree.
 ///
 /// * *Partitions* are the subtrees of a tree over the nodes by number; with arity 2 those of the
-///   buddy system. A job gets the smallest partition that has enough nodes which take jobs, chosen
-///   among those of that size by the task allocation policy ([`AllocationPolicy`]), and in it the first nodes.
-///   What it leaves of the partition is idle in its turns: [`Dqt::fragmentation`].
-/// * *Placement* is immediate, because partitions are shared in time. Only a limit of jobs per node
-///   makes jobs wait, first come, first served: the first that finds no room holds up those behind
-///   it, and only one that wants more nodes than are up at all is passed over.
-/// * *Turns*: a tree node gives its jobs theirs, then its children do, all at the same time; a child
-///   that is through goes round again until the last one is through (in a Fair-DQT it waits). So
-///   without priorities every active job runs at least once in as many slots as the largest TQLB
-///   says, and where all TQLBs are equal no node is ever idle (§7.1.2).
-/// * *Priority*: a job has as many turns in a round of its queue as it asks for, one after another;
+///   buddy system. A job gets the smallest partition with enough nodes that take jobs. The task
+///   allocation policy ([`AllocationPolicy`]) chooses among partitions of that size. In it the job
+///   gets the first nodes; the others are idle in its turns: [`Dqt::fragmentation`].
+/// * *Placement* is immediate, because jobs share partitions in time. Jobs wait only because of a
+///   limit of jobs per node, first come, first served. The first job without room holds up those
+///   behind it; only a job that wants more nodes than are up is passed over.
+/// * *Turns*: a tree node gives its jobs their turns, then its children do, all at the same time. A
+///   child that finishes early goes round again until the last one has finished (in a Fair-DQT it
+///   waits). So without priorities every active job runs at least once in as many slots as the
+///   largest TQLB. Where all TQLBs are equal no node is ever idle (§7.1.2).
+/// * *Priority*: a job has as many consecutive turns in a round of its queue as it asks for. It has
 ///   more if its part of the tree goes round more often (§8.2).
-/// * *Fair shares*: the users of a queue have its turns in rotation, and a round is as many
-///   rotations as the user with the most turns to give needs. So in a round of a queue all users
-///   have equally many turns, and every job has at least those it asks for; the round takes, in
-///   slots, the number of users times that largest number of turns.
-/// * *Changes* never begin a round anew. A job that comes has its first turn in its queue's next
-///   round, at once where nothing was to run; one that goes takes nobody's turn away. Parts of the
-///   tree that a change does not concern go on as they would have.
-/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree, a node that comes
-///   or goes its square; a slot costs what runs in it and the way there.
-///   Memory is proportional to the highest node number.
+/// * *Fair shares*: the users of a queue have its turns in rotation. A round has as many rotations
+///   as the user with the most turns needs. So all users have equally many turns in it, and every
+///   job at least those it asks for. A round takes the number of users times that largest number of
+///   turns.
+/// * *Changes* never begin a round anew. A new job has its first turn in its queue's next round, or
+///   at once where nothing was to run. A job that ends takes no other job's turn away. The other
+///   parts of the tree go on unchanged.
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree. A node that
+///   joins or leaves costs the square of the height. A slot costs as much as the jobs that run in
+///   it and the paths to them. Memory is proportional to the highest node number.
 #[derive(Clone, Debug)]
 pub struct Dqt {
     config: DqtConfig,
     front: Front,
     loads: Loads,
-    /// Placed jobs and their number among the members of the rings.
+    /// Placed jobs, each with its member number in the rings.
     jobs: BTreeMap<JobId, u32>,
-    /// By that number what they have.
+    /// Nodes of each member, by member number.
     held: Vec<Nodes>,
-    /// Jobs that wait and the nodes they want, in the order in which they came.
+    /// Waiting jobs and the nodes they want, in order of arrival.
     waiting: BTreeMap<u64, Request>,
-    /// When each of them came.
+    /// Times at which the waiting jobs came.
     came: BTreeMap<JobId, u64>,
     arrivals: u64,
 }
@@ -70,7 +70,7 @@ pub struct Dqt {
 /// Some nodes, ascending.
 #[derive(Clone, Debug)]
 enum Nodes {
-    /// So many from this one on.
+    /// This many nodes from the given one on.
     Run(u32, u32),
     List(Vec<NodeId>),
 }
@@ -93,8 +93,7 @@ impl Nodes {
 }
 
 impl Dqt {
-    /// An empty tree without nodes. An arity that is out of bounds is taken as the nearest that is
-    /// not.
+    /// An empty tree without nodes. An arity out of bounds is replaced by the nearest valid one.
     pub fn new(config: DqtConfig) -> Self {
         let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0, 1);
         Self {
@@ -260,17 +259,20 @@ impl Policy for Dqt {
         self.front.next_round(most, round)
     }
 
-    /// The slots to come are found by letting a copy run on until what runs repeats. Where positions
-    /// in queues take long to come back (their lengths may have a large common multiple) that is
-    /// given up after [`DqtConfig::horizon`] slots, and the sequence is cut a whole number of rounds
-    /// of the root from the present slot: every tree node then has the turns that it would have
-    /// had, and only which job of a queue is next jumps there. It is also cut, a whole number of
-    /// cycles from the present slot, where a change has made the present round unlike those that
-    /// follow: that round comes back then, at most once in sixteen rounds where the horizon allows
-    /// it. There is a whole round of the root in the columns in any case, so a turn of every job. Only
-    /// where a round is longer than [`DqtConfig::most_slots`] the columns are not what
-    /// [`Policy::run_slot`] will run: all then have an equal part of their turns, at least one, and a
-    /// change goes on from where the tree is.
+    /// A copy of the tree runs on until its slots repeat; these are the slots to come. Positions in
+    /// queues may take long to repeat, because the queues' lengths may have a large common
+    /// multiple. After [`DqtConfig::horizon`] slots the copy therefore stops, and the sequence is
+    /// cut after a whole number of rounds of the root. Every tree node then keeps its turns; only
+    /// the next job of a queue may jump there.
+    ///
+    /// The sequence is also cut, after a whole number of cycles, if a change has made the present
+    /// round unlike later ones. That round then comes back, at most once in sixteen rounds where
+    /// the horizon allows it. The columns always hold a whole round of the root, so a turn of every
+    /// job.
+    ///
+    /// If a round is longer than [`DqtConfig::most_slots`], the columns differ from the slots that
+    /// [`Policy::run_slot`] will run. Each job then has an equal part of its turns, at least one,
+    /// and a change continues from the tree's position.
     fn columns(&self) -> Vec<Column> {
         self.compile()
     }

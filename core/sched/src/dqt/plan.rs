@@ -1,25 +1,25 @@
 //! Plan of a whole round of a queue tree, computed instead of run.
 //!
-//! From where the root begins a round to where it begins the next, and as long as nothing changes,
-//! which queues have turns in which slots depends on nothing but how many turns each has in its own
-//! round. So it is the same in every round; only which job of a queue is next goes on.
+//! A round lasts from where the root begins a round to where it begins the next. While nothing
+//! changes, each queue has its turns in the same slots of every round: this depends only on the
+//! number of turns of each queue. Only the next job of each queue changes.
 
 use alloc::vec::Vec;
 
 use super::front::Front;
 use crate::Round;
 
-/// Turns of all lines of a round that are written down at most.
+/// Most turns, over all lines, that a written-down round may have.
 const MOST_TURNS: u64 = 1 << 20;
 
-/// A tree node that has turns or shares the time of those above between several below. Those in
-/// which nothing happens but that messages are passed on are left out.
+/// A tree node that has turns, or that shares its ancestors' time between several children. Tree
+/// nodes that only pass on messages are left out.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     node: u32,
     /// Turns in a round of its queue.
     turns: u64,
-    /// Slots of its round with all below.
+    /// Slots of its round with all nodes below.
     period: u64,
     /// The first part after those below.
     end: usize,
@@ -30,14 +30,14 @@ struct Part {
 pub(super) struct Plan {
     /// Depth first.
     parts: Vec<Part>,
-    /// Of each part the turns of its queue in a round of the root.
+    /// For each part, the turns of its queue in a round of the root.
     totals: Vec<u64>,
-    /// Of each part: where its next turn goes, while a round is written down.
+    /// For each part, the place of its next turn while a round is written down.
     places: Vec<usize>,
 }
 
 impl Plan {
-    /// It is not known any more.
+    /// Forgets the plan.
     pub(super) fn forget(&mut self) {
         self.parts.clear();
     }
@@ -47,7 +47,7 @@ impl Plan {
         self.parts.first().map_or(0, |part| part.period)
     }
 
-    /// Takes down what is to run in `node` and below. Returns the slots of its round.
+    /// Records the jobs of `node` and below. Returns the slots of its round.
     fn survey(&mut self, front: &Front, mut node: u32) -> u64 {
         while let Some(child) = front.only_below(node) {
             node = child;
@@ -66,8 +66,8 @@ impl Plan {
         part.period
     }
 
-    /// Goes through the first `length` slots of a round of a part: tells part, first slot and
-    /// number of slots of each run of turns, those of one part in order. Whoever is through before
+    /// Goes through the first `length` slots of a part's round. It reports part, first slot and
+    /// number of slots of each run of turns, for each part in order. A part that finishes before
     /// its siblings goes round again, except in a Fair-DQT.
     fn runs(
         parts: &[Part],
@@ -100,8 +100,7 @@ impl Plan {
 }
 
 impl Front {
-    /// The slots of the round of the root that begins with the next slot, if one does and can be
-    /// worked out.
+    /// The slots of the root's round, if one begins with the next slot and can be computed.
     pub(super) fn planned(&mut self) -> Option<u64> {
         if !self.fresh || self.rings.shares() {
             return None;
@@ -155,7 +154,7 @@ impl Front {
         true
     }
 
-    /// So many rounds pass, of which the first begins with the next slot; for after
+    /// Lets this many rounds pass, the first beginning with the next slot. Only after
     /// [`Front::planned`].
     pub(super) fn skip(&mut self, rounds: u64) {
         for (&Part { node, turns, .. }, &total) in self.plan.parts.iter().zip(&self.plan.totals) {
@@ -167,14 +166,14 @@ impl Front {
         self.rounds += rounds;
     }
 
-    /// The children in which there is something to run.
+    /// The children that have jobs to run.
     fn live_below(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
         let below = self.nodes[node as usize].below;
         let children = if below > 0 { self.shape.children(node) } else { 0..0 };
         children.filter(|&child| self.nodes[child as usize].live > 0)
     }
 
-    /// The child in which there is all that is to run in `node` and below.
+    /// The child that contains all jobs to run of `node` and below; `None` if there are several.
     fn only_below(&self, node: u32) -> Option<u32> {
         let entry = &self.nodes[node as usize];
         let child = self.live_below(node).next().filter(|_| entry.is_empty())?;

@@ -1,10 +1,10 @@
 //! Queue of a tree node: a ring of lanes whose turn order survives interruptions.
 //!
-//! A lane is one job, or, with fair shares, the jobs of one user. Whose turn it is stays when the
-//! node is deactivated, so a part of the tree that is cut short in its second round goes on there
-//! the next time (paper 0, figure 7.2). A round of a queue is as many turns as bring the ring round
-//! to where it was; it ends at a mark, which moves when lanes come and go, so that nobody loses a
-//! turn by another's end and whoever comes is first served in the next round.
+//! A lane is one job or, with fair shares, the jobs of one user. The position in the ring stays
+//! when the node is deactivated. So a part of the tree that is interrupted in its second round
+//! continues there the next time (SCore-D paper, figure 7.2). A round of a queue lasts until the
+//! ring is back at its first position. It ends at a mark, which moves when lanes come and go. So no
+//! lane loses a turn when another ends, and a new lane is first served in the next round.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub(super) struct Member {
     pub(super) turns: u16,
     /// The tree node in whose queue it is.
     pub(super) node: u32,
-    /// Where it stands; `NONE` while it is inactive.
+    /// Its place in the ring; `NONE` while it is inactive.
     lane: u32,
     prev: u32,
     next: u32,
@@ -54,17 +54,18 @@ pub(super) struct Queue {
     /// The lane whose turn is next, and how many turns of its visit are over.
     cursor: u32,
     served: u16,
-    /// Where the round ends: as `cursor` and `served`. Meaningful while `laps` is not 0.
+    /// Where the round ends, in the form of `cursor` and `served`. Meaningful while `laps` is not
+    /// 0.
     end: u32,
     end_served: u16,
-    /// How often the mark is to be reached before the round is over; 0 when there is no round.
+    /// How often the ring must still reach the mark before the round ends; 0 without a round.
     laps: u64,
-    /// Somebody has had a turn in this round.
+    /// Some lane has had a turn in this round.
     begun: bool,
     lanes: u32,
     /// The largest weight of a lane.
     most: u64,
-    /// Turns of the visits of all lanes.
+    /// Turns of one visit to every lane.
     turns: u64,
 }
 
@@ -87,7 +88,7 @@ impl Queue {
         self.laps == 0
     }
 
-    /// Turns of a round in which the ring goes round once.
+    /// Turns of a round that visits every lane once.
     pub(super) fn turns(&self) -> u64 {
         self.turns
     }
@@ -107,7 +108,7 @@ impl Queue {
         self.cursor == self.end && self.served == self.end_served
     }
 
-    /// Whether what follows is the same.
+    /// Whether the turns to come are the same.
     pub(super) fn same(&self, other: &Self) -> bool {
         let mark = |queue: &Self| (queue.laps > 0).then_some((queue.end, queue.end_served));
         let position = |queue: &Self| (queue.cursor, queue.served, queue.laps, mark(queue));
@@ -145,12 +146,12 @@ impl Rings {
         insert(&mut self.members, &mut self.free_members, member)
     }
 
-    /// Forgets an inactive member; its number will be another's.
+    /// Forgets an inactive member; its number will be used again.
     pub(super) fn remove(&mut self, member: u32) {
         self.free_members.push(member);
     }
 
-    /// Tree nodes have got other numbers.
+    /// The tree nodes have new numbers.
     pub(super) fn renumber(&mut self, new: impl Fn(u32) -> u32) {
         for member in &mut self.members {
             member.node = new(member.node);
@@ -166,7 +167,7 @@ impl Rings {
         queue.laps = if self.shares { queue.most } else { 1 };
     }
 
-    /// One turn of a queue in its round: who has it.
+    /// One turn of a queue in its round: returns the member that has it.
     pub(super) fn turn(&mut self, queue: &mut Queue) -> u32 {
         let lane = &mut self.lanes[queue.cursor as usize];
         let number = lane.cursor;
@@ -189,8 +190,7 @@ impl Rings {
         self.shares
     }
 
-    /// So many turns of a queue pass, whoever has them, and leave it where its round is; not with
-    /// fair shares.
+    /// Lets this many turns of a queue pass and keeps its round's position; not with fair shares.
     pub(super) fn spin(&mut self, queue: &mut Queue, mut turns: u64) {
         while turns > 0 {
             let lane = &mut self.lanes[queue.cursor as usize];
@@ -209,13 +209,13 @@ impl Rings {
         }
     }
 
-    /// The active members of a queue in which each is a lane, the one whose turn is next first.
+    /// The active members of a queue in which each has its own lane, beginning with the next turn.
     pub(super) fn plain(&self, queue: &Queue) -> impl Iterator<Item = u32> + '_ {
         self.around(queue).map(|lane| lane.cursor)
     }
 
-    /// An inactive member takes turns from now on: the first in the queue's next round, or in this
-    /// one, as the last, if nobody has had a turn in it.
+    /// An inactive member takes turns from now on. Its first is in the queue's next round, or the
+    /// last of this round if no lane has had a turn in it.
     pub(super) fn join(&mut self, queue: &mut Queue, number: u32) {
         let Member { user, turns, node, .. } = self.members[number as usize];
         let known = if self.shares { self.by_user.get(&(node, user)).copied() } else { None };
@@ -254,8 +254,8 @@ impl Rings {
         lane
     }
 
-    /// Puts a lane where its turn comes last, and not in the round that is going on if that has
-    /// begun.
+    /// Puts a lane where its turn comes last. If a round has begun, the lane waits for the next
+    /// one.
     fn link(&mut self, queue: &mut Queue, lane: u32) {
         if queue.is_empty() {
             let entry = &mut self.lanes[lane as usize];
@@ -268,8 +268,8 @@ impl Rings {
         } else if queue.end_served == 0 {
             core::mem::replace(&mut queue.end, lane)
         } else if queue.cursor == queue.end && queue.served >= queue.end_served {
-            // The round goes from the middle of a visit to the middle of that visit: before its
-            // second part is the last place there is.
+            // The round begins and ends in the middle of one lane's visit: the last place is before
+            // the second part of that visit.
             queue.end
         } else {
             self.lanes[queue.end as usize].next
@@ -280,8 +280,7 @@ impl Rings {
         (entry.prev, entry.next) = (prev, before);
     }
 
-    /// An active member takes no more turns. If it was the last that the round waited for, that is
-    /// over now.
+    /// An active member takes no more turns. If the round waited only for it, the round ends now.
     pub(super) fn quit(&mut self, queue: &mut Queue, number: u32) {
         let member = &mut self.members[number as usize];
         let Member { turns, prev, next, .. } = *member;
@@ -348,7 +347,7 @@ impl Rings {
         if self.shares { queue.turns * queue.most } else { queue.turns }
     }
 
-    /// The active members, those of the lane whose turn is next first, each lane's in order.
+    /// The active members lane by lane, beginning with the lane whose turn is next.
     pub(super) fn active(&self, queue: &Queue) -> Vec<u32> {
         let mut members = Vec::new();
         for lane in self.around(queue) {
@@ -364,14 +363,14 @@ impl Rings {
         members
     }
 
-    /// Whether within each lane the same follows.
+    /// Whether the order within each lane is the same.
     pub(super) fn same_lanes(&self, other: &Self) -> bool {
         let position = |lane: &Lane| (lane.cursor, lane.served);
         !self.shares || self.lanes.iter().map(position).eq(other.lanes.iter().map(position))
     }
 }
 
-/// Puts `entry` into a free place, or a new one; its number.
+/// Puts `entry` into a free place or a new one, and returns its number.
 fn insert<T>(entries: &mut Vec<T>, free: &mut Vec<u32>, entry: T) -> u32 {
     if let Some(number) = free.pop() {
         entries[number as usize] = entry;

@@ -1,12 +1,12 @@
 //! Geometry of a queue tree: the left part of a complete tree of some arity, as wide as the
 //! machine.
 //!
-//! Tree nodes are numbered breadth first from the root, as in the paper (§7.1.2), so that those of
-//! a height or more are the first ones.
+//! Tree nodes are numbered breadth first from the root, as in the SCore-D paper (§7.1.2). So the
+//! nodes of a height or more are the first ones.
 
 use core::ops::Range;
 
-/// More than the heights of any tree whose nodes 32 bits can number.
+/// More than the height of any tree whose nodes have 32-bit numbers.
 const HEIGHTS: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,13 @@ pub(super) struct Shape {
     pub(super) arity: u32,
     /// Height of the root; leaves have 0.
     pub(super) height: u8,
-    /// By height the number of the first tree node that has it, and that of the first that no longer
-    /// has it.
+    /// For each height, the number of its first tree node and the number after its last.
     levels: [(u32, u32); HEIGHTS],
 }
 
 impl Shape {
-    /// A tree of that height with so many leaves, or as many as it can have. One of arity 2 has all
-    /// it can have: in it parents and children are found without looking for the height.
+    /// A tree of that height with this many leaves, at most as many as it can have. A tree of arity
+    /// 2 always has all of them: then parents and children are found without looking up the height.
     pub(super) fn of(arity: u32, height: u8, leaves: u32) -> Self {
         let mut shape = Self { arity, height, levels: [(0, 0); HEIGHTS] };
         let leaves = if arity == 2 { u32::MAX } else { leaves }.min(shape.size(height));
@@ -34,8 +33,8 @@ impl Shape {
         shape
     }
 
-    /// The lowest tree of at least `leaves` leaves. It has twice as many at most, unless its arity
-    /// is 2, so that a machine may grow node by node.
+    /// The lowest tree of at least `leaves` leaves, rounded up to a power of two. So a machine may
+    /// grow node by node, and only some of the new nodes need a larger tree.
     pub(super) fn over(arity: u32, leaves: u32) -> Self {
         let mut height = 0;
         while arity.checked_pow(u32::from(height)).is_some_and(|size| size < leaves) {
@@ -106,7 +105,8 @@ impl Shape {
         at * size..(at + 1).saturating_mul(size).min(self.width())
     }
 
-    /// The number in `larger` of the tree node that is `node` here: this tree is its left corner.
+    /// The number in `larger` of the tree node that is `node` here; this tree is the left corner of
+    /// `larger`.
     pub(super) fn renumber(&self, larger: &Self, node: u32) -> u32 {
         let height = usize::from(self.height_of(node));
         larger.levels[height].0 + node - self.levels[height].0

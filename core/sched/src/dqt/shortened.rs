@@ -1,9 +1,9 @@
 //! Shortened timetables, for rounds that are longer than a timetable may be.
 //!
-//! Rounds are that long where many jobs have many turns, or where jobs that were placed by another
-//! policy lie across partitions. What is published then is a sequence of its own in which every job
-//! has a turn. It begins with who is next in the tree, where the slots that pass count in full; so
-//! however often a change makes a new timetable, everybody comes first in one in the end.
+//! Rounds are too long where many jobs have many turns, or where jobs placed by another policy lie
+//! across partitions. Then a sequence of its own is published, in which every job has a turn. It
+//! begins with the next jobs of the tree, whose own slots go on counting in full. So however often
+//! a change makes a new timetable, every job comes first in one of them in the end.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use super::front::Front;
 use crate::{ClusterTime, Column, MatrixGang, Policy, Request};
 
 impl Dqt {
-    /// A round in which all have an equal part of their turns, or one: the whole, half, a quarter and
-    /// so on, until it fits.
+    /// A round in which all jobs have an equal part of their turns, at least one. The part is the
+    /// whole, half, a quarter and so on, until the round fits.
     pub(super) fn shortened(&self, most: usize) -> Option<Slots> {
         let longest = self.front.rings.members.iter().map(|member| member.turns).max()?;
         let mut part: u16 = 1;
@@ -48,7 +48,7 @@ impl Dqt {
             }
         }
         let mut slots = Slots::of(fresh);
-        // Not all came in time for the first round.
+        // Not all members have had a turn within the first round.
         slots.push_round(most)?;
         slots.clear();
         slots.push_round(most)?;
@@ -59,7 +59,7 @@ impl Dqt {
         Some(slots)
     }
 
-    /// All have turns as the rows of a matrix have: as few slots as can be.
+    /// All jobs have turns like the rows of a matrix, in as few slots as possible.
     pub(super) fn by_rows(&self) -> Vec<Column> {
         let rings = &self.front.rings;
         let mut matrix = MatrixGang::new(u32::MAX);

@@ -16,7 +16,7 @@ pub struct DqtJob {
     pub nodes: u32,
     /// Turns it has in a round.
     pub turns: u16,
-    /// Whether it has turns at all now.
+    /// Whether it takes turns now.
     pub active: bool,
 }
 
@@ -31,35 +31,35 @@ pub struct DqtNode {
     pub height: u8,
     /// The first node of its partition.
     pub first: NodeId,
-    /// Nodes of its partition, also such as are not there.
+    /// Nodes of its partition, including numbers without a node.
     pub size: u32,
     /// Nodes of its partition that take jobs.
     pub up: u32,
-    /// Its state. The front is where it is [`DqtState::Rounding`].
+    /// Its state; [`DqtState::Rounding`] means that the front is here.
     pub state: DqtState,
     /// Its queue: active jobs in the order of their turns, the next one first; then the others.
     pub queue: Vec<DqtJob>,
-    /// Jobs in the queues from the root to this one: of a leaf its TQLB (paper 0, §7.1.2).
+    /// Jobs in the queues from the root to this one: for a leaf its TQLB (SCore-D paper, §7.1.2).
     pub tqlb: u32,
     /// The largest TQLB of the leaves below.
     pub max_tqlb: u32,
-    /// Slots of a round of this node and those below: the sum of turns on the longest way down.
+    /// Slots of a round of this node and those below: the largest sum of turns on a path downwards.
     pub round: u64,
 }
 
-/// How much of what partitions have their jobs use.
+/// How much of their partitions the jobs use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Nodes that the placed jobs use, summed over the jobs.
     pub used: u64,
-    /// Nodes of their partitions that take jobs and that they do not use, summed over the jobs.
+    /// Nodes of their partitions that take jobs but that the jobs do not use, summed over the jobs.
     /// They are idle in these jobs' turns (internal fragmentation).
     pub unused: u64,
 }
 
 impl Dqt {
-    /// The tree as it is before the next slot, breadth first: the nodes that take jobs or have
-    /// some, or have such below. The cost is that of looking at the whole tree.
+    /// The tree before the next slot, breadth first: nodes that take or have jobs, and nodes above
+    /// these. Costs a walk through the whole tree.
     pub fn tree(&self) -> Vec<DqtNode> {
         let shape = &self.front.shape;
         let queues = self.queues();
@@ -123,13 +123,13 @@ impl Dqt {
     }
 
     /// The largest TQLB: placed jobs in the queues from the root to the busiest leaf. With one turn
-    /// for each job it is the length of a round, and every active job runs at least once in so many
-    /// slots (paper 0, §7.1.2). Costs nothing.
+    /// for each job it is the length of a round: every active job runs at least once in this many
+    /// slots (SCore-D paper, §7.1.2). Takes constant time.
     pub fn max_tqlb(&self) -> u32 {
         self.loads.nodes[0].most
     }
 
-    /// The smallest TQLB among nodes that take jobs. Costs nothing.
+    /// The smallest TQLB among nodes that take jobs. Takes constant time.
     pub fn min_tqlb(&self) -> u32 {
         self.loads.nodes[0].least
     }

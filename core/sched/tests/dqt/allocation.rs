@@ -1,4 +1,4 @@
-//! Who gets which partition, against values computed anew from the queues each time.
+//! Choice of partitions, compared with values computed anew from the queues each time.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the paper promises (§7.1.2, §8.2) and what Kumi adds, for any jobs.
+//! Promises of the SCore-D paper (§7.1.2, §8.2) and of Kumi's additions, for any jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -245,8 +245,9 @@ proptest! {
         prop_assert!((0..jobs.len()).all(|job| count(&ran, job as u64) >= 1));
     }
 
-    /// What happens in the lighter half of the tree does not show in the other. Lighter means also in one round of the
-    /// root: those that come ahead of the front, after others left that had had their turns, lengthen it by theirs.
+    /// Changes in the lighter half of the tree do not affect the other half. It must also be lighter within
+    /// one round of the root: a job may arrive ahead of the front after others have had their turns and left,
+    /// and then lengthens the round.
     #[test]
     fn a_partition_that_a_change_does_not_concern_goes_on(
         fair in any::<bool>(), changes in prop::collection::vec((0..4u32, 0..4u32, 0..3u64), 40),

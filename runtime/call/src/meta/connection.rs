@@ -212,7 +212,7 @@ impl Connection {
             MetaserverEvent::List(stream, part) => dispatcher.list(&peer, stream, &part),
             MetaserverEvent::Place(stream, placing) => dispatcher.place(&peer, stream, placing),
             MetaserverEvent::Cancel(stream) => dispatcher.cancel(&peer, stream),
-            MetaserverEvent::Over(stream, over) => dispatcher.over(&peer, stream, &over),
+            MetaserverEvent::AttemptReport(stream, over) => dispatcher.over(&peer, stream, &over),
             MetaserverEvent::Status(stream) => match dispatcher.check(&peer) {
                 Ok(()) => {
                     let json = view::json_for(&dispatcher, peer.user.borrow().as_ref());
@@ -250,12 +250,12 @@ impl Connection {
             (MetaserverEvent::Report(report), Some(id)) => {
                 self.dispatcher.borrow_mut().report(id, report);
             }
-            (MetaserverEvent::Told(ticket, fate), Some(id)) => {
+            (MetaserverEvent::TicketState(ticket, fate), Some(id)) => {
                 self.dispatcher.borrow_mut().told(id, ticket, fate);
             }
             (MetaserverEvent::Leave, Some(id)) => self.dispatcher.borrow_mut().withdraw(id),
             (MetaserverEvent::Pong, Some(id)) => self.dispatcher.borrow_mut().heard(id),
-            (MetaserverEvent::Holds(tickets), None) => self.holds(&tickets),
+            (MetaserverEvent::RunningTickets(tickets), None) => self.holds(&tickets),
             _ => self.refuse("a server sent a message out of turn"),
         }
     }

@@ -6,6 +6,9 @@
 //! sleeps and plain memory from `crate::sync`. Here they are compiled once more with this crate's
 //! `sync`.
 //!
+//! What the models do not run is what makes system calls: `handler_thread` and `wait` of `kumi-net` only carry out what
+//! `handover` and `doorbell` decide. In their place stand a timer and a doorbell of the checker.
+//!
 //! The checker knows sequentially consistent fences, but not accesses. Such an access is modelled as a
 //! fence and an access with acquire or release order, in each of the two ways in which compilers
 //! translate it. So every failure found can happen on some processor.
@@ -26,6 +29,10 @@ mod idle_flag;
 mod layout;
 #[path = "../../src/channel/lock.rs"]
 mod lock;
+/// Modules by the paths that the sources use.
+mod channel {
+    pub(crate) use crate::lock;
+}
 pub mod models;
 #[path = "../../../mem/src/fifo/queue.rs"]
 mod queue;

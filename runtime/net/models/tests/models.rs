@@ -21,6 +21,8 @@ models! {
     a_request_is_served
     a_request_is_served_while_main_comes_and_goes
     rings_are_served_from_now_on
+    the_end_of_a_long_wait_is_noticed
+    the_end_of_a_long_wait_is_noticed_behind_another_operation
     both_ways_round
     two_senders_wake_a_sleeper
     room_wakes_the_producer

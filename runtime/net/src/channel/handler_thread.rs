@@ -7,8 +7,10 @@
 //! - If main takes the lock and finds the socket armed, it disarms it and starts a tick instead.
 //!   Packets that main waits for then do not wake this thread too.
 //! - At a tick the thread arms the socket again, unless main has taken the lock since the last tick.
-//! - If main has held the lock over a whole tick (a long wait), the thread sleeps deep. Main restarts
-//!   the tick when its wait ends, and a long timer covers the case that main looked too early.
+//! - If main has held the lock over a whole tick (a long wait), the thread sleeps deep, without a timer. Main restarts
+//!   the tick when its wait ends.
+//!
+//! When it does which of these is decided in `handover`; here are the system's calls for them.
 //!
 //! Rings from ranks of this node concern it only while `Channel::serve_rings` says so. It then listens
 //! to the rank's doorbell too, which peers ring as they do for a sleeping main thread.
@@ -44,17 +46,21 @@ pub(crate) struct HandlerWaitSet {
     bell: RawFd,
 }
 
-fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
+/// Owns a descriptor, or tells the error that the kernel left.
+///
+/// # Safety
+/// The number comes from a system call of just now that makes descriptors, or is the -1 of its failure.
+unsafe fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
     if raw < 0 {
         return Err(io_error(what)(io::Error::last_os_error()));
     }
-    // SAFETY: a descriptor that was just made and that nobody else owns.
+    // SAFETY: just made by the caller's promise, so nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 impl HandlerWaitSet {
     pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<HandlerWaitSet, AttachError> {
-        // SAFETY: no pointers in either call.
+        // SAFETY: no pointers in either call, and each result is owned once.
         let (epoll, timer) = unsafe {
             let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
             (
@@ -223,8 +229,17 @@ impl Timer for HandlerWaitSet {
 /// The channel as the handler thread serves it, which holds its lock.
 struct LockedChannel<'s, H> {
     core: &'s mut ChannelCore<H>,
-    attachment: &'s Attachment,
+    shared: &'s Shared<H>,
     wait_set: &'s HandlerWaitSet,
+}
+
+/// A panic of the layer above is known before the lock goes back.
+impl<H> Drop for LockedChannel<'_, H> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.shared.failed.set("it panicked".to_string());
+        }
+    }
 }
 
 impl<H: Handler> Service for LockedChannel<'_, H> {
@@ -235,28 +250,16 @@ impl<H: Handler> Service for LockedChannel<'_, H> {
             // Only with the lock: the main thread does not sleep for the doorbell now.
             sys::silence(self.wait_set.bell);
         }
-        serve(self.core, self.attachment, rings)
+        serve(self.core, &self.shared.attachment, rings)
     }
 
     fn listen(&mut self, rings: bool) -> Result<Option<u64>, ChannelError> {
         self.core.armed = true;
         self.wait_set.arm(rings)?;
-        if rings && !self.core.listen(self.attachment)? {
+        if rings && !self.core.listen(&self.shared.attachment)? {
             return Ok(Some(0));
         }
         Ok(self.core.deadline().map(|deadline| deadline.saturating_sub(sys::now())))
-    }
-}
-
-/// Gives the lock back even if the layer above panics.
-struct Unlock<'s, H>(&'s Shared<H>);
-
-impl<H> Drop for Unlock<'_, H> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = self.0.failed.set("it panicked".to_string());
-        }
-        self.0.lock.unlock_handler();
     }
 }
 
@@ -269,15 +272,11 @@ fn round<H: Handler>(
     if shared.stop.load(Acquire) {
         return Ok(());
     }
-    if !shared.lock.try_lock_handler() {
-        shared.handover.lock_refused(state, wait_set);
-        return Ok(());
-    }
-    let _unlock = Unlock(shared);
-    // SAFETY: the lock is held until the end of this function.
-    let core = unsafe { shared.core() };
-    let mut channel = LockedChannel { core, attachment: &shared.attachment, wait_set };
-    shared.handover.round(state, wait_set, &mut channel)
+    shared.handover.turn(state, wait_set, || {
+        // SAFETY: `turn` calls this with the lock held, and drops what it gets before the lock goes back.
+        let core = unsafe { &mut *shared.core() };
+        LockedChannel { core, shared, wait_set }
+    })
 }
 
 /// Most receives while the lock is held: main may want it.

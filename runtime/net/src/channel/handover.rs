@@ -1,4 +1,5 @@
-//! Hand-over between the handler thread and those who need it: the main thread, and threads that ask for service.
+//! Hand-over of the channel between the handler thread and those who need it: the main thread, and threads that ask for
+//! service. All that decides who drives the channel, and when, is here; it makes no system call, and the models run it.
 //!
 //! The handler thread sleeps until its timer or a descriptor wakes it; all others only set flags and
 //! that timer. No request is lost, because:
@@ -6,17 +7,25 @@
 //! - a requester sets its flag *before* the timer;
 //! - the handler clears the flags *before* it serves;
 //! - the handler looks at them once more *after* it has set the timer to its own time.
+//!
+//! A main thread that holds the lock for long is left alone: the handler stops its timer and sleeps deep. No end of such
+//! a hold is missed, because:
+//!
+//! - the handler stops the timer, *then* sets the flag, *then* looks whether the lock is free after all;
+//! - the main thread gives the lock back, *then* looks at the flag.
+//!
+//! One of the two therefore sees the other. The main thread does this at the end of each operation, so its fence between
+//! the two steps costs nothing: the handler makes the system fence all threads of the process in its place.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::channel::lock::DriveLock;
+use crate::sync::{AtomicU32, AtomicU64, heavy_fence, light_fence};
 
 /// First tick after the main thread was seen, in microseconds.
 pub(crate) const TICK: u64 = 500;
 /// Longest tick while the main thread goes on communicating.
 const LONGEST_TICK: u64 = 1_000;
-/// Time of a deep sleep, in microseconds.
-const DEEP: u64 = 20_000;
 /// As soon as possible, in microseconds: 0 would stop the timer.
 const NOW: u64 = 1;
 
@@ -59,9 +68,10 @@ impl TickState {
     }
 }
 
-/// Flags that pass the channel between the threads of a rank.
+/// The lock of a channel, and the flags that pass it between the threads of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
+    lock: DriveLock,
     /// Times the main thread took the lock.
     epoch: AtomicU64,
     /// The handler sleeps without a tick because the main thread has held the lock for long.
@@ -72,17 +82,28 @@ pub(crate) struct Handover {
     rings: AtomicU32,
 }
 
+/// Gives the lock back, also if the layer above panics.
+struct HandlerLock<'l>(&'l DriveLock);
+
+impl Drop for HandlerLock<'_> {
+    fn drop(&mut self) {
+        self.0.unlock_handler();
+    }
+}
+
 impl Handover {
-    /// The main thread has taken the lock.
+    /// The main thread takes the lock.
     #[inline]
-    pub(crate) fn main_locked(&self) {
+    pub(crate) fn enter_main(&self) {
+        self.lock.lock_main();
         self.epoch.store(self.epoch.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The main thread has given the lock back. Restarts the tick of a handler in deep sleep; missing one that
-    /// is just falling asleep costs [`DEEP`], no more.
+    /// The main thread gives the lock back, and restarts the tick of a handler in deep sleep.
     #[inline]
-    pub(crate) fn main_unlocked<T: Timer>(&self, timer: Option<&T>) {
+    pub(crate) fn leave_main<T: Timer>(&self, timer: Option<&T>) {
+        self.lock.unlock_main();
+        light_fence();
         if self.deep.load(Relaxed) != 0 {
             self.end_deep_sleep(timer);
         }
@@ -118,19 +139,39 @@ impl Handover {
         timer.after(Some(NOW));
     }
 
-    /// The handler has not got the lock: it looks again later.
-    pub(crate) fn lock_refused(&self, state: &mut TickState, timer: &impl Timer) {
+    /// What the handler does when something has woken it. `service` is called, and its value lives, while the lock is held.
+    pub(crate) fn turn<S: Service>(
+        &self,
+        state: &mut TickState,
+        timer: &impl Timer,
+        service: impl FnOnce() -> S,
+    ) -> Result<(), S::Error> {
+        if !self.lock.try_lock_handler() {
+            self.lock_refused(state, timer);
+            return Ok(());
+        }
+        let _lock = HandlerLock(&self.lock);
+        self.round(state, timer, &mut service())
+    }
+
+    /// The handler has not got the lock: it looks again later, or when the main thread calls.
+    fn lock_refused(&self, state: &mut TickState, timer: &impl Timer) {
         let epoch = self.epoch.load(Relaxed);
-        if epoch == state.epoch {
-            self.deep.store(1, Relaxed);
-            timer.after(Some(DEEP));
-        } else {
+        if epoch != state.epoch {
             state.main_is_active(epoch, timer);
+            return;
+        }
+        timer.after(None);
+        self.deep.store(1, Relaxed);
+        // A system without this fence costs a tick from time to time, no more.
+        if !heavy_fence() || self.lock.is_free() {
+            self.deep.store(0, Relaxed);
+            timer.after(Some(TICK));
         }
     }
 
     /// One round of the handler, which holds the lock.
-    pub(crate) fn round<S: Service>(
+    fn round<S: Service>(
         &self,
         state: &mut TickState,
         timer: &impl Timer,

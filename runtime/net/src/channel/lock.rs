@@ -45,6 +45,11 @@ impl DriveLock {
         self.0.store(FREE, Release);
     }
 
+    /// Whether nobody holds it, as of some moment.
+    pub(crate) fn is_free(&self) -> bool {
+        self.0.load(Relaxed) == FREE
+    }
+
     /// Takes it for the handler if it is free.
     pub(crate) fn try_lock_handler(&self) -> bool {
         self.0.compare_exchange(FREE, HANDLER, Acquire, Relaxed).is_ok()

@@ -2,6 +2,7 @@
 
 pub(crate) mod core;
 pub(crate) mod fork_check;
+pub(crate) mod guard;
 pub(crate) mod handler_thread;
 pub(crate) mod handover;
 mod late_reads;
@@ -26,9 +27,9 @@ use kumi_proto::SendError;
 
 use crate::channel::core::{ChannelCore, Handler};
 use crate::channel::fork_check::ForkCheck;
+use crate::channel::guard::Guard;
 use crate::channel::handler_thread::{HandlerWaitSet, start};
 use crate::channel::handover::Handover;
-use crate::channel::lock::DriveLock;
 use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::waker::ChannelWaker;
 use crate::disclosure::DisclosedPages;
@@ -36,10 +37,6 @@ use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::shm::ring::RingDamage;
 use crate::wait::spin::{AdaptiveSpin, SpinLimit, SpinMode, processors};
 use crate::wait::{Wait, WaitEvent, WaitFlags};
-
-/// Most packets of full length of one run, and most bytes.
-const MOST_SEGMENTS: usize = 44;
-const MOST_BYTES: usize = 65_507;
 
 /// Errors of a running channel.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +88,6 @@ pub enum ChannelError {
 /// Everything that main thread and handler thread share.
 pub(crate) struct Shared<H> {
     core: UnsafeCell<ChannelCore<H>>,
-    pub(crate) lock: DriveLock,
     pub(crate) handover: Handover,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
@@ -102,16 +98,14 @@ pub(crate) struct Shared<H> {
     pub(crate) attachment: Attachment,
 }
 
-// SAFETY: the core is only touched by the holder of `lock`; everything else is shareable.
+// SAFETY: the core is only touched by the holder of the lock in `handover`; everything else is shareable.
 unsafe impl<H: Send> Sync for Shared<H> {}
 
 impl<H> Shared<H> {
-    /// # Safety
-    /// The caller holds the lock, and the reference does not outlive that.
-    #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
-    pub(crate) unsafe fn core(&self) -> &mut ChannelCore<H> {
-        // SAFETY: exclusive by the caller's promise.
-        unsafe { &mut *self.core.get() }
+    /// The core. Only the holder of the lock may make a reference of it, and none may outlive the lock.
+    #[inline]
+    pub(crate) fn core(&self) -> *mut ChannelCore<H> {
+        self.core.get()
     }
 }
 
@@ -155,19 +149,6 @@ impl<H: Handler> std::fmt::Debug for Channel<H> {
     }
 }
 
-/// The right to drive the channel, until it is dropped.
-pub struct Guard<'c, H: Handler> {
-    pub(crate) shared: &'c Shared<H>,
-    pub(crate) core: &'c mut ChannelCore<H>,
-}
-
-impl<H: Handler> Drop for Guard<'_, H> {
-    fn drop(&mut self) {
-        self.shared.lock.unlock_main();
-        self.shared.handover.main_unlocked(self.shared.wait_set.get());
-    }
-}
-
 impl<H: Handler> Channel<H> {
     /// Starts the channel of an attached rank. Without a socket, or with all ranks on this node,
     /// there is no handler thread: nothing can arrive that needs one (but see
@@ -188,7 +169,6 @@ impl<H: Handler> Channel<H> {
         let processor = attachment.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
-            lock: DriveLock::default(),
             handover: Handover::default(),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
@@ -211,7 +191,7 @@ impl<H: Handler> Channel<H> {
         let shared = &self.shared;
         let socket = {
             let guard = self.lock().map_err(|error| io_error("lock")(io::Error::other(error)))?;
-            guard.core.remote.as_ref().map(|remote| remote.wire.readable())
+            guard.core_ref().remote.as_ref().map(|remote| remote.wire.readable())
         };
         let wait_set = HandlerWaitSet::new(socket, shared.attachment.own_bell())?;
         shared.wait_set.get_or_init(|| wait_set);
@@ -266,19 +246,14 @@ impl<H: Handler> Channel<H> {
     /// Brings all counters in the context up to date. Without it those that are not needed at once
     /// are some milliseconds old. If the handler thread has failed they stay as they are.
     pub fn publish(&self) {
-        if let Ok(guard) = self.lock() {
-            guard.core.publish_all(&self.shared.attachment);
+        if let Ok(mut guard) = self.lock() {
+            guard.core().publish_all(&self.shared.attachment);
         }
     }
 
     /// Takes the lock, also if the channel has failed: then for nothing but tidying up.
     pub(crate) fn lock_anyway(&self) -> Guard<'_, H> {
-        let shared = &*self.shared;
-        shared.lock.lock_main();
-        shared.handover.main_locked();
-        // SAFETY: the lock is held until the guard is dropped.
-        let core = unsafe { shared.core() };
-        Guard { shared, core }
+        Guard::take(&self.shared)
     }
 
     /// Takes the right to drive the channel.
@@ -289,14 +264,15 @@ impl<H: Handler> Channel<H> {
         if self.shared.forks.is_child() {
             return Err(ChannelError::Forked);
         }
-        let guard = self.lock_anyway();
+        let mut guard = self.lock_anyway();
         let shared = guard.shared;
         if let Some(message) = shared.failed.get() {
             return Err(ChannelError::HandlerThread(message.clone()));
         }
-        guard.core.update_clock();
-        if guard.core.armed {
-            guard.core.armed = false;
+        let core = guard.core();
+        core.update_clock();
+        if core.armed {
+            core.armed = false;
             if let Some(wait_set) = shared.wait_set.get() {
                 wait_set.disarm(shared.handover.serves_rings());
             }
@@ -305,7 +281,7 @@ impl<H: Handler> Channel<H> {
     }
 
     /// Drives the channel until `attempt` gives something: called once at first, then after
-    /// everything that may have changed its answer.
+    /// everything that may have changed its answer. It gets the right to drive for the time of the call only.
     ///
     /// # Errors
     /// Those of the channel and of `attempt`.
@@ -315,18 +291,19 @@ impl<H: Handler> Channel<H> {
         mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
         let mut guard = self.lock()?;
-        if let Some(result) = attempt(&mut guard)? {
+        let first = attempt(&mut guard.lend())?;
+        if let Some(result) = first {
             guard.let_go(wait).map_err(E::from)?;
             return Ok(result);
         }
         // Frames refused before may fit the new wait.
-        guard.core.drain_rings(&self.shared.attachment)?;
-        guard.core.service(&self.shared.attachment)?;
+        guard.drain_rings()?;
+        guard.service()?;
         let mut spin = self.spin.borrow_mut();
         let limit = self.limit(&spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
         loop {
-            if let Some(result) = attempt(&mut guard)? {
+            if let Some(result) = attempt(&mut guard.lend())? {
                 waiting.over(&mut spin);
                 return Ok(result);
             }
@@ -338,7 +315,7 @@ impl<H: Handler> Channel<H> {
                 }
                 WaitEvent::Ring => {
                     waiting.idle(false);
-                    guard.core.drain_rings(&self.shared.attachment).map_err(E::from)?;
+                    guard.drain_rings().map_err(E::from)?;
                 }
                 WaitEvent::Socket => {
                     waiting.idle(false);
@@ -352,10 +329,10 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
-                    guard.core.check_unreachable()?;
+                    guard.core().check_unreachable()?;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
                     if wait == Wait::Room
-                        && let Some(result) = attempt(&mut guard)?
+                        && let Some(result) = attempt(&mut guard.lend())?
                     {
                         waiting.over(&mut spin);
                         return Ok(result);
@@ -365,8 +342,8 @@ impl<H: Handler> Channel<H> {
                 }
             }
             waiting.since = 0;
-            guard.core.service(&self.shared.attachment).map_err(E::from)?;
-            guard.core.check_unreachable()?;
+            guard.service().map_err(E::from)?;
+            guard.core().check_unreachable()?;
         }
     }
 
@@ -390,142 +367,5 @@ impl<H: Handler> Channel<H> {
 impl<H: Handler> Drop for Channel<H> {
     fn drop(&mut self) {
         self.stop_thread();
-    }
-}
-
-impl<H: Handler> Guard<'_, H> {
-    /// The layer above.
-    pub fn handler(&mut self) -> &mut H {
-        &mut self.core.handler
-    }
-
-    /// Queues one frame made of the parts; false if there is no room now. To another node it leaves
-    /// with [`Guard::transmit`], so that a run of frames is sent by one call.
-    ///
-    /// # Errors
-    /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
-    pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
-        self.core.send(&self.shared.attachment, to, parts)
-    }
-
-    /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it
-    /// where it is to be. It gets room for the longest frame and says how long its own is.
-    ///
-    /// # Errors
-    /// As [`Guard::send`].
-    #[inline]
-    pub fn send_remote_with(
-        &mut self,
-        to: u32,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<bool, ChannelError> {
-        self.core.send_remote_with(&self.shared.attachment, to, write)
-    }
-
-    /// Two numbers for a rank of another node: how many frames [`Guard::send`] takes now, and how many
-    /// are worth waiting for when more will follow. The second is a run of packets, which leaves by one
-    /// system call. (Filling every slot as soon as an ack frees it makes ever shorter runs, and as many
-    /// acks.)
-    ///
-    /// `None` for a rank of this node.
-    #[must_use]
-    pub fn room(&self, to: u32) -> Option<(usize, usize)> {
-        let remote = self.core.remote.as_ref()?;
-        if self.shared.attachment.local_of(to).is_some() {
-            return None;
-        }
-        let endpoint = &remote.endpoint;
-        let config = endpoint.config();
-        let run = (MOST_BYTES / config.max_datagram).min(MOST_SEGMENTS);
-        Some((endpoint.room(to), run.min(config.window / 2).max(1)))
-    }
-
-    /// Tries again to answer ranks of this node whose rings were full.
-    pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
-        if self.core.blocked { self.core.service(&self.shared.attachment) } else { Ok(()) }
-    }
-
-    /// Puts queued frames on the wire.
-    ///
-    /// # Errors
-    /// [`ChannelError::Io`].
-    pub fn transmit(&mut self) -> Result<(), ChannelError> {
-        self.core.publish(&self.shared.attachment);
-        self.core.transmit(&self.shared.attachment)
-    }
-
-    /// As [`Guard::transmit`], for a program that sends on without waiting. While packets to `to` are
-    /// in flight, further ones are held back until one of these happens:
-    ///
-    /// - they fill a run, which leaves by one system call;
-    /// - this rank waits or asks for progress;
-    /// - the handler thread looks, at most a millisecond later.
-    ///
-    /// # Errors
-    /// [`ChannelError::Io`].
-    #[inline]
-    pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
-        self.core.transmit_soon(&self.shared.attachment, to)
-    }
-
-    /// Takes what the socket gave. The attempt comes first: an ack can then be piggybacked on the
-    /// program's next packet, instead of waiting for the handler thread's tick.
-    fn take_datagrams<R, E: From<ChannelError>>(
-        &mut self,
-        attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,
-    ) -> Result<Option<R>, E> {
-        self.core.take_datagrams(&self.shared.attachment);
-        let result = attempt(self)?;
-        if result.is_some() {
-            if self.core.is_pressed() {
-                self.core.service(&self.shared.attachment)?;
-            }
-            self.core.publish(&self.shared.attachment);
-        }
-        Ok(result)
-    }
-
-    /// Sends what is held back when a wait is over at once: the program may compute next. One for room
-    /// belongs to a send, which decides itself.
-    fn let_go(&mut self, wait: Wait) -> Result<(), ChannelError> {
-        if wait == Wait::Room || !self.core.holds_back() {
-            return Ok(());
-        }
-        self.core.transmit(&self.shared.attachment)
-    }
-
-    /// Everything sent to this rank has been taken there.
-    #[must_use]
-    pub fn flushed(&self, to: u32) -> bool {
-        match (self.shared.attachment.local_of(to), &self.core.remote) {
-            (Some(local), _) => self.core.drained(local),
-            (None, Some(remote)) => remote.endpoint.flushed(to),
-            (None, None) => true,
-        }
-    }
-
-    /// Takes all that has arrived, and sends what is due. Does not wait.
-    ///
-    /// # Errors
-    /// Those of the channel.
-    pub fn progress(&mut self) -> Result<(), ChannelError> {
-        let most = 2 * self.shared.attachment.ring_bytes() / crate::channel::core::ENOUGH + 1;
-        for _ in 0..most {
-            self.core.drain_rings(&self.shared.attachment)?;
-            if !self.core.ring_hint(&self.shared.attachment) {
-                break;
-            }
-        }
-        // Bounded: a flood must not keep the caller here.
-        for _ in 0..64 {
-            if !self.core.receive()? {
-                break;
-            }
-            self.core.take_datagrams(&self.shared.attachment);
-            self.core.service(&self.shared.attachment)?;
-        }
-        self.core.service(&self.shared.attachment)?;
-        self.core.publish(&self.shared.attachment);
-        Ok(())
     }
 }

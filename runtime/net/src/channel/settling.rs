@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::channel::core::Handler;
-use crate::channel::{Channel, ChannelError, Guard};
+use crate::channel::guard::Guard;
+use crate::channel::{Channel, ChannelError};
 use crate::sys;
 use crate::wait::{Wait, WaitFlags};
 
@@ -15,7 +16,7 @@ struct ReopenGuard<'g, 'c, H: Handler>(&'g mut Guard<'c, H>);
 
 impl<H: Handler> Drop for ReopenGuard<'_, '_, H> {
     fn drop(&mut self) {
-        if let Some(remote) = &mut self.0.core.remote {
+        if let Some(remote) = &mut self.0.core().remote {
             remote.now = sys::now();
             remote.endpoint.reopen(remote.now);
         }
@@ -33,7 +34,7 @@ impl<H: Handler> Channel<H> {
         let mut guard = self.lock()?;
         let begin = sys::now();
         let end = begin.saturating_add(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
-        let Some(remote) = &mut guard.core.remote else { return Ok(Some(Duration::ZERO)) };
+        let Some(remote) = &mut guard.core().remote else { return Ok(Some(Duration::ZERO)) };
         remote.endpoint.quiesce();
         let opening = ReopenGuard(&mut guard);
         let taken = settle(opening.0, begin, end);
@@ -51,10 +52,11 @@ fn settle<H: Handler>(
     end: u64,
 ) -> Result<Option<Duration>, ChannelError> {
     loop {
-        guard.core.update_clock();
+        guard.core().update_clock();
         guard.progress()?;
-        let settled = guard.core.remote.as_ref().is_none_or(|remote| remote.endpoint.settled());
-        let now = guard.core.update_clock();
+        let settled =
+            guard.core_ref().remote.as_ref().is_none_or(|remote| remote.endpoint.settled());
+        let now = guard.core().update_clock();
         if settled {
             return Ok(Some(Duration::from_micros(now - begin)));
         }

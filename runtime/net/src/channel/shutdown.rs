@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::channel::core::Handler;
-use crate::channel::{Channel, ChannelError, Guard};
+use crate::channel::guard::Guard;
+use crate::channel::{Channel, ChannelError};
 use crate::sys;
 use crate::wait::{Wait, WaitFlags};
 
@@ -30,12 +31,12 @@ impl<H: Handler> Channel<H> {
         let mut progress = sys::now();
         let mut seen = None;
         let mut gone = vec![false; attachment.ranks() as usize];
-        if let Some(remote) = &guard.core.remote {
+        if let Some(remote) = &guard.core_ref().remote {
             remote.wire.watch_for_gone()?;
         }
         loop {
             guard.progress()?;
-            let Some(remote) = &guard.core.remote else { return Ok(true) };
+            let Some(remote) = &guard.core_ref().remote else { return Ok(true) };
             while let Some(rank) = remote.wire.gone(attachment) {
                 gone[rank as usize] = true;
             }
@@ -44,7 +45,7 @@ impl<H: Handler> Channel<H> {
                 return Ok(true);
             }
             guard.transmit()?;
-            let Some(remote) = &guard.core.remote else { return Ok(true) };
+            let Some(remote) = &guard.core_ref().remote else { return Ok(true) };
             let now = sys::now();
             let counters = remote.endpoint.counters();
             let state = Some((counters.acks_in, counters.data_in, counters.nacks_in));
@@ -64,7 +65,7 @@ impl<H: Handler> Channel<H> {
 impl<H: Handler> Guard<'_, H> {
     /// Asks the peers for the acks that finishing waits for; true if it waits for none.
     fn send_delayed_acks(&mut self, gone: &[bool]) -> bool {
-        let Some(remote) = &mut self.core.remote else { return true };
+        let Some(remote) = &mut self.core().remote else { return true };
         if remote.endpoint.all_flushed() {
             return true;
         }
@@ -80,7 +81,7 @@ impl<H: Handler> Guard<'_, H> {
 
     /// Sends the acks that are still held back: nobody will do it later.
     fn last_acks(&mut self) -> Result<(), ChannelError> {
-        if let Some(remote) = &mut self.core.remote {
+        if let Some(remote) = &mut self.core().remote {
             remote.endpoint.send_delayed_acks();
         }
         self.transmit()

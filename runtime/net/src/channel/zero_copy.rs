@@ -10,7 +10,8 @@ use std::ops::Range;
 use kumi_proto::Rank;
 
 use crate::channel::core::{ChannelCore, Handler, take_full};
-use crate::channel::{Channel, ChannelError, Guard};
+use crate::channel::guard::Guard;
+use crate::channel::{Channel, ChannelError};
 use crate::tracepoints;
 
 /// The number by which an address is lent.
@@ -50,7 +51,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Whether [`Guard::send_lent`] leaves anything where it is.
     #[must_use]
     pub fn lends(&self) -> bool {
-        self.core.remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
+        self.core_ref().remote.as_ref().is_some_and(|remote| remote.endpoint.lends())
     }
 
     /// As [`Guard::send`] to a rank of another node, for a frame made of `header` and `data`. Most of
@@ -70,10 +71,11 @@ impl<H: Handler> Guard<'_, H> {
         data: &[u8],
     ) -> Result<bool, ChannelError> {
         let ranks = self.shared.attachment.ranks();
-        let Some(remote) = &mut self.core.remote else {
+        let core = self.core();
+        let Some(remote) = &mut core.remote else {
             return Err(ChannelError::NoRank { to, ranks });
         };
-        self.core.interval = 1;
+        core.interval = 1;
         let place = place_of(data.as_ptr());
         let sent =
             take_full(remote.endpoint.send_lent(remote.now, to, header, data, place), ranks)?;
@@ -90,7 +92,7 @@ impl<H: Handler> Channel<H> {
     /// a [`Guard`].
     pub fn take_back(&self, to: Option<u32>, memory: Range<*const u8>) {
         if !self.shared.forks.is_child() {
-            self.lock_anyway().core.take_back(to, &memory);
+            self.lock_anyway().core().take_back(to, &memory);
         }
     }
 }

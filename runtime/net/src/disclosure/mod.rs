@@ -1,5 +1,5 @@
-//! Disclosure pages: a node's daemon publishes in them what ranks may know of the machine (SSS-CORE's
-//! information disclosure mechanism, §3.2).
+//! Disclosure pages: a node's daemon publishes in them what ranks may know of the machine (SSS-CORE
+//! paper, §3.2: information disclosure mechanism).
 //!
 //! There are two kinds of sealed memory files, which the daemon writes and ranks map for reading only:
 //!

@@ -1,6 +1,6 @@
 //! Reader of the pages, for ranks.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, fence};
 
@@ -10,7 +10,6 @@ use super::{
     node_page_bytes, rank_offset, slot_offset,
 };
 use crate::segment::attachment::{AttachError, io_error};
-use crate::segment::launch::PageDescriptors;
 use crate::shm::mapping::Mapping;
 use crate::sys;
 
@@ -91,26 +90,6 @@ fn bad(what: &'static str) -> AttachError {
 }
 
 impl DisclosedPages {
-    /// Maps the pages that the environment names, and closes their descriptors; none if it names none,
-    /// as where a rank was started without a daemon.
-    ///
-    /// # Errors
-    /// [`AttachError`]: the environment was changed, or the pages are not what they should be.
-    pub fn from_env() -> Result<Option<DisclosedPages>, AttachError> {
-        match PageDescriptors::from_env()? {
-            Some(pages) => {
-                let own = |raw: RawFd| {
-                    crate::segment::attachment::check_open(raw, "a page of the node")?;
-                    // SAFETY: open, and opened by the daemon for this rank to take over. A process joins
-                    // its job once, so this happens once.
-                    Ok::<_, AttachError>(unsafe { OwnedFd::from_raw_fd(raw) })
-                };
-                DisclosedPages::open(&own(pages.node)?, &own(pages.job)?).map(Some)
-            }
-            None => Ok(None),
-        }
-    }
-
     /// Maps pages.
     ///
     /// # Errors

@@ -1,18 +1,17 @@
 //! Attachment of a rank: its mapped segment, and the descriptors it inherited.
 
 use std::io;
-use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use kumi_proto::SealKey;
 
 use crate::disclosure::RankState;
-use crate::segment::launch::{LaunchBlock, LaunchError};
-use crate::segment::layout::{
-    ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Header, Layout, MAGIC, PAGE, RankContext, VERSION,
-};
+use crate::segment::header::{HeaderCopy, SegmentNumbers};
+use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError};
+use crate::segment::layout::{ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Layout, PAGE, RankContext};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
 use crate::shm::mapping::Mapping;
 use crate::sys;
@@ -38,7 +37,9 @@ pub enum AttachError {
     )]
     BadPages(&'static str),
     /// Another process uses the rank's channel, or has used it.
-    #[error("rank {0} has already joined its job: one process per rank can, and only once")]
+    #[error(
+        "rank {0} has already joined its job, or tried to: one process per rank can, and only once"
+    )]
     AlreadyAttached(u32),
     /// A setting in the environment has a senseless value.
     #[error("the environment variable {name} is {found:?}: use {expected}")]
@@ -76,64 +77,35 @@ pub struct Attachment {
     channel_key: u64,
     seal_key: Option<SealKey>,
     max_datagram: usize,
+    /// Where the sockets are, by rank.
+    addresses: Box<[SocketAddrV4]>,
     bells: Vec<OwnedFd>,
 }
 
 impl Attachment {
-    /// Attaches to the segment of the launch block, of which it takes the descriptors over. Returns
-    /// the rank's socket too.
+    /// Attaches to the segment of the launch block, whose descriptors these are. Returns the rank's socket too.
     ///
     /// # Errors
-    /// [`AttachError`]; the descriptors stay open then.
-    pub fn attach(launch: &LaunchBlock) -> Result<(Attachment, OwnedFd), AttachError> {
-        check_open(launch.segment, "the segment")?;
-        check_open(launch.socket, "the socket")?;
-        for bell in &launch.doorbells {
-            check_open(*bell, "a doorbell")?;
-        }
-        // SAFETY: the daemon opened these descriptors for this rank, and they are open. The environment
-        // is read once per process, when Kumi is initialised: a second attach fails before anything is
-        // closed (see `claim`, below).
-        let segment = unsafe { std::mem::ManuallyDrop::new(OwnedFd::from_raw_fd(launch.segment)) };
-        let (map, layout) = map_segment(&segment)?;
+    /// [`AttachError`]; the descriptors are closed then.
+    pub fn attach(
+        launch: &LaunchBlock,
+        descriptors: LaunchDescriptors,
+    ) -> Result<(Attachment, OwnedFd), AttachError> {
+        let LaunchDescriptors { segment, socket, doorbells } = descriptors;
+        let (map, numbers) = map_segment(&segment)?;
+        let layout = numbers.layout;
         let local = launch
             .rank
             .checked_sub(layout.local_first)
             .filter(|index| *index < layout.local_count)
             .ok_or(AttachError::BadSegment("it is for other ranks"))? as usize;
-        if launch.ranks != layout.ranks || launch.doorbells.len() != layout.local_count as usize {
+        if launch.ranks != layout.ranks || doorbells.len() != layout.local_count as usize {
             return Err(AttachError::BadSegment("it does not fit the environment"));
         }
-        // SAFETY: Header consists of atomics only.
-        let header: &Header = unsafe { map.view(0) };
-        if header.published.load(Acquire) != 1 {
-            return Err(AttachError::BadSegment("its peer table is empty"));
-        }
-        let (channel_key, max_datagram) =
-            (header.channel_key.load(Relaxed), header.max_datagram.load(Relaxed) as usize);
-        let seal_key = seal_key(header)?;
         claim(&segment::context(&map, &layout, local).state.attached, launch.rank)?;
-        drop(std::mem::ManuallyDrop::into_inner(segment)); // The mapping keeps the memory.
-        let own = |raw: RawFd| {
-            sys::set_cloexec(raw, true).map_err(io_error("close-on-exec"))?;
-            // SAFETY: as above; `claim` succeeded, so this happens once.
-            Ok::<_, AttachError>(unsafe { OwnedFd::from_raw_fd(raw) })
-        };
-        let socket = own(launch.socket)?;
-        let bells = launch.doorbells.iter().map(|raw| own(*raw)).collect::<Result<_, _>>()?;
-        let (job, rank, node) = (launch.job, launch.rank, launch.node);
-        let attachment = Attachment {
-            map,
-            layout,
-            job,
-            rank,
-            node,
-            local,
-            channel_key,
-            seal_key,
-            max_datagram,
-            bells,
-        };
+        let mut attachment = Attachment::of(map, numbers, doorbells);
+        (attachment.job, attachment.node) = (launch.job, launch.node);
+        (attachment.rank, attachment.local) = (launch.rank, local);
         Ok((attachment, socket))
     }
 
@@ -150,23 +122,37 @@ impl Attachment {
             ring_bytes: crate::segment::layout::DEFAULT_RING_BYTES,
             arena_bytes,
         };
-        let segment = Segment::create(&spec)?;
+        let mut segment = Segment::create(&spec)?;
+        // Nothing is sent to it.
+        segment
+            .publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)], segment::MIN_DATAGRAM)?;
         let file = segment.as_fd().try_clone_to_owned().map_err(io_error("dup"))?;
-        let (map, layout) = map_segment(&file)?;
-        claim(&segment::context(&map, &layout, 0).state.attached, 0)?;
+        let (map, numbers) = map_segment(&file)?;
+        claim(&segment::context(&map, &numbers.layout, 0).state.attached, 0)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
-        Ok(Attachment {
+        Ok(Attachment::of(map, numbers, bells))
+    }
+
+    /// The first rank of a segment. Of the header and the peer table nothing is read after this.
+    fn of(map: Mapping, numbers: SegmentNumbers, bells: Vec<OwnedFd>) -> Attachment {
+        let SegmentNumbers { layout, channel_key, seal_key, max_datagram } = numbers;
+        let word = |rank| segment::peer(&map, &layout, rank).address.load(Relaxed);
+        let addresses =
+            (0..layout.ranks as usize).map(|rank| segment::unpack(word(rank))).collect();
+        let (job, rank, node, local) = (0, layout.local_first, 0, 0);
+        Attachment {
             map,
             layout,
-            job: 0,
-            rank: 0,
-            node: 0,
-            local: 0,
-            channel_key: spec.channel_key,
-            seal_key: spec.seal_key,
-            max_datagram: segment::MIN_DATAGRAM.into(),
+            job,
+            rank,
+            node,
+            local,
+            channel_key,
+            seal_key,
+            max_datagram,
+            addresses,
             bells,
-        })
+        }
     }
 
     /// The job's number.
@@ -327,7 +313,7 @@ impl Attachment {
     }
 
     pub(crate) fn address(&self, rank: u32) -> SocketAddrV4 {
-        segment::unpack(segment::peer(&self.map, &self.layout, rank as usize).address.load(Relaxed))
+        self.addresses[rank as usize]
     }
 
     /// Head and data of the ring between two ranks of this node.
@@ -359,29 +345,13 @@ impl Drop for Attachment {
     }
 }
 
-pub(crate) fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> {
-    // SAFETY: no pointers.
-    let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
-    if open { Ok(()) } else { Err(LaunchError::Closed { descriptor, what }) }
-}
-
-/// The key with which the channel's packets are encrypted, if they are.
-fn seal_key(header: &Header) -> Result<Option<SealKey>, AttachError> {
-    let [low, high] = [&header.seal_key[0], &header.seal_key[1]].map(|half| half.load(Relaxed));
-    match header.encrypted.load(Relaxed) {
-        0 => Ok(None),
-        1 => Ok(Some(SealKey((u128::from(high) << 64 | u128::from(low)).to_le_bytes()))),
-        _ => Err(AttachError::BadSegment("it is neither encrypted nor not")),
-    }
-}
-
 fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<(), AttachError> {
     let claimed = attached.compare_exchange(ATTACH_NEVER, ATTACH_NOW, SeqCst, SeqCst);
     claimed.map(drop).map_err(|_| AttachError::AlreadyAttached(rank))
 }
 
 /// Maps a segment after checking that it is one, of this version, and as long as it says.
-fn map_segment(file: &OwnedFd) -> Result<(Mapping, Layout), AttachError> {
+fn map_segment(file: &OwnedFd) -> Result<(Mapping, SegmentNumbers), AttachError> {
     let bad = AttachError::BadSegment;
     // SAFETY: an all-zero stat is valid; the kernel fills it in.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -395,30 +365,13 @@ fn map_segment(file: &OwnedFd) -> Result<(Mapping, Layout), AttachError> {
     if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || length < PAGE {
         return Err(bad("it is not a sealed memory file"));
     }
-    let layout = {
+    let numbers = {
         let start = Mapping::new(file.as_fd(), PAGE).map_err(io_error("mmap"))?;
         // SAFETY: Header consists of atomics only.
-        let header: &Header = unsafe { start.view(0) };
-        if header.magic.load(Acquire) != MAGIC {
-            return Err(bad("wrong mark"));
-        }
-        if header.version.load(Relaxed) != VERSION {
-            return Err(bad("another version"));
-        }
-        Layout::new(
-            header.ranks.load(Relaxed),
-            header.local_first.load(Relaxed),
-            header.local_count.load(Relaxed),
-            header.ring_bytes.load(Relaxed),
-            header.arena_bytes.load(Relaxed),
-        )
-        .ok_or(bad("senseless header"))?
+        HeaderCopy::of(unsafe { start.view(0) }).check(length).map_err(bad)?
     };
-    if layout.total != length {
-        return Err(bad("its length does not fit its header"));
-    }
     let map = Mapping::new(file.as_fd(), length).map_err(io_error("mmap"))?;
     // A dump would allocate every page that was never touched, of all local ranks, and it would show the channel's keys.
     map.keep_out_of_dumps().map_err(io_error("madvise"))?;
-    Ok((map, layout))
+    Ok((map, numbers))
 }

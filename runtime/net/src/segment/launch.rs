@@ -1,9 +1,15 @@
 //! Launch block of a rank: the descriptors it inherits from its daemon, and the environment variables
 //! that name them.
 
-use std::os::fd::RawFd;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use crate::sys::{bind_socket, doorbell};
+use crate::sys::{is_open, set_cloexec};
+
+/// The lowest descriptor that a daemon can pass on: those before are the streams of the program.
+const FIRST_DESCRIPTOR: RawFd = 3;
 
 /// The launch block of one rank. The daemon fills it, the rank reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +28,18 @@ pub struct LaunchBlock {
     pub socket: RawFd,
     /// One eventfd per local rank, in order.
     pub doorbells: Vec<RawFd>,
+}
+
+/// The descriptors of a launch block, which this process owns now. They close when a program that this one becomes
+/// starts.
+#[derive(Debug)]
+pub struct LaunchDescriptors {
+    /// The job's segment on this node.
+    pub segment: OwnedFd,
+    /// This rank's own UDP socket.
+    pub socket: OwnedFd,
+    /// One eventfd per local rank, in order.
+    pub doorbells: Vec<OwnedFd>,
 }
 
 /// Why a program cannot join its job.
@@ -53,9 +71,43 @@ pub enum LaunchError {
         /// The expected value.
         what: &'static str,
     },
+    /// The kernel refused to have a descriptor closed in children.
+    #[error(
+        "descriptor {descriptor} that `kumi run` passes to its ranks cannot be taken over: {reason}"
+    )]
+    Refused {
+        /// The number.
+        descriptor: RawFd,
+        /// The kernel's reason.
+        reason: io::ErrorKind,
+    },
 }
 
 const NAMES: [&str; 5] = ["KUMI_JOB", "KUMI_RANK", "KUMI_RANKS", "KUMI_NODE", "KUMI_FDS"];
+
+/// Checks that descriptors can be taken over, and has them closed in programs that follow.
+fn prepare(all: &[(RawFd, &'static str)]) -> Result<(), LaunchError> {
+    for (descriptor, what) in all {
+        if !is_open(*descriptor) {
+            return Err(LaunchError::Closed { descriptor: *descriptor, what });
+        }
+    }
+    for (descriptor, _) in all {
+        set_cloexec(*descriptor, true).map_err(|error| LaunchError::Refused {
+            descriptor: *descriptor,
+            reason: error.kind(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Numbers of descriptors that a daemon can have passed on: none twice, none of a stream.
+fn descriptors(text: &str) -> Option<Vec<RawFd>> {
+    let numbers: Vec<RawFd> =
+        text.split(',').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let different: BTreeSet<_> = numbers.iter().filter(|raw| **raw >= FIRST_DESCRIPTOR).collect();
+    (different.len() == numbers.len()).then_some(numbers)
+}
 
 impl LaunchBlock {
     /// The variables to set for the rank. The descriptors must be open in it under these numbers.
@@ -76,6 +128,28 @@ impl LaunchBlock {
         NAMES.iter().map(ToString::to_string).zip(values).collect()
     }
 
+    /// Takes the descriptors over, all or none.
+    ///
+    /// # Safety
+    /// The block is the one that this process's environment names, as its daemon wrote it. Nothing else in the process
+    /// owns or closes the descriptors, and this has not succeeded before: call it once, at initialisation.
+    ///
+    /// # Errors
+    /// [`LaunchError::Closed`] and [`LaunchError::Refused`].
+    pub unsafe fn adopt(&self) -> Result<LaunchDescriptors, LaunchError> {
+        let all = [(self.segment, "the segment"), (self.socket, "the socket")];
+        let bells = self.doorbells.iter().map(|bell| (*bell, "a doorbell"));
+        let all: Vec<_> = all.into_iter().chain(bells).collect();
+        prepare(&all)?;
+        // SAFETY: open, each number once (see `prepare`), and owned by nobody else by the caller's promise.
+        let own = |raw: &RawFd| unsafe { OwnedFd::from_raw_fd(*raw) };
+        Ok(LaunchDescriptors {
+            segment: own(&self.segment),
+            socket: own(&self.socket),
+            doorbells: self.doorbells.iter().map(own).collect(),
+        })
+    }
+
     /// Reads the variables of this process.
     ///
     /// # Errors
@@ -87,7 +161,7 @@ impl LaunchBlock {
     /// Reads the variables through `lookup`.
     ///
     /// # Errors
-    /// As [`Launch::from_env`].
+    /// As [`LaunchBlock::from_env`].
     pub fn from_lookup(
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<LaunchBlock, LaunchError> {
@@ -105,9 +179,8 @@ impl LaunchBlock {
             number(name).and_then(|value| u32::try_from(value).map_err(|_| bad(name)))
         };
         let text = lookup("KUMI_FDS").unwrap_or_default();
-        let parsed: Option<Vec<RawFd>> =
-            text.split(',').map(|part| part.parse().ok().filter(|raw: &RawFd| *raw >= 0)).collect();
-        let descriptors = parsed.filter(|list| list.len() >= 3).ok_or_else(|| bad("KUMI_FDS"))?;
+        let descriptors =
+            descriptors(&text).filter(|list| list.len() >= 3).ok_or_else(|| bad("KUMI_FDS"))?;
         let launch = LaunchBlock {
             job: number("KUMI_JOB")?,
             rank: small("KUMI_RANK")?,
@@ -143,6 +216,20 @@ impl PageDescriptors {
         (PAGES.to_owned(), format!("{},{}", self.node, self.job))
     }
 
+    /// Takes the descriptors over: the node's page, then the job's.
+    ///
+    /// # Safety
+    /// As [`LaunchBlock::adopt`].
+    ///
+    /// # Errors
+    /// As [`LaunchBlock::adopt`].
+    pub unsafe fn adopt(&self) -> Result<[OwnedFd; 2], LaunchError> {
+        let both = [self.node, self.job];
+        prepare(&both.map(|raw| (raw, "a page of the node")))?;
+        // SAFETY: open, different (as `from_text` checks), and owned by nobody else by the caller's promise.
+        Ok(both.map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }))
+    }
+
     /// Reads the variable of this process; none if it is not set: a rank without a daemon has no pages.
     ///
     /// # Errors
@@ -153,10 +240,8 @@ impl PageDescriptors {
 
     fn from_text(text: Option<String>) -> Result<Option<PageDescriptors>, LaunchError> {
         let Some(found) = text else { return Ok(None) };
-        let number = |part: &str| part.parse().ok().filter(|raw: &RawFd| *raw >= 0);
-        let both = found.split_once(',').map(|(node, job)| (number(node), number(job)));
-        match both {
-            Some((Some(node), Some(job))) => Ok(Some(PageDescriptors { node, job })),
+        match descriptors(&found).as_deref() {
+            Some(&[node, job]) => Ok(Some(PageDescriptors { node, job })),
             _ => Err(LaunchError::BadVariable { name: PAGES, found }),
         }
     }
@@ -165,6 +250,36 @@ impl PageDescriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    #[test]
+    fn only_descriptors_that_can_be_owned_are_adopted() {
+        let own = || doorbell().expect("eventfd").into_raw_fd();
+        let (segment, socket, bell) = (own(), own(), own());
+        let (job, rank, ranks, node) = (1, 0, 1, 0);
+        let block =
+            |bell| LaunchBlock { job, rank, ranks, node, segment, socket, doorbells: vec![bell] };
+        // SAFETY: nothing is taken over: the last one is not open.
+        let closed = unsafe { block(1_000_000).adopt() };
+        assert!(matches!(closed, Err(LaunchError::Closed { descriptor: 1_000_000, .. })));
+        assert!(is_open(segment) && is_open(socket), "all or none");
+        // SAFETY: they were just made, and this test gave up owning them.
+        let owned = unsafe { block(bell).adopt() }.expect("all are open");
+        assert_eq!(owned.segment.as_raw_fd(), segment);
+        drop(owned);
+        for text in ["3,4,4", "3,4,5,3", "0,3,4", "3,2,5", "3,4,", "3,4,-5"] {
+            let look = |name: &str| match name {
+                "KUMI_FDS" => Some(text.to_owned()),
+                "KUMI_RANKS" => Some("1".to_owned()),
+                _ => Some("0".to_owned()),
+            };
+            let result = LaunchBlock::from_lookup(look);
+            assert!(
+                matches!(result, Err(LaunchError::BadVariable { name: "KUMI_FDS", .. })),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn pages_go_through_the_environment() {
@@ -173,7 +288,7 @@ mod tests {
         assert_eq!((name.as_str(), value.as_str()), ("KUMI_PAGES", "17,4"));
         assert_eq!(PageDescriptors::from_text(Some(value)), Ok(Some(pages)));
         assert_eq!(PageDescriptors::from_text(None), Ok(None));
-        for wrong in ["", "1", "1,", "-1,2", "1,2,3", "a,b"] {
+        for wrong in ["", "7", "7,", "-1,7", "7,8,9", "a,b", "7,7", "2,7"] {
             assert!(PageDescriptors::from_text(Some(wrong.to_owned())).is_err(), "{wrong}");
         }
     }

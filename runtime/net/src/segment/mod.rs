@@ -2,6 +2,7 @@
 
 pub(crate) mod attachment;
 pub mod counters;
+pub(crate) mod header;
 pub mod launch;
 pub mod layout;
 mod published_counters;
@@ -17,6 +18,7 @@ use kumi_proto::SealKey;
 
 use crate::disclosure::RankState;
 use crate::segment::counters::Counter;
+use crate::segment::header::MAX_DATAGRAM;
 use crate::segment::layout::{
     ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
 };
@@ -72,7 +74,7 @@ pub enum SegmentError {
         ranks: u32,
     },
     /// Datagrams too small or too large.
-    #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to 65507")]
+    #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to {MAX_DATAGRAM}")]
     BadDatagram(u16),
     /// The kernel refused.
     #[error("the kernel refused the job's memory segment ({what}): {source}")]
@@ -185,7 +187,7 @@ impl Segment {
                 ranks: self.layout.ranks,
             });
         }
-        if !(MIN_DATAGRAM..=65507).contains(&max_datagram) {
+        if !(u32::from(MIN_DATAGRAM)..=MAX_DATAGRAM).contains(&u32::from(max_datagram)) {
             return Err(SegmentError::BadDatagram(max_datagram));
         }
         for (rank, address) in addresses.iter().enumerate() {

@@ -5,8 +5,9 @@ pub(crate) mod spin;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use crate::channel::ChannelError;
 use crate::channel::core::Handler;
-use crate::channel::{ChannelError, Guard};
+use crate::channel::guard::Guard;
 use crate::segment::attachment::Attachment;
 use crate::segment::counters::Counter;
 use crate::shm::idle_flag::set_idle;
@@ -55,11 +56,11 @@ impl<H: Handler> Guard<'_, H> {
     ) -> Result<WaitEvent, ChannelError> {
         let bound = limit.bound;
         let mut spins = waiting.spins;
-        let mut socket = self.core.interval;
-        let remote = self.core.remote.is_some();
+        let mut socket = self.core().interval;
+        let remote = self.core().remote.is_some();
         let attachment = &self.shared.attachment;
         let (wake, words) = (&attachment.own().wake, attachment.local_count().div_ceil(64));
-        if self.core.ring_hint(attachment) {
+        if self.core().ring_hint(attachment) {
             return Ok(WaitEvent::Ring);
         }
         if bound == Some(0) && waiting.blocks_unseen(limit.at_once) {
@@ -75,11 +76,11 @@ impl<H: Handler> Guard<'_, H> {
             if remote {
                 socket -= 1;
                 if socket == 0 {
-                    if self.core.receive()? {
+                    if self.core().receive()? {
                         return Ok(WaitEvent::Socket);
                     }
-                    self.core.poll_less_often(attachment);
-                    socket = self.core.interval;
+                    self.core().poll_less_often(attachment);
+                    socket = self.core().interval;
                     spins += SOCKET_SPINS;
                 } else {
                     std::hint::spin_loop();
@@ -89,7 +90,7 @@ impl<H: Handler> Guard<'_, H> {
             }
             spins += 1;
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
-            let room = waiting.wait == Wait::Room || self.core.blocked;
+            let room = waiting.wait == Wait::Room || self.core().blocked;
             if room && !clock && spins >= waiting.next_try {
                 waiting.next_try = spins + ROOM_SPINS;
                 waiting.spins = spins;
@@ -112,12 +113,14 @@ impl<H: Handler> Guard<'_, H> {
         waiting: &mut WaitFlags<'_>,
         limit: SpinLimit<'_>,
     ) -> Option<WaitEvent> {
-        let now = self.core.update_clock();
-        self.core.publish_sometimes(&self.shared.attachment);
-        if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+        let attachment = &self.shared.attachment;
+        let core = self.core();
+        let now = core.update_clock();
+        core.publish_sometimes(attachment);
+        if core.deadline().is_some_and(|deadline| deadline <= now) {
             return Some(WaitEvent::Deadline);
         }
-        let why = limit.ends(waiting.spun(now), self.core.handler.awaits())?;
+        let why = limit.ends(waiting.spun(now), core.handler.awaits())?;
         waiting.why(why);
         Some(WaitEvent::Bound)
     }
@@ -125,7 +128,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Sets the flags by which peers know that this rank sleeps. Then looks for room once more: a peer
     /// that made room before has not seen the flags.
     pub(crate) fn before_sleep(&mut self, waiting: &mut WaitFlags<'_>) -> Result<(), ChannelError> {
-        waiting.sleeping(waiting.wait == Wait::Room || self.core.blocked);
+        waiting.sleeping(waiting.wait == Wait::Room || self.core().blocked);
         self.unblock()
     }
 
@@ -135,7 +138,7 @@ impl<H: Handler> Guard<'_, H> {
     pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
         let attachment = &self.shared.attachment;
         attachment.own().sleep.sleep_unless(
-            &mut *self.core,
+            self.core(),
             |core| waiting.satisfied(SeqCst) || core.ring_hint(attachment),
             |core| {
                 let until = match (core.deadline(), latest) {
@@ -154,9 +157,9 @@ impl<H: Handler> Guard<'_, H> {
             },
         );
         waiting.since = 0;
-        self.core.update_clock();
+        self.core().update_clock();
         // The cause may be at the socket, which is otherwise polled only now and then.
-        self.core.interval = 1;
+        self.core().interval = 1;
     }
 }
 

@@ -146,8 +146,8 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Learns from a wait that blocked. If it would have ended within a worthwhile spin, later spins
-    /// are longer; otherwise shorter ones lose less. The least bound is the cost of blocking (Karlin et
+    /// Learns from a wait that blocked. If a spin of at most twice `MOST` would have seen its end, later
+    /// spins are longer; otherwise shorter spins waste less. The least bound is the cost of blocking (Karlin et
     /// al., competitive spinning).
     pub(crate) fn blocked(&mut self, waited: u64) {
         self.bound = if waited <= 2 * MOST {

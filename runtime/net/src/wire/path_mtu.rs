@@ -3,8 +3,8 @@
 
 use kumi_proto::Rank;
 
-use crate::channel::Guard;
 use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::guard::Guard;
 use crate::segment::attachment::Attachment;
 use crate::wire::driver::Driver;
 
@@ -57,7 +57,7 @@ impl<H: Handler> Guard<'_, H> {
     /// changes with the knowledge of the path.
     #[must_use]
     pub fn max_frame(&self, to: u32) -> usize {
-        self.core.max_frame(&self.shared.attachment, to)
+        self.core_ref().max_frame(&self.shared.attachment, to)
     }
 
     /// Largest frame that every rank of this job can be sent, though perhaps in fragments. It never changes and is the
@@ -65,7 +65,7 @@ impl<H: Handler> Guard<'_, H> {
     #[must_use]
     pub fn longest_frame(&self) -> usize {
         let near = self.shared.attachment.max_local_frame();
-        let remote = self.core.remote.as_ref();
+        let remote = self.core_ref().remote.as_ref();
         remote.map_or(near, |remote| remote.endpoint.max_frame().min(near))
     }
 }

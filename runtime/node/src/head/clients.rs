@@ -1,6 +1,7 @@
 //! Connections of clients to the head, from its own machine and relayed by nodes.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
 
+use super::metrics::HeadCounters;
 use super::{Event, Shared};
 use crate::client::refusal;
 use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
@@ -62,7 +64,7 @@ impl ClientOutbox {
     }
 
     /// Queues a reply. Returns whether the client is still there.
-    pub(super) fn answer(&self, reply: ClientReply) -> bool {
+    fn answer(&self, reply: ClientReply) -> bool {
         self.waiting.count.set(self.waiting.count.get() + 1);
         self.answers.send(reply).is_ok()
     }
@@ -71,13 +73,81 @@ impl ClientOutbox {
     ///
     /// # Errors
     /// The connection has too many followers.
-    pub(super) fn follower(&self) -> Result<(mpsc::Sender<ClientReply>, Rc<()>), Refusal> {
+    fn follower(&self) -> Result<(mpsc::Sender<ClientReply>, Rc<()>), Refusal> {
         if Rc::strong_count(&self.followers) > MOST_FOLLOWED {
             let message =
                 format!("a connection follows at most {MOST_FOLLOWED} jobs; make another");
             return Err(refusal(RefusalKind::NoResources, message));
         }
         Ok((self.output.clone(), Rc::clone(&self.followers)))
+    }
+}
+
+/// The clients that are connected.
+#[derive(Debug)]
+pub(super) struct Clients {
+    outboxes: BTreeMap<ClientId, ClientOutbox>,
+    /// The client whose submission is being handled.
+    submitting: Option<ClientId>,
+    counts: Rc<HeadCounters>,
+}
+
+impl Clients {
+    /// None yet.
+    pub(super) fn new(counts: Rc<HeadCounters>) -> Self {
+        Self { outboxes: BTreeMap::new(), submitting: None, counts }
+    }
+
+    pub(super) fn connected(&mut self, client: ClientId, outbox: ClientOutbox) {
+        self.outboxes.insert(client, outbox);
+        self.counts.clients.set(self.outboxes.len());
+    }
+
+    pub(super) fn disconnected(&mut self, client: ClientId) {
+        self.outboxes.remove(&client);
+        self.counts.clients.set(self.outboxes.len());
+    }
+
+    /// From now on a refusal of this client refuses a submission, and is counted as such.
+    pub(super) fn set_submitting(&mut self, client: Option<ClientId>) {
+        self.submitting = client;
+    }
+
+    /// Queues a reply for a client, unless it is gone.
+    pub(super) fn reply(&self, client: ClientId, reply: ClientReply) {
+        if self.submitting == Some(client) && matches!(reply, ClientReply::Refused(_)) {
+            self.counts.submissions_refused.set(self.counts.submissions_refused.get() + 1);
+        }
+        self.send(client, reply);
+    }
+
+    fn send(&self, client: ClientId, reply: ClientReply) {
+        if let Some(outbox) = self.outboxes.get(&client)
+            && !outbox.answer(reply)
+        {
+            tracing::debug!(client = client.0, "a client is gone");
+        }
+    }
+
+    /// Starts one more follower of a job's output, which `make` makes of the client's queue for output.
+    pub(super) fn follow<F>(
+        &self,
+        client: ClientId,
+        make: impl FnOnce(mpsc::Sender<ClientReply>) -> F,
+    ) where
+        F: Future<Output = ()> + 'static,
+    {
+        let Some(outbox) = self.outboxes.get(&client) else { return };
+        match outbox.follower() {
+            Ok((output, token)) => {
+                let following = make(output);
+                tokio::task::spawn_local(async move {
+                    following.await;
+                    drop(token);
+                });
+            }
+            Err(refused) => self.send(client, ClientReply::Refused(refused)),
+        }
     }
 }
 

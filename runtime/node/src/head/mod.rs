@@ -1,12 +1,25 @@
 //! `kumid head`: the daemon that places and records jobs, and that clients talk to.
+//!
+//! [`HeadDaemon`] only routes: events go to the state machine ([`kumi_control::head`]), and each action that comes out
+//! goes to the owner of what it concerns:
+//!
+//! | file | owns |
+//! |---|---|
+//! | `links` | connections of nodes' daemons, gossip |
+//! | `clients` | connections of clients |
+//! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
+//! | `spool` | output of jobs |
+//! | `metrics` | counts, and the page for Prometheus |
 
 mod clients;
 mod job_table;
+mod links;
 mod metrics;
+mod records;
 mod spool;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,11 +27,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_control::disclosure::{Disclosure, EXCHANGE, LinkPeer};
+use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
-use kumi_control::message::{ClientReply, ClientRequest, Down, JobRecord, RefusalKind, Up};
-use kumi_sched::{ClusterTime, JobId};
-use tokio::net::{TcpListener, TcpStream};
+use kumi_control::message::{ClientReply, ClientRequest, JobRecord, RefusalKind, Up, User};
+use kumi_sched::JobId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -26,14 +38,14 @@ use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
-use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
-use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals, Traffic};
+use crate::link::{Outbox, Refusals, Traffic};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
-use clients::ClientOutbox;
-use job_table::JobTable;
+use clients::{ClientOutbox, Clients};
+use links::Links;
 use metrics::{HeadCounters, HeadMetrics};
+use records::JobRecords;
 use spool::Spools;
 
 /// How long a node may be away before its jobs fail.
@@ -43,9 +55,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Between looks for keys of ended jobs that are still on the disk.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// Most bytes that may wait for one link before clients are left alone, and how often to look
-/// whether they have gone.
-const MAX_QUEUED: usize = 8 << 20;
+/// Between looks whether the bytes that wait for a link have gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
 /// Event from a link or a client for the main loop.
@@ -96,22 +106,15 @@ pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
     tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await })
 }
 
+/// The state machine of the cluster, and the owners of what it acts on.
 struct HeadDaemon {
     /// Never borrowed across an await: the task that serves metrics runs then.
     head: Rc<RefCell<Head>>,
-    counts: Rc<HeadCounters>,
-    /// The client whose submission is being handled.
-    submitting: Option<ClientId>,
-    table: JobTable,
-    /// Records that could not be written yet, the latest of each job.
-    unwritten: BTreeMap<JobId, JobRecord>,
+    records: JobRecords,
     spools: Spools,
-    links: BTreeMap<LinkId, Outbox>,
-    clients: BTreeMap<ClientId, ClientOutbox>,
-    gossip: Disclosure,
-    refusals: Refusals,
+    links: Links,
+    clients: Clients,
     events: mpsc::Receiver<Event>,
-    congestion: watch::Sender<bool>,
     files: [PathBuf; 2],
     done: bool,
 }
@@ -137,27 +140,23 @@ impl HeadDaemon {
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
-        let mut table = JobTable::open(&paths::head_db(dir))?;
-        let records = table.load()?;
-        let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
-        let spools = open_spools(dir, |job| known.contains(&job))?;
-        let jobs = records.len();
-        let head = make_head(&config, records)?;
-        let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(HeadCounters::default()));
-        counts.spool_bytes.set(spools.bytes());
+        let counts = Rc::new(HeadCounters::default());
+        let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
+        let spools = open_spools(dir, &known, Rc::clone(&counts))?;
+        let jobs = known.len();
+        let head = Rc::new(RefCell::new(make_head(&config, known)?));
+        let refusals = Refusals::default();
+        let links = Links::new(config.node_count(), refusals.clone());
         let (sender, events) = mpsc::channel(256);
-        let congestion = watch::Sender::new(false);
         let shared = Shared {
             config: Arc::clone(&config),
             credentials,
             events: sender,
-            refusals: Refusals::default(),
+            refusals,
             traffic: Traffic::default(),
-            congested: congestion.subscribe(),
+            congested: links.congestion(),
             ids: Rc::default(),
         };
-        let (gossip, refusals) =
-            (Disclosure::new(None, config.node_count()), shared.refusals.clone());
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         if let Some(scrapes) = scrapes {
@@ -166,26 +165,13 @@ impl HeadDaemon {
             tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
         }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
-        tokio::task::spawn_local(serve_links(listener, shared));
+        tokio::task::spawn_local(links::serve(listener, shared));
         let pid = paths::head_pid(dir);
         write_pid(&pid)?;
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
-        Ok(Self {
-            head,
-            counts,
-            submitting: None,
-            table,
-            unwritten: BTreeMap::new(),
-            spools,
-            links: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            gossip,
-            refusals,
-            events,
-            congestion,
-            files: [socket, pid],
-            done: false,
-        })
+        let clients = Clients::new(counts);
+        let files = [socket, pid];
+        Ok(Self { head, records, spools, links, clients, events, files, done: false })
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
@@ -208,17 +194,18 @@ impl HeadDaemon {
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
-                _ = exchange.tick() => self.gossip(),
-                _ = forget.tick() => self.forget_keys(),
+                _ = exchange.tick() => self.links.exchange(),
+                _ = forget.tick() => self.records.forget_keys(),
                 () = tokio::time::sleep(timeout) => {
-                    self.write_again();
+                    self.records.write_again();
                     self.handle(HeadEvent::Timeout);
                 }
             }
-            let congested = self.links.values().any(|outbox| outbox.queued() > MAX_QUEUED);
-            self.congestion.send_if_modified(|now| std::mem::replace(now, congested) != congested);
+            self.links.update_congestion();
         }
-        self.flush().await;
+        // Clients' answers are written by their tasks, which get their turn here too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.links.flush().await;
         tracing::info!("stopped");
         for path in &self.files {
             if let Err(error) = fs::remove_file(path) {
@@ -233,80 +220,50 @@ impl HeadDaemon {
         let head = self.head.borrow().next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
-        let head = if *self.congestion.borrow() { head.min(DRAIN_LOOK) } else { head };
-        if self.unwritten.is_empty() { head } else { head.min(RETRY) }
+        let head = if self.links.is_congested() { head.min(DRAIN_LOOK) } else { head };
+        if self.records.all_written() { head } else { head.min(RETRY) }
     }
 
     fn event(&mut self, event: Event) {
         match event {
             Event::Head(HeadEvent::Child(link, Up::Disclosed(facts))) => {
-                let from = LinkPeer::Child(link);
-                for _ in 0..self.gossip.receive(monotonic(), from, facts) {
-                    self.refusals.count("disclosure refused");
-                }
+                self.links.disclosed(link, facts);
             }
-            Event::Head(event) => {
-                if let Some(refused) = self.refuse_submission(&event) {
-                    return refused;
-                }
-                if let HeadEvent::Client(client, _, ClientRequest::Submit(_)) = &event {
-                    self.submitting = Some(*client);
-                }
-                self.handle(event);
-                self.submitting = None;
+            Event::Head(HeadEvent::Client(client, user, request @ ClientRequest::Submit(_))) => {
+                self.submission(client, user, request);
             }
+            Event::Head(event) => self.handle(event),
             Event::LinkUp(link, outbox) => {
-                self.links.insert(link, outbox);
-                self.gossip.link_up(LinkPeer::Child(link));
+                self.links.up(link, outbox);
                 self.handle(HeadEvent::ChildUp(link));
             }
             Event::LinkDown(link) => {
-                self.links.remove(&link);
-                self.gossip.link_down(LinkPeer::Child(link));
+                self.links.down(link);
                 self.handle(HeadEvent::ChildDown(link));
             }
-            Event::ClientUp(client, outbox) => {
-                self.clients.insert(client, outbox);
-                self.counts.clients.set(self.clients.len());
-            }
+            Event::ClientUp(client, outbox) => self.clients.connected(client, outbox),
             Event::ClientDown(client) => {
-                self.clients.remove(&client);
-                self.counts.clients.set(self.clients.len());
+                self.clients.disconnected(client);
                 self.handle(HeadEvent::ClientGone(client));
             }
         }
     }
 
-    /// Passes on what nodes say of themselves to those that do not know it yet.
-    fn gossip(&mut self) {
-        for (&link, outbox) in self.links.iter().filter(|(_, link)| link.queued() < MAX_QUEUED) {
-            let facts = self.gossip.message(monotonic(), LinkPeer::Child(link));
-            if !facts.is_empty() {
-                outbox.send(&Down::Disclosed(facts));
-            }
+    /// A client submits a job. While records cannot be written no new job is taken: it could be lost.
+    fn submission(&mut self, client: ClientId, user: User, request: ClientRequest) {
+        self.clients.set_submitting(Some(client));
+        if self.records.all_written() {
+            self.handle(HeadEvent::Client(client, user, request));
+        } else {
+            let message = "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can";
+            let refused = refusal(RefusalKind::NoResources, message);
+            self.clients.reply(client, ClientReply::Refused(refused));
         }
-    }
-
-    /// While records cannot be written no new job is taken: it could be lost.
-    fn refuse_submission(&self, event: &HeadEvent) -> Option<()> {
-        let HeadEvent::Client(client, _, ClientRequest::Submit(_)) = event else {
-            return None;
-        };
-        if self.unwritten.is_empty() {
-            return None;
-        }
-        let message = "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can";
-        self.count_refused_submission();
-        self.reply(*client, ClientReply::Refused(refusal(RefusalKind::NoResources, message)));
-        Some(())
-    }
-
-    fn count_refused_submission(&self) {
-        self.counts.submissions_refused.set(self.counts.submissions_refused.get() + 1);
+        self.clients.set_submitting(None);
     }
 
     fn handle(&mut self, event: HeadEvent) {
-        let mut events = std::collections::VecDeque::from([event]);
+        let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             self.head.borrow_mut().handle(monotonic(), wall_ms(), event);
             let mut records = BTreeMap::new();
@@ -316,12 +273,12 @@ impl HeadDaemon {
                         records.insert(record.spec.job, *record);
                     }
                     action => {
-                        self.persist(std::mem::take(&mut records));
+                        self.records.persist(std::mem::take(&mut records));
                         events.extend(self.act(action));
                     }
                 }
             }
-            self.persist(records);
+            self.records.persist(records);
         }
     }
 
@@ -329,107 +286,35 @@ impl HeadDaemon {
         self.head.borrow_mut().poll_action()
     }
 
-    /// Makes records durable, those that failed before included.
-    fn persist(&mut self, records: BTreeMap<JobId, JobRecord>) {
-        if records.is_empty() {
-            return;
-        }
-        self.unwritten.extend(records);
-        self.write_again();
-    }
-
-    fn write_again(&mut self) {
-        if self.unwritten.is_empty() {
-            return;
-        }
-        match self.table.persist(self.unwritten.values()) {
-            Ok(()) => self.unwritten.clear(),
-            Err(error) => {
-                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
-            }
-        }
-        self.counts.unwritten.set(self.unwritten.len());
-    }
-
-    fn forget_keys(&mut self) {
-        if let Err(error) = self.table.forget_keys() {
-            tracing::error!(%error, "keys of jobs that are over are still in the log of the job table");
-        }
-    }
-
     fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
         match action {
             HeadAction::Persist(record) => {
-                self.persist(BTreeMap::from([(record.spec.job, *record)]));
+                self.records.persist(BTreeMap::from([(record.spec.job, *record)]));
             }
-            HeadAction::ToChild(link, nodes, command) => {
-                if let Some(outbox) = self.links.get(&link) {
-                    outbox.send(&Down::Command(nodes, command));
-                }
-            }
-            HeadAction::ToClient(client, reply) => {
-                if self.submitting == Some(client) && matches!(reply, ClientReply::Refused(_)) {
-                    self.count_refused_submission();
-                }
-                self.reply(client, reply);
-            }
+            HeadAction::ToChild(link, nodes, command) => self.links.send(link, nodes, command),
+            HeadAction::ToClient(client, reply) => self.clients.reply(client, reply),
             HeadAction::Spool { job, rank, stream, data } => {
-                return Some(match self.spools.append(job, rank, stream, &data) {
-                    Ok(end) => {
-                        self.counts.spool_bytes.set(self.spools.bytes());
-                        HeadEvent::Spooled { job, end }
-                    }
-                    Err(error) => {
-                        tracing::error!(%job, %error, "output cannot be kept");
-                        self.counts.spool_failures.set(self.counts.spool_failures.get() + 1);
-                        HeadEvent::SpoolFailed { job, reason: error.to_string() }
-                    }
-                });
+                return Some(self.spools.keep(job, rank, stream, &data));
             }
             HeadAction::Follow { client, job, offset, wait } => {
-                if let Some(outbox) = self.clients.get(&client) {
-                    match outbox.follower() {
-                        Ok((output, one)) => {
-                            let following = self.spools.follow(job, offset, wait, output);
-                            tokio::task::spawn_local(async move {
-                                following.await;
-                                drop(one);
-                            });
-                        }
-                        Err(refused) => self.reply(client, ClientReply::Refused(refused)),
-                    }
-                }
+                let spools = &mut self.spools;
+                self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
             }
             HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
             HeadAction::Shutdown => self.done = true,
         }
         None
     }
-
-    fn reply(&self, client: ClientId, reply: ClientReply) {
-        if let Some(outbox) = self.clients.get(&client)
-            && !outbox.answer(reply)
-        {
-            tracing::debug!(client = client.0, "a client is gone");
-        }
-    }
-
-    /// Lets what is queued leave before the connections are closed.
-    async fn flush(&mut self) {
-        let end = tokio::time::Instant::now() + Duration::from_secs(1);
-        // Clients' answers are written by their tasks, which get their turn here too.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        while self.links.values().any(|outbox| outbox.queued() > 0)
-            && tokio::time::Instant::now() < end
-        {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
 }
 
 /// The outputs of jobs that are known; others go.
-fn open_spools(dir: &Path, known: impl Fn(JobId) -> bool) -> Result<Spools, Failure> {
-    Spools::open(paths::spool(dir), known).map_err(|error| {
+fn open_spools(
+    dir: &Path,
+    records: &[JobRecord],
+    counts: Rc<HeadCounters>,
+) -> Result<Spools, Failure> {
+    let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
+    Spools::open(paths::spool(dir), |job| known.contains(&job), counts).map_err(|error| {
         let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
         Failure::new(ExitCode::Io, text)
     })
@@ -457,61 +342,4 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         encrypt: config.encrypt,
         env: config.job.to_env(),
     }
-}
-
-async fn serve_links(listener: TcpListener, shared: Shared) {
-    let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, limiter.admit(), shared.clone()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a link could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
-    let agree = |hello: &LinkHello| {
-        shared.config.node(hello.node).map(drop).map_err(|error| {
-            refusal(
-                RefusalKind::BadRequest,
-                format!("{error}; all hosts must have the same cluster.toml"),
-            )
-        })
-    };
-    let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
-    match permit.complete(answer).await {
-        Ok((hello, stream)) => match hello.purpose.clone() {
-            Purpose::Tree => attend_link(&hello, stream, &shared).await,
-            Purpose::Client(user) => clients::attend(stream, user, shared).await,
-        },
-        Err(error) => {
-            shared.refusals.count_link(&error);
-        }
-    }
-}
-
-async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared) {
-    let id = LinkId(shared.next_id());
-    tracing::info!(node = %hello.node, "attached");
-    let (read, write) = tokio::io::split(stream);
-    let (outbox, writing) = Outbox::start(write, shared.traffic.clone());
-    if shared.events.send(Event::LinkUp(id, outbox.clone())).await.is_err() {
-        return;
-    }
-    // The cluster's clock is this machine's.
-    let time = || ClusterTime(monotonic());
-    let deliver =
-        async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
-    let error = link::serve_child(read, (outbox, writing), &shared.traffic, time, deliver).await;
-    tracing::info!(node = %hello.node, %error, "detached");
-    if let LinkError::Frame(error) = &error {
-        shared.refusals.count_frame(error);
-    }
-    // Fails only when the head is about to end.
-    let _ = shared.events.send(Event::LinkDown(id)).await;
 }

@@ -8,11 +8,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use kumi_control::head::HeadEvent;
 use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind, Stream};
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
+use super::metrics::HeadCounters;
 use crate::client::refusal;
 
 /// Bytes in front of each piece of output.
@@ -47,8 +50,8 @@ struct Spool {
 pub struct Spools {
     folder: PathBuf,
     spools: BTreeMap<JobId, Spool>,
-    /// Bytes of all files.
-    bytes: u64,
+    /// Bytes of all files, and failures.
+    counts: Rc<HeadCounters>,
 }
 
 fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
@@ -118,7 +121,11 @@ impl Spools {
     ///
     /// # Errors
     /// When the folder cannot be used.
-    pub fn open(folder: PathBuf, known: impl Fn(JobId) -> bool) -> io::Result<Self> {
+    pub(super) fn open(
+        folder: PathBuf,
+        known: impl Fn(JobId) -> bool,
+        counts: Rc<HeadCounters>,
+    ) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         // What jobs write is for their users, who get it through the head.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
@@ -132,7 +139,8 @@ impl Spools {
                 bytes += entry.metadata()?.len();
             }
         }
-        Ok(Self { folder, spools: BTreeMap::new(), bytes })
+        counts.spool_bytes.set(bytes);
+        Ok(Self { folder, spools: BTreeMap::new(), counts })
     }
 
     fn path(&self, job: JobId) -> PathBuf {
@@ -156,17 +164,23 @@ impl Spools {
         })
     }
 
+    /// Appends output. Returns what the state machine has to know of it.
+    pub(super) fn keep(&mut self, job: JobId, rank: u32, stream: Stream, data: &[u8]) -> HeadEvent {
+        match self.append(job, rank, stream, data) {
+            Ok(end) => HeadEvent::Spooled { job, end },
+            Err(error) => {
+                tracing::error!(%job, %error, "output cannot be kept");
+                self.counts.spool_failures.set(self.counts.spool_failures.get() + 1);
+                HeadEvent::SpoolFailed { job, reason: error.to_string() }
+            }
+        }
+    }
+
     /// Appends output; returns the new end.
     ///
     /// # Errors
     /// When it cannot be written; the spool then ends where it did before.
-    pub fn append(
-        &mut self,
-        job: JobId,
-        rank: u32,
-        stream: Stream,
-        data: &[u8],
-    ) -> io::Result<u64> {
+    fn append(&mut self, job: JobId, rank: u32, stream: Stream, data: &[u8]) -> io::Result<u64> {
         let path = self.path(job);
         let spool = self.spool(job);
         if !spool.whole {
@@ -192,13 +206,9 @@ impl Spools {
         }
         let end = end + bytes.len() as u64;
         spool.progress.send_modify(|progress| progress.end = end);
-        self.bytes += bytes.len() as u64;
+        let total = &self.counts.spool_bytes;
+        total.set(total.get() + bytes.len() as u64);
         Ok(end)
-    }
-
-    /// Bytes of all spools.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// No more will come.
@@ -348,7 +358,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn followers_get_everything_in_order() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().join("spool"), |_| true).unwrap();
+        let mut spools = Spools::open(dir.path().join("spool"), |_| true, Rc::default()).unwrap();
         assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
         let (client, mut live) = mpsc::channel(1);
         tokio::spawn(spools.follow(JOB, 0, true, client));
@@ -369,14 +379,15 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_restart_drops_what_was_cut_off() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
         spools.append(JOB, 0, Stream::Out, b"whole").unwrap();
         spools.append(JobId(5), 0, Stream::Out, b"forgotten").unwrap();
         drop(spools);
         let cut = frame(0, Stream::Out, b"cut off").unwrap();
         let mut file = OpenOptions::new().append(true).open(dir.path().join("4")).unwrap();
         file.write_all(&cut[..12]).unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |job| job == JOB).unwrap();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |job| job == JOB, Rc::default()).unwrap();
         assert!(!dir.path().join("5").exists());
         assert_eq!(all(&mut spools, 0, false).await, [output(0, b"whole", 14), ClientReply::Done]);
         assert_eq!(spools.append(JOB, 0, Stream::Out, b"next").unwrap(), 27);
@@ -390,7 +401,7 @@ mod tests {
         let whole = frame(0, Stream::Out, b"whole").unwrap();
         let cut = frame(0, Stream::Out, b"cut off").unwrap();
         fs::write(dir.path().join("4"), [&whole[..], &cut[..12]].concat()).unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
         let (client, mut live) = mpsc::channel(1);
         tokio::spawn(spools.follow(JOB, 0, true, client));
         assert_eq!(live.recv().await, Some(output(0, b"whole", 14)));
@@ -402,7 +413,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn long_output_comes_in_pieces() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
         let piece = vec![b'x'; 60_000];
         for rank in 0..20 {
             spools.append(JOB, rank, Stream::Out, &piece).unwrap();
@@ -419,7 +430,7 @@ mod tests {
             return kumi_skip::skip("a_full_disk_is_told", "no /dev/full");
         }
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
         std::os::unix::fs::symlink(full, dir.path().join("4")).unwrap();
         assert!(spools.append(JOB, 0, Stream::Out, b"lost").is_err());
     }

@@ -11,8 +11,9 @@ const LANGUAGES: [&str; 16] = [
     "mermaid", "ini", "xml", "make", "console",
 ];
 
-/// Blocks without a language, TOML and JSON that cannot be read, command lines that `kumi` does not take, Rust that no test
-/// compiles (`compiled` has the pages whose Rust is), and examples that are not those of the file that they name.
+/// Wrong blocks of code. These are blocks without a language, invalid TOML and JSON, and command lines that
+/// `kumi` refuses. They are also Rust that no test compiles (`compiled` has the pages that are compiled), and
+/// examples that differ from the file that they name.
 pub fn wrong(pages: &[Page], command: &Command, compiled: &[&str], root: &Path) -> Vec<Problem> {
     let mut problems = Vec::new();
     for page in pages {

@@ -3,7 +3,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What stands in place of a value that a document leaves open (`JOB`), tried one after the other.
+/// Values tried in turn for a placeholder of a document (`JOB`).
 const VALUES: [&str; 6] = ["1", "10ms", "dqt", "linpack:1000", "a=b", "linux"];
 
 /// The simple commands of a piece of shell, each as its words.
@@ -77,7 +77,7 @@ pub fn is_kumi(words: &[String]) -> bool {
 /// Whether the command line is one that `kumi` accepts. Words in capitals stand for values, dots for further arguments.
 ///
 /// # Errors
-/// What clap says.
+/// Parses the words with clap.
 pub fn accepted(command: &Command, words: &[String]) -> Result<(), String> {
     let dots = words.iter().any(|word| is_dots(word));
     let kept: Vec<String> = words.iter().filter(|word| !is_dots(word)).cloned().collect();
@@ -118,10 +118,11 @@ fn is_placeholder(word: &str) -> bool {
         && word.contains(|c: char| c.is_ascii_uppercase())
 }
 
-/// Whether a mention of the command in a sentence names subcommands and options that exist; what is required may be left out.
+/// Checks that a mention of the command in a sentence names existing subcommands and options; required ones
+/// may be missing.
 ///
 /// # Errors
-/// What does not exist.
+/// The subcommand or option that does not exist.
 pub fn mentions(command: &Command, words: &[String]) -> Result<(), String> {
     let mut current = command;
     let mut words = words.iter().skip(1);

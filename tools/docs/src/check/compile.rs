@@ -92,7 +92,7 @@ fn make_modules(root: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a command with this input; what it says on standard error if it fails.
+/// Runs a command with this input; if it fails, returns its standard error.
 fn run(command: &mut Command, input: &str) -> Result<(), String> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let name = command.get_program().to_string_lossy().into_owned();

@@ -19,7 +19,7 @@ pub struct Problem {
     pub page: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub text: String,
 }
 

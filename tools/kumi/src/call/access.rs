@@ -109,8 +109,8 @@ impl GuardArgs {
         self.tls_cluster || self.tls_cert.is_some()
     }
 
-    /// Why other machines must not reach it without further options. `knows`: it identifies callers without a
-    /// user file.
+    /// The reason why other machines must not reach it without further options. `knows`: it identifies
+    /// callers without a user file.
     pub fn gap(&self, knows: bool) -> Option<&'static str> {
         match (knows || self.tokens.is_some(), self.encrypts()) {
             (true, true) => None,

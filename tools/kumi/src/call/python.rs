@@ -30,7 +30,7 @@ impl PythonArgs {
         Ok(())
     }
 
-    /// The interpreter's description of a source.
+    /// Asks the interpreter for the description of a source.
     fn describe(&self, source: &str) -> Result<Vec<u8>, Error> {
         let ran = Command::new(&self.interpreter)
             .args(["-P", "-m", "kumi._slot", "--describe", source])
@@ -45,8 +45,8 @@ impl PythonArgs {
             return Ok(answer.stdout);
         }
         let said = String::from_utf8_lossy(&answer.stderr);
-        // The last line of a traceback says what happened; the lines before say where.
-        let last = said.trim_end().lines().last().unwrap_or("it says nothing").to_owned();
+        // The last line of a traceback has the error; the lines before have its place.
+        let last = said.trim_end().lines().last().unwrap_or("it printed nothing").to_owned();
         if last.contains("No module named 'kumi'") || last.contains("No module named kumi") {
             return Err(wrong(format!(
                 "{} has no package kumi; install it there, or name another with --interpreter",

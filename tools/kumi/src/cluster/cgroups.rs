@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// How long killed processes may take to leave their group.
 const EMPTYING: Duration = Duration::from_secs(5);
-/// How deep service managers put the groups they delegate.
+/// Depth to which service managers may nest the groups that they delegate.
 const DEPTH: u32 = 8;
 
-/// The cluster's groups: under the mount point, or where a service manager delegated a group.
+/// The cluster's groups: under the mount point, or in a group that a service manager delegated.
 fn existing(cluster: &str) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = Vec::new();
@@ -23,13 +23,13 @@ fn existing(cluster: &str) -> Vec<PathBuf> {
 }
 
 fn find(folder: &Path, name: &str, depth: u32, found: &mut Vec<PathBuf>) {
-    // Groups come and go while this looks.
+    // Groups may appear and disappear during the search.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         if entry.file_name() == name {
-            // Another user's cluster of this name, in a group delegated to them, is not ours.
+            // A group delegated to another user belongs to that user's cluster of the same name.
             let user = nix::unistd::geteuid().as_raw();
             if entry.metadata().is_ok_and(|data| data.uid() == user) {
                 found.push(entry.path());
@@ -51,7 +51,7 @@ pub fn remove(cluster: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the cluster has any.
+/// Whether the cluster has any groups.
 pub fn any(cluster: &str) -> bool {
     !existing(cluster).is_empty()
 }

@@ -92,7 +92,7 @@ fn read_hosts(file: &Path) -> Result<Vec<Host>, Error> {
 }
 
 fn look_up(name: &str) -> Option<Ipv4Addr> {
-    // What cannot be a host name need not be asked for in the network.
+    // An invalid host name need not be looked up in the network.
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if name.is_empty() || !name.chars().all(good) {
         return None;
@@ -137,7 +137,7 @@ fn share_processors(all: &[usize], nodes: u32, how: Cpus) -> Vec<Vec<usize>> {
 }
 
 fn in_namespaces(cluster: &str, cpus: Vec<Vec<usize>>) -> (SocketAddrV4, Vec<NodeConfig>) {
-    // FNV-1a; only so that two clusters are told apart by people, they never see each other.
+    // FNV-1a. It only helps people to distinguish clusters; the clusters never see each other.
     let hash = cluster
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -168,10 +168,10 @@ fn on_loopback(cpus: Vec<Vec<usize>>) -> Result<(SocketAddrV4, Vec<NodeConfig>),
     Ok((head, nodes))
 }
 
-/// A port that is free now; if another program takes it before the daemon does, the daemon says so.
+/// A port that is free now. If another program takes it first, the daemon reports that.
 fn free_port(address: Ipv4Addr, taken: &mut BTreeSet<SocketAddrV4>) -> Result<u16, Error> {
     let failed = |error: std::io::Error| Error::Machine {
-        what: format!("no port can be had at {address}"),
+        what: format!("no port is free at {address}"),
         said: error.to_string(),
     };
     loop {

@@ -51,13 +51,13 @@ impl Daemon {
         }
     }
 
-    /// Whether it listens: its pid file names a process that lives.
+    /// Whether it listens: its pid file names a live process.
     pub fn ready(self, dir: &Path) -> bool {
         let text = fs::read_to_string(self.pid_file(dir)).unwrap_or_default();
         text.trim().parse().is_ok_and(|number: i32| !processes::is_dead(number))
     }
 
-    /// What comes after `kumid`.
+    /// The arguments of `kumid`.
     fn arguments(self) -> Vec<String> {
         match self {
             Self::Head => vec!["head".to_owned()],
@@ -75,7 +75,7 @@ impl Daemon {
     }
 }
 
-/// Where `kumid` is: beside this command, else on the search path.
+/// The path of `kumid`: beside this command, otherwise in the search path.
 pub fn kumid() -> Result<PathBuf, Error> {
     beside("kumid").map_err(|error| match error {
         Error::NoProgram { own, .. } => Error::NoDaemon(own),
@@ -83,7 +83,7 @@ pub fn kumid() -> Result<PathBuf, Error> {
     })
 }
 
-/// Where another program of ours is: beside this command, else on the search path.
+/// The path of another of Kumi's programs: beside this command, otherwise in the search path.
 pub fn beside(name: &'static str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe()
         .map_err(|source| Error::SetUp { what: "the search for our other programs", source })?;
@@ -106,7 +106,7 @@ pub fn on_search_path(name: &str) -> Option<PathBuf> {
 pub struct Started(Vec<(Daemon, Child)>);
 
 impl Started {
-    /// Starts one, in a session and, if it has one, a namespace of its own.
+    /// Starts a daemon, in a session and, if it has one, a namespace of its own.
     pub fn start(
         &mut self,
         kumid: &Path,
@@ -118,7 +118,7 @@ impl Started {
         let open = || OpenOptions::new().create(true).append(true).open(&log);
         let failed = |source| Error::File { doing: "write", path: log.clone(), source };
         let (out, err) = (open().map_err(failed)?, open().map_err(failed)?);
-        // `setsid` and `nsenter` replace themselves: the child is the daemon.
+        // `setsid` and `nsenter` replace themselves, so the child process is the daemon.
         let mut command = Command::new("setsid");
         if let Some(namespace) = daemon.namespace(config) {
             let file = netns::file(namespace);
@@ -134,7 +134,7 @@ impl Started {
         Ok(())
     }
 
-    /// Fails when one of them has ended.
+    /// Fails if a daemon has ended.
     pub fn check(&mut self, dir: &Path, config: &ClusterConfig) -> Result<(), Error> {
         for (daemon, child) in &mut self.0 {
             let Ok(Some(status)) = child.try_wait() else { continue };
@@ -148,22 +148,22 @@ impl Started {
         Ok(())
     }
 
-    /// Those that do not listen yet.
+    /// The daemons that do not listen yet.
     pub fn not_ready(&self, dir: &Path) -> Vec<Daemon> {
         self.0.iter().map(|(daemon, _)| *daemon).filter(|daemon| !daemon.ready(dir)).collect()
     }
 
-    /// Ends them at once.
+    /// Kills them.
     pub fn kill(&mut self) {
         for (_, child) in &mut self.0 {
-            // One that has ended already is what is wanted.
+            // A daemon that has already ended is no error.
             let _ended = child.kill();
             let _collected = child.wait();
         }
     }
 }
 
-/// Kumi's own exit codes of daemons; what a signal or another program left is none of them.
+/// The exit code of a daemon if it is one of Kumi's; signals and other programs leave other codes.
 fn of_daemon(code: u8) -> Option<ExitCode> {
     ExitCode::from_code(code).filter(|known| *known != ExitCode::Ok)
 }

@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 /// Longest name of a Unix socket, in bytes (`unix(7)`, less the final zero).
 const SOCKET_NAME: usize = 107;
 
-/// The directory, which no other `kumi cluster` command works on meanwhile.
+/// The cluster's directory, locked against other `kumi cluster` commands.
 pub struct DirectoryLock {
     dir: PathBuf,
-    /// It was made for this claim.
+    /// Whether this claim created it.
     pub fresh: bool,
     _lock: File,
 }
 
 impl DirectoryLock {
-    /// Makes the directory if there is none, and claims it.
+    /// Creates the directory if it is missing, and locks it.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let dir = context.dir().to_owned();
         let most = SOCKET_NAME - "/node-4095.sock".len();
@@ -37,14 +37,14 @@ impl DirectoryLock {
         let make = |source| Error::File { doing: "make", path: dir.clone(), source };
         fs::create_dir_all(&dir).map_err(make)?;
         if fresh {
-            // Others may see the configuration and reach the sockets whatever the umask is.
+            // Other users may see the configuration and reach the sockets, whatever the umask is.
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(make)?;
         }
         let lock = lock(&dir)?;
         Ok(Self { dir, fresh, _lock: lock })
     }
 
-    /// Claims the directory if there is one.
+    /// Locks the directory if it exists.
     pub fn existing(context: &Context) -> Result<Option<Self>, Error> {
         let dir = context.dir().to_owned();
         if !dir.is_dir() {
@@ -54,7 +54,7 @@ impl DirectoryLock {
         Ok(Some(Self { dir, fresh: false, _lock: lock }))
     }
 
-    /// Removes the directory again if it was made for this claim.
+    /// Removes the directory again if this claim created it.
     pub fn abandon(&self) {
         if self.fresh
             && let Err(error) = fs::remove_dir_all(&self.dir)
@@ -74,7 +74,7 @@ fn lock(dir: &Path) -> Result<File, Error> {
     }
 }
 
-/// Whether a directory holds something and that is not a cluster.
+/// Whether a directory has contents that are not a cluster's.
 pub fn is_foreign(dir: &Path) -> Result<bool, Error> {
     let ours = [paths::config(dir), paths::tls(dir), paths::head_db(dir), paths::head_log(dir)];
     if ours.iter().any(|path| path.exists()) {
@@ -88,7 +88,7 @@ pub fn is_foreign(dir: &Path) -> Result<bool, Error> {
     Ok(entries.next().is_some())
 }
 
-/// Removes pid files and sockets, which belong to processes that are no more.
+/// Removes pid files and sockets of processes that have ended.
 pub fn remove_stale(dir: &Path) -> Result<(), Error> {
     remove_matching(dir, &|name| name.ends_with(".sock") || name.ends_with(".pid"))
 }
@@ -128,7 +128,7 @@ fn remove_matching(dir: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), Erro
     Ok(())
 }
 
-/// The last lines of a log, for a message; says so when there are none.
+/// The last lines of a log, for a message; a sentence if there are none.
 pub fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,5 +1,5 @@
-//! `kumi cluster down`: ends all jobs and daemons and leaves nothing of the cluster on this
-//! machine. May be repeated, and works after everything was killed.
+//! `kumi cluster down`: ends all jobs and daemons, and removes everything of the cluster from this machine.
+//! It may be repeated, and works after all processes were killed.
 
 use super::directory::{self, DirectoryLock};
 use super::{cgroups, netns, processes};
@@ -12,12 +12,12 @@ use kumi_node::client::{Client, ClientError};
 use kumi_node::config::{ClusterConfig, ClusterKind};
 use std::time::Duration;
 
-/// How long the daemons may take to end by themselves once told.
+/// Time for the daemons to end on request.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
-    // A configuration that cannot be read must not keep the cluster from going away.
+    // An unreadable configuration must not keep the cluster from being removed.
     let config = context.config().ok();
     if let Some(config) = &config {
         check_owner(config, "take it down")?;
@@ -57,7 +57,7 @@ pub fn check_owner(config: &ClusterConfig, what: &'static str) -> Result<(), Err
     Err(Error::NotOwner { owner: output::user_name(config.owner_uid), what })
 }
 
-/// Asks the head to end everything; whether it was reached.
+/// Asks the head to end everything; returns whether it was reached.
 async fn tell(context: &Context, config: Option<&ClusterConfig>) -> Result<bool, Error> {
     let nodes = config.map_or(0, ClusterConfig::node_count);
     let asked = async {
@@ -68,7 +68,7 @@ async fn tell(context: &Context, config: Option<&ClusterConfig>) -> Result<bool,
         Ok(Err(ClientError::Refused(refusal))) => Err(Error::Client(ClientError::Refused(refusal))),
         // The head may end before its answer arrives.
         Ok(Ok(_) | Err(ClientError::Lost)) => Ok(true),
-        // Dead, hanging or of another version: it is killed.
+        // The head is dead, hangs or has another version: it is killed.
         Ok(Err(_)) | Err(_) => Ok(false),
     }
 }
@@ -81,7 +81,7 @@ pub fn end_processes(context: &Context) -> Result<(), Error> {
 fn end_processes_within(context: &Context, patience: Duration) -> Result<(), Error> {
     processes::wait_gone(context.dir(), patience);
     let left = processes::kill_all(context.dir());
-    // After the daemons, so that none makes a group again.
+    // After the daemons, so that none creates a group again.
     if processes::namesake(context.dir()).is_none() {
         cgroups::remove(&context.name)?;
     }

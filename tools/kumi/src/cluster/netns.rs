@@ -1,5 +1,5 @@
-//! Network of a local cluster that root made: a namespace for each node, joined by a veth pair to a
-//! bridge in a namespace of its own.
+//! Network of a local cluster that root made. Each node has a namespace, which a veth pair joins to a bridge
+//! in a namespace of its own.
 //!
 //! The machine's own namespace is not touched.
 
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where `ip netns` keeps namespaces.
+/// Directory in which `ip netns` keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
 /// The namespace of node `node`.
@@ -29,7 +29,7 @@ pub fn file(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
 
-/// Whether this user on this machine can make namespaces: tried, with one that ends at once.
+/// Whether this user can make namespaces on this machine: tries one that ends at once.
 pub fn possible() -> bool {
     nix::unistd::geteuid().is_root()
         && succeeds(Command::new("unshare").args(["--net", "true"]))
@@ -41,8 +41,8 @@ fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes all namespaces of the cluster, with a network that carries packets of `mtu` bytes. What exists
-/// already of them is made anew.
+/// Makes all namespaces of the cluster, with a network that carries packets of `mtu` bytes. Existing ones are
+/// made anew.
 pub fn create(config: &ClusterConfig, mtu: u32) -> Result<(), Error> {
     remove(&config.name)?;
     let switch = switch(&config.name);
@@ -68,14 +68,14 @@ pub fn create(config: &ClusterConfig, mtu: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// The namespaces that exist of this cluster.
+/// The existing namespaces of this cluster.
 pub fn existing(cluster: &str) -> Vec<String> {
     let entries = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| belongs(name, cluster)).collect()
 }
 
-/// Whether a namespace is one of this cluster's, and not of one whose name begins like it.
+/// Whether a namespace belongs to this cluster, and not to one whose name begins with this cluster's name.
 fn belongs(namespace: &str, cluster: &str) -> bool {
     let rest = namespace.strip_prefix("kumi-").and_then(|rest| rest.strip_prefix(cluster));
     rest.and_then(|rest| rest.strip_prefix('-')).is_some_and(|last| {
@@ -94,8 +94,8 @@ pub fn remove(cluster: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `ip` with this input. It is kept out of the terminal's process group, so that Ctrl-C stops
-/// Kumi, which then cleans up, and not `ip` half-way.
+/// Runs `ip` with this input, outside of the terminal's process group. So Ctrl-C stops Kumi, which then
+/// cleans up, but does not stop `ip` half-way.
 fn ip(args: &[&str], input: &str) -> Result<(), Error> {
     let what = || format!("`ip {}` failed", args.join(" "));
     let failed = |said: String| Error::Machine { what: what(), said };
@@ -108,7 +108,7 @@ fn ip(args: &[&str], input: &str) -> Result<(), Error> {
         .spawn()
         .map_err(|error| failed(format!("it cannot be run ({error}); install iproute2")))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // `ip` that fails early closes its input; its own message says why.
+        // If `ip` fails early, it closes its input; its own message has the reason.
         let _early = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;

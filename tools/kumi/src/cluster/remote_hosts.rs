@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// The daemons that run on this machine: all of a local cluster; of hosts, those whose address one
-/// of this machine's interfaces has. The head is where its address is.
+/// The daemons of this machine: all of a local cluster, otherwise those whose address belongs to one of this
+/// machine's interfaces. The head runs at its configured address.
 pub fn daemons_here(config: &ClusterConfig) -> Result<Vec<Daemon>, Error> {
     if config.kind == ClusterKind::Local {
         return Ok(Daemon::all(config));
@@ -42,7 +42,7 @@ fn own_addresses() -> Result<BTreeSet<Ipv4Addr>, Error> {
     Ok(addresses.filter_map(|address| Some(address.as_sockaddr_in()?.ip())).collect())
 }
 
-/// What is to be done on each host, after what runs here was started.
+/// Instructions for each other host, after this machine's daemons were started.
 pub fn instructions(context: &Context, config: &ClusterConfig) -> String {
     let own = own_addresses().unwrap_or_default();
     let dir = context.dir();

@@ -1,4 +1,4 @@
-//! `kumi cluster set`: changes how the processors are shared, while jobs run.
+//! `kumi cluster set`: changes the sharing of processors while jobs run.
 
 use super::status;
 use crate::cli::{OnOff, Policy, SetArgs};
@@ -36,7 +36,7 @@ async fn ask(client: &mut Client) -> Result<ClusterStatus, Error> {
     }
 }
 
-/// What is in force now, with what the arguments change.
+/// The settings in force, with the changes of the arguments.
 fn wanted(now: Mode, args: &SetArgs) -> Result<Mode, Error> {
     let (policy, forced) = match now {
         Mode::Gang { force_switch } => (Policy::Gang, force_switch),
@@ -52,8 +52,8 @@ fn wanted(now: Mode, args: &SetArgs) -> Result<Mode, Error> {
     }
 }
 
-/// Writes the change into the configuration, so that it outlives the head. On a machine that only
-/// has a node, or where the file is another's, the head's copy is the one that counts.
+/// Writes the change into the configuration, so that it survives the head. If the machine only has a node, or
+/// the file belongs to another user, the head's copy counts.
 fn remember(context: &Context, status: &ClusterStatus) -> Result<(), Error> {
     if !kumi_node::paths::head_socket(context.dir()).exists() {
         return Ok(());

@@ -10,7 +10,7 @@ use kumi_sched::Mode;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The cluster as `--json` shows it.
+/// The cluster in the form of `--json`.
 #[derive(Serialize)]
 pub struct StatusView<'a> {
     name: &'a str,
@@ -27,7 +27,7 @@ pub struct StatusView<'a> {
     tree: Option<Vec<super::tree::TreeView>>,
 }
 
-/// A node as `--json` shows it.
+/// A node in the form of `--json`.
 #[derive(Serialize)]
 struct NodeView<'a> {
     node: u32,
@@ -100,7 +100,7 @@ fn place<'a>(places: &'a [NodeAddress], node: &NodeStatus) -> Option<&'a NodeAdd
     usize::try_from(node.node.0).ok().and_then(|index| places.get(index))
 }
 
-/// As the node told it, or as the configuration has it while it has not been there.
+/// The node's own information; the configuration's while the node has not joined.
 fn name<'a>(node: &'a NodeStatus, places: &'a [NodeAddress]) -> &'a str {
     let told = node.description.as_ref().map(|description| description.name.as_str());
     told.or(place(places, node).map(|place| place.name.as_str())).unwrap_or("-")
@@ -125,7 +125,7 @@ pub fn sharing(status: &ClusterStatus) -> String {
     }
 }
 
-/// The first line, the table of nodes, and what the machines do not permit.
+/// The first line, the table of nodes, and the machines' restrictions.
 pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> String {
     let up = status.nodes.iter().filter(|node| node.up).count();
     let mut text = format!(
@@ -149,7 +149,7 @@ pub fn render(status: &ClusterStatus, places: &[NodeAddress], now_ms: u64) -> St
             if jobs.is_empty() { "-".to_owned() } else { jobs.join(",") },
         ]);
         for limit in description.map_or(&[][..], |d| &d.limits) {
-            // Nodes that lack the same thing at their own places are told together.
+            // Nodes that lack the same thing share one line.
             let own = format!("node-{}", node.node);
             limits.entry(limit.replace(&own, "node-*")).or_default().push(node.node.0);
         }

@@ -5,7 +5,7 @@ use kumi_sched::{DqtJob, DqtNode, DqtState};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A partition of the tree as `--json` shows it.
+/// A partition of the tree in the form of `--json`.
 #[derive(Serialize)]
 pub struct TreeView {
     number: u32,
@@ -22,7 +22,7 @@ pub struct TreeView {
     round: u64,
 }
 
-/// A job of a queue as `--json` shows it.
+/// A job of a queue in the form of `--json`.
 #[derive(Serialize)]
 struct JobView {
     job: u64,
@@ -71,14 +71,13 @@ pub const HEADINGS: [&str; 4] = ["NODES", "STATE", "JOBS", "QUEUE"];
 pub struct TreeLine {
     /// Whether its queue has its turns now.
     pub front: bool,
-    /// Its partition, further right than those that it is part of; its state; the jobs that take
-    /// turns on its busiest node; its queue, the next job first.
+    /// Its partition, indented below the larger ones; its state; the number of jobs that take turns on its
+    /// busiest node; its queue, the next job first.
     pub cells: [String; 4],
 }
 
-/// The partitions that have jobs of their own, from left to right, the larger first; the others are
-/// left out. `nodes` is how many the cluster has, `width` how many columns there are for a line
-/// whose cells are two apart.
+/// The partitions with jobs of their own, from left to right, the larger first. `nodes` is the cluster's
+/// size, `width` the number of columns for a line whose cells are two apart.
 pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     let mut below: BTreeMap<Option<u32>, Vec<&DqtNode>> = BTreeMap::new();
@@ -89,7 +88,7 @@ pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
     while let Some((node, depth)) = open.pop() {
         let shown = !node.queue.is_empty();
         if shown {
-            // The tree may reach beyond the nodes that there are.
+            // The tree may have more leaves than there are nodes.
             let end = node
                 .first
                 .0
@@ -114,8 +113,8 @@ pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
     lines.into_iter().map(line).collect()
 }
 
-/// `7 9x3 (11)`: the jobs, with their turns if they have several, in brackets those without; what
-/// does not fit is only counted.
+/// `7 9x3 (11)`: the jobs, with their turns if they have several; jobs without turns are in brackets. Jobs
+/// that do not fit are only counted.
 fn queue(jobs: &[DqtJob], width: usize) -> String {
     let text = |job: &DqtJob| match (job.active, job.turns) {
         (false, _) => format!("({})", job.job),
@@ -130,7 +129,7 @@ fn queue(jobs: &[DqtJob], width: usize) -> String {
     let mut kept = String::new();
     for (index, word) in words.iter().enumerate() {
         let more = format!("+{}", words.len() - index);
-        // Enough for this one and to say how many follow.
+        // Room for this job and for the number of the others.
         if kept.len() + word.len() + 1 + more.len() > width {
             return kept + &more;
         }
@@ -145,8 +144,8 @@ pub mod tests {
     use super::*;
     use kumi_sched::{JobId, NodeId};
 
-    /// The root's job had its turn; of its halves the left is on the front, the right is not and
-    /// leaves it to its leaf.
+    /// The root's job had its turn. Of its halves the left is on the front; the right is not, and its leaf
+    /// has the turns.
     pub fn tree() -> Vec<DqtNode> {
         let job = |job, nodes, turns, active| DqtJob { job: JobId(job), nodes, turns, active };
         let node = |number, parent, first, size, state, queue| DqtNode {

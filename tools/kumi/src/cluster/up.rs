@@ -1,5 +1,5 @@
-//! `kumi cluster up`: makes what is missing and starts what does not run. If anything fails,
-//! everything this command has started or made is taken down again.
+//! `kumi cluster up`: creates and starts the missing parts of a cluster. If anything fails, it removes
+//! everything that it created or started.
 
 use super::daemons::{Daemon, Started, kumid};
 use super::directory::{self, DirectoryLock};
@@ -16,9 +16,9 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long all daemons together may take to join.
+/// Time for all daemons together to join.
 const JOINING: Duration = Duration::from_secs(20);
-/// Pause between looks at them.
+/// Pause between two checks of them.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs the command.
@@ -47,7 +47,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
     result
 }
 
-/// Starts what does not run of a cluster that is made.
+/// Starts the missing daemons of an existing cluster.
 async fn resume(
     context: &Context,
     config: &ClusterConfig,
@@ -73,7 +73,7 @@ async fn resume(
     output::text(&summary(context, config, result?))
 }
 
-/// Makes a configuration and starts all of it.
+/// Creates a configuration and starts all of it.
 async fn fresh(
     context: &Context,
     args: &UpArgs,
@@ -100,7 +100,7 @@ fn already_up(context: &Context) -> Error {
     }
 }
 
-/// A cluster that was made before keeps its jobs and keys, so it must be the same cluster.
+/// An existing cluster keeps its jobs and keys, so it must be the same cluster.
 fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
     let old = context.config()?;
     down::check_owner(&old, "change it")?;
@@ -122,14 +122,14 @@ fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
     })
 }
 
-/// Removes what a cluster that died has left and would be in the way.
+/// Removes leftovers of a dead cluster that would be in the way.
 fn clear(context: &Context) -> Result<(), Error> {
     cgroups::remove(&context.name)?;
     netns::remove(&context.name)?;
     directory::remove_stale(context.dir())
 }
 
-/// Starts a cluster of which nothing runs, and takes it down again if that fails.
+/// Starts a cluster without running daemons, and takes it down again if that fails.
 async fn bring_up(
     context: &Context,
     config: &ClusterConfig,
@@ -148,7 +148,7 @@ async fn bring_up(
     .await;
     if result.is_err() {
         started.kill();
-        // The reason why it failed matters more than a reason why cleaning up did.
+        // The reason for the failure matters more than an error while cleaning up.
         if let Err(error) = down::end_processes(context).and_then(|()| clear(context)) {
             output::note(&error.to_string());
         }
@@ -156,7 +156,8 @@ async fn bring_up(
     output::text(&summary(context, config, result?))
 }
 
-/// Starts these daemons and waits until they have joined, or listen where others are elsewhere.
+/// Starts these daemons, and waits until they have joined; if other daemons run elsewhere, until these
+/// listen.
 async fn start(
     context: &Context,
     config: &ClusterConfig,
@@ -201,7 +202,7 @@ async fn wait_joined(
     }
 }
 
-/// The cluster as the head sees it; `None` while it does not answer yet.
+/// The head's view of the cluster; `None` while the head does not answer yet.
 async fn ask_status(context: &Context) -> Result<Option<ClusterStatus>, Error> {
     let socket = kumi_node::paths::head_socket(context.dir());
     let mut client = match Client::connect_to(&socket).await {

@@ -1,4 +1,4 @@
-//! Cluster of the demonstration, driven as a user would: by running this very command.
+//! Cluster of the demonstration, which uses this command like a user.
 
 use super::DemoError;
 use kumi_node::exit::ExitCode;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// How long a killed command may take to let go of the cluster.
+/// Time for a killed command to release the cluster.
 const LET_GO: Duration = Duration::from_secs(10);
 
 /// A cluster of its own name in a temporary directory; taken down when dropped.
@@ -23,7 +23,7 @@ impl DemoCluster {
     /// Chooses name and directory; nothing runs yet.
     ///
     /// # Errors
-    /// When the temporary directory cannot be made or the command does not know where it is.
+    /// The temporary directory cannot be made, or the path of this command is unknown.
     pub fn new() -> Result<Self, DemoError> {
         let kumi = std::env::current_exe()
             .map_err(|source| DemoError::Start { what: "kumi".to_owned(), source })?;
@@ -34,7 +34,7 @@ impl DemoCluster {
         Ok(Self { kumi, name: format!("demo-{}", std::process::id()), directory, up: false })
     }
 
-    /// Where the programs of the examples should be: beside this command.
+    /// Expected place of the example programs: beside this command.
     pub fn program(&self, name: &str) -> Result<PathBuf, DemoError> {
         let path = self.kumi.with_file_name(name);
         if path.is_file() { Ok(path) } else { Err(DemoError::ProgramMissing(path)) }
@@ -43,9 +43,9 @@ impl DemoCluster {
     /// Brings `nodes` nodes up and waits until all are attached.
     ///
     /// # Errors
-    /// What `kumi cluster up` says.
+    /// The error of `kumi cluster up`.
     pub async fn up(&mut self, nodes: u32) -> Result<(), DemoError> {
-        // Set first: an attempt that failed half-way is cleaned up too.
+        // Set first, so that a failed attempt is cleaned up too.
         self.up = true;
         self.call(&["cluster", "up", "--local", &nodes.to_string()]).await.map(drop)
     }
@@ -53,7 +53,7 @@ impl DemoCluster {
     /// Runs `kumi` with these arguments on this cluster and returns its standard output.
     ///
     /// # Errors
-    /// When it cannot be run or exits otherwise than with 0; the error holds what it said.
+    /// It cannot be run, or exits with a code other than 0; the error has its message.
     pub fn call(&self, args: &[&str]) -> impl Future<Output = Result<String, DemoError>> + use<> {
         let shown = args.join(" ");
         let mut command = Command::new(&self.kumi);
@@ -73,10 +73,10 @@ impl DemoCluster {
         self.directory.path()
     }
 
-    /// Takes the cluster down; nothing of it is left.
+    /// Takes the cluster down and removes everything of it.
     ///
     /// # Errors
-    /// What `kumi cluster down` says.
+    /// The error of `kumi cluster down`.
     pub fn down(&mut self) -> Result<(), DemoError> {
         if !self.up {
             return Ok(());
@@ -91,7 +91,7 @@ impl DemoCluster {
                 .env("KUMI_CLUSTER", &self.name)
                 .output()
                 .map_err(|source| DemoError::Start { what: shown.clone(), source })?;
-            // An interrupted `cluster up` has been killed and lets go of the cluster in a moment.
+            // An interrupted `cluster up` was killed, and releases the cluster in a moment.
             let busy = output.status.code() == Some(ExitCode::Exists.code().into());
             if !busy || begin.elapsed() > LET_GO {
                 break output;
@@ -104,7 +104,7 @@ impl DemoCluster {
     }
 }
 
-/// Turns the failure of a command into an error with what it said.
+/// Turns the failure of a command into an error with its message.
 fn check(shown: String, output: &Output) -> Result<(), DemoError> {
     if output.status.success() {
         return Ok(());

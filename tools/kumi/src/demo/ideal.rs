@@ -1,11 +1,11 @@
-//! Ideal completion times under perfect sharing, which the demonstration compares with.
+//! Ideal completion times under perfect sharing, for comparison.
 
-/// When each job would end if all started at once and, at every moment, those still running had
-/// exactly equal shares of the processors and sharing cost nothing.
+/// The end of each job if all started at once, and the running jobs always had exactly equal shares of the
+/// processors at no cost.
 ///
-/// `alone` holds the times the jobs take with the processors to themselves; the answer is in the
-/// same order and unit. This is egalitarian processor sharing (Kleinrock, Queueing Systems II,
-/// §4.4): with times ascending a₁ ≤ … ≤ aₙ, job k ends at Σ (aᵢ − aᵢ₋₁)·(n − i + 1) for i ≤ k.
+/// `alone` holds the times of the jobs with the processors to themselves; the answer has the same order and
+/// unit. This is egalitarian processor sharing (Kleinrock, Queueing Systems II, §4.4): with times ascending
+/// a₁ ≤ … ≤ aₙ, job k ends at Σ (aᵢ − aᵢ₋₁)·(n − i + 1) for i ≤ k.
 pub fn completion_times(alone: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..alone.len()).collect();
     order.sort_by(|&a, &b| alone[a].total_cmp(&alone[b]));
@@ -20,11 +20,11 @@ pub fn completion_times(alone: &[f64]) -> Vec<f64> {
     ends
 }
 
-/// By how many per cent all the work took longer together than one job after another:
-/// `100 × (last completion / sum of the times alone − 1)`.
+/// By how many per cent the jobs took longer together than one after another: `100 × (last completion / sum
+/// of the times alone − 1)`.
 ///
-/// Perfect sharing does the same work in the same time, so this is what switching, cold caches and
-/// launches cost. It can come out slightly negative, because a measurement has noise.
+/// Perfect sharing takes the same time, so this is the cost of switches, cold caches and launches. Noise can
+/// make it slightly negative.
 pub fn overhead_percent(alone: &[f64], together: &[f64]) -> f64 {
     let last = together.iter().copied().fold(0.0, f64::max);
     100.0 * (last / alone.iter().sum::<f64>() - 1.0)
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn shares_grow_as_jobs_end() {
-        // Until 3: a third each, the first job is done. Until 5: half each. Then alone.
+        // Until 3: a third each, then the first job ends. Until 5: half each. Then alone.
         close(&completion_times(&[1.0, 2.0, 4.0]), &[3.0, 5.0, 7.0]);
         close(&completion_times(&[4.0, 1.0, 2.0]), &[7.0, 3.0, 5.0]);
     }

@@ -65,12 +65,12 @@ pub enum DemoError {
     /// No directory for the cluster.
     #[error("cannot make a temporary directory: {0}; set TMPDIR to a writable directory")]
     TemporaryDirectory(#[source] io::Error),
-    /// A program could not be run at all.
+    /// A program could not be started.
     #[error("cannot run {what}: {source}")]
     Start {
-        /// Which.
+        /// Its name.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A command failed.
@@ -78,12 +78,12 @@ pub enum DemoError {
     Command {
         /// Its arguments.
         shown: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// The output of a command is not what it should be.
+    /// The output of a command is not as expected.
     #[error("cannot read the answer of `kumi {shown}`: {reason}; are kumi and kumid of one build?")]
     Answer {
         /// Its arguments.
@@ -96,10 +96,10 @@ pub enum DemoError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Some program computed something else than the official values.
+    /// Some program's result differs from the official values.
     #[error("a program's result is not the official one (see the table)")]
     NotVerified,
     /// Ctrl-C or SIGTERM.
@@ -115,7 +115,7 @@ impl DemoError {
             Self::ProgramMissing(_) => ExitCode::NoInput,
             Self::TemporaryDirectory(_) | Self::Write { .. } => ExitCode::Io,
             Self::Start { .. } | Self::Answer { .. } => ExitCode::Internal,
-            // What the command exited with; none when a signal ended it.
+            // The command's exit code; without one, a signal ended it.
             Self::Command { status, .. } => {
                 let code = status.code().and_then(|code| u8::try_from(code).ok());
                 return code.unwrap_or(ExitCode::Internal.code());
@@ -127,7 +127,7 @@ impl DemoError {
     }
 }
 
-/// Gives the demonstration.
+/// Runs the demonstration.
 ///
 /// # Errors
 /// [`DemoError`]; the cluster has been taken down then too.
@@ -143,7 +143,7 @@ pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
         let mut demo = Demo::new(&mut cluster, args, nodes);
         tokio::select! {
-            // Ctrl-C reaches the commands that run for us too: their failure is not the reason.
+            // Ctrl-C also reaches the commands that run for us; their failure is not the reason.
             biased;
             _ = interrupt.recv() => Err(DemoError::Interrupted),
             _ = terminate.recv() => Err(DemoError::Interrupted),
@@ -169,7 +169,7 @@ fn no_signals(source: io::Error) -> DemoError {
     DemoError::Start { what: "the demonstration".to_owned(), source }
 }
 
-/// The kernels need a power of two of ranks. There is one to a node, so that all nodes are shared equally.
+/// The kernels need a power of two of ranks. Each node gets one rank, so that all nodes are shared equally.
 fn choose_nodes(asked: Option<u32>) -> Result<u32, DemoError> {
     if let Some(nodes) = asked {
         let fits = nodes.is_power_of_two() && (2..=16).contains(&nodes);
@@ -226,7 +226,8 @@ impl<'c> Demo<'c> {
         Ok(Report::new(&times, switch))
     }
 
-    /// Runs each program once, short. Afterwards its file is on all nodes, and how long it must run is known.
+    /// Runs each program once, for a short time. Afterwards all nodes have its file, and its necessary length
+    /// is known.
     async fn calibrate(&mut self) -> Result<(), DemoError> {
         for index in 0..self.programs.len() {
             let (_, output) = self.one(index).await?;
@@ -269,7 +270,8 @@ impl<'c> Demo<'c> {
         Ok(ends)
     }
 
-    /// Runs programs at once and notes in `ends` when the last run of each was over, in seconds from the start.
+    /// Runs programs at once, and records in `ends` the end of each one's last run, in seconds from the
+    /// start.
     async fn at_once(&mut self, indices: &[usize], ends: &mut [f64]) -> Result<(), DemoError> {
         let begin = Instant::now();
         let mut running = JoinSet::new();
@@ -295,14 +297,14 @@ impl<'c> Demo<'c> {
         }
     }
 
-    /// One run of a program: seconds and what it printed.
+    /// One run of a program: seconds and output.
     async fn one(&self, index: usize) -> Result<(f64, String), DemoError> {
         let begin = Instant::now();
         let output = self.start(index).await?;
         Ok((begin.elapsed().as_secs_f64(), output))
     }
 
-    /// A run of a program: what it printed.
+    /// A run of a program: its output.
     fn start(&self, index: usize) -> impl Future<Output = Result<String, DemoError>> + use<> {
         let program = &self.programs[index];
         let (ranks, path) = (self.nodes.to_string(), program.path.display().to_string());

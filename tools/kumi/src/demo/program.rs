@@ -1,14 +1,14 @@
-//! The programs of the demonstration: their options, and what they print.
+//! Programs of the demonstration: their options and output.
 
 use std::path::PathBuf;
 
-/// How long a program takes that runs until told otherwise, while it is measured.
+/// Length of a measuring run of a program that otherwise runs until stopped.
 const MEASURED_SECONDS: &str = "0.3";
 
-/// So many copies of a synchronised program run at once.
+/// Number of copies of a synchronised program that run at once.
 const COPIES: u32 = 3;
 
-/// A program that the demonstration knows.
+/// A program of the demonstration.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Its name in the table.
@@ -18,7 +18,7 @@ pub struct Known {
     kind: Kind,
 }
 
-/// Which options a program takes.
+/// Kind of a program's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A NAS kernel solves a problem of a class some number of times.
@@ -27,7 +27,7 @@ enum Kind {
     Stepper,
 }
 
-/// All of them, in the order of the table.
+/// All programs, in the order of the table.
 pub const PROGRAMS: [Known; 4] = [
     Known { name: "EP", file: "ep", kind: Kind::Kernel },
     Known { name: "CG", file: "cg", kind: Kind::Kernel },
@@ -35,7 +35,7 @@ pub const PROGRAMS: [Known; 4] = [
     Known { name: "lockstep", file: "lockstep", kind: Kind::Stepper },
 ];
 
-/// One program in the course of the demonstration.
+/// One program during the demonstration.
 #[derive(Debug)]
 pub struct Program {
     known: Known,
@@ -44,14 +44,14 @@ pub struct Program {
     pub path: PathBuf,
     /// Its options: first those of a short run, then those of [`Self::plan`].
     pub arguments: Vec<String>,
-    /// Whether each of its runs printed that its result is right.
+    /// Whether each of its runs reported a right result.
     pub verified: bool,
-    /// How long it took alone, in seconds.
+    /// Its time alone, in seconds.
     pub alone: Vec<f64>,
 }
 
 impl Program {
-    /// With the options of a short run. `class` is that of the NAS kernels.
+    /// A program with the options of a short run. `class` is that of the NAS kernels.
     pub fn new(known: Known, path: PathBuf, class: &str) -> Self {
         let words = match known.kind {
             Kind::Kernel => ["--class", class],
@@ -66,12 +66,12 @@ impl Program {
         self.known.name
     }
 
-    /// The NAS problem class; none of a program that has no classes.
+    /// The NAS problem class; `None` for other programs.
     pub fn class(&self) -> Option<&str> {
         (self.known.kind == Kind::Kernel).then_some(&self.class)
     }
 
-    /// How many copies of it run at once: 1 of a kernel, which runs beside other kernels.
+    /// Number of copies that run at once: 1 for a kernel, which runs beside other kernels.
     pub fn copies(&self) -> u32 {
         if self.known.kind == Kind::Stepper { COPIES } else { 1 }
     }
@@ -80,12 +80,12 @@ impl Program {
     pub fn options(&self) -> &'static [&'static str] {
         match self.known.kind {
             Kind::Kernel => &[],
-            // Waits never block, as those of most MPI libraries do not.
+            // Waits never block, as in most MPI libraries.
             Kind::Stepper => &["--env", "KUMI_SPIN=infinite"],
         }
     }
 
-    /// Name, class and number of copies, as the table shows them.
+    /// Name, class and number of copies for the table.
     pub fn title(&self) -> String {
         super::report::title(self.name(), self.class(), self.copies())
     }
@@ -95,7 +95,7 @@ impl Program {
     pub fn plan(&mut self, output: &str, seconds: f64) -> Option<String> {
         match self.known.kind {
             Kind::Kernel => {
-                // The smallest class may take less than the clock shows.
+                // The smallest class may be too short for the clock.
                 let once = field(output, "Time in seconds")?.parse::<f64>().ok()?.max(1e-3);
                 // At least 1, at most what even the smallest class needs: the cast cannot truncate.
                 let repeat = (seconds / once).clamp(1.0, 5e3).round() as u32;
@@ -115,7 +115,7 @@ impl Program {
     }
 }
 
-/// Whether a program's last line says that its result is right.
+/// Whether a program's last line reports a right result.
 pub fn verified(output: &str) -> bool {
     let result = output.lines().rev().find(|line| line.starts_with("RESULT "));
     result.is_some_and(|line| line.split_whitespace().any(|word| word == "verified=yes"))

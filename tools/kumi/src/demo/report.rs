@@ -1,4 +1,4 @@
-//! Report of the demonstration: as a table for people, as JSON for programs.
+//! Report of the demonstration: a table for people, or JSON for programs.
 
 use super::ideal;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub struct Report {
     /// One per program, in the order in which they were run.
     pub programs: Vec<ProgramResult>,
-    /// What the switches cost while the programs ran together.
+    /// Costs of the switches while the programs ran together.
     pub switch: SwitchResult,
     /// See [`ideal::overhead_percent`].
     pub overhead_percent: f64,
@@ -20,13 +20,13 @@ pub struct Report {
 pub struct ProgramResult {
     /// "EP", "CG", "IS" or "lockstep".
     pub name: String,
-    /// NAS problem class; none of lockstep.
+    /// NAS problem class; `None` for lockstep.
     pub class: Option<String>,
-    /// How many copies ran at once: 1 of a kernel, which ran beside the other kernels.
+    /// Number of copies that ran at once: 1 for a kernel, which ran beside the other kernels.
     pub copies: u32,
-    /// Whether each of its runs printed that its result is right.
+    /// Whether each of its runs reported a right result.
     pub verified: bool,
-    /// Seconds from `kumi run` to its return with the cluster to itself: mean of two runs, one
+    /// Seconds from `kumi run` to its return with the cluster to itself. This is the mean of two runs, one
     /// before and one after the programs ran together.
     pub alone_s: f64,
     /// Seconds from the common start to its end, all programs under gang scheduling.
@@ -42,7 +42,7 @@ pub struct ProgramResult {
 /// Switches while the programs ran together under gang scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SwitchResult {
-    /// How many the node that switched most often made.
+    /// Number of switches of the node that switched most often.
     pub count: u64,
     /// Median duration in microseconds, of the node where it is largest.
     pub p50_us: f64,
@@ -57,7 +57,7 @@ pub struct Times<'a> {
     pub name: &'static str,
     /// NAS problem class.
     pub class: Option<&'a str>,
-    /// How many copies ran at once.
+    /// Number of copies that ran at once.
     pub copies: u32,
     /// Whether every run verified.
     pub verified: bool,
@@ -132,7 +132,7 @@ impl Report {
         text
     }
 
-    /// One sentence on what the table shows: how the synchronised program fared. None if it did not run.
+    /// One sentence about the synchronised program in the table; `None` if it did not run.
     pub fn reading(&self) -> Option<String> {
         let program = self.programs.iter().find(|program| program.copies > 1)?;
         let factor = program.together_os_s / program.together_gang_s;
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// Name and class of a program, and its copies, in a word or two.
+/// Name and class of a program, and the number of its copies.
 pub fn title(name: &str, class: Option<&str>, copies: u32) -> String {
     let name = class.map_or_else(|| name.to_owned(), |class| format!("{name}.{class}"));
     if copies == 1 { name } else { format!("{copies} {name}") }

@@ -1,6 +1,6 @@
 //! Reader of standard input, in a thread.
 //!
-//! A terminal cannot be read otherwise without changing it for all processes that share it.
+//! Another way to read a terminal would change it for all processes that share it.
 
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::io::{self, IsTerminal, Read};
@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 
 /// Largest piece, in bytes.
 const PIECE: usize = 64 << 10;
-/// Pieces read ahead of what the cluster has taken.
+/// Number of pieces read ahead of the cluster.
 const AHEAD: usize = 2;
-/// How often a command in the background looks whether it was brought to the foreground.
+/// Interval at which a command in the background checks whether it is in the foreground again.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
 
 /// Starts reading. An empty piece marks the end; the channel closes after it.
@@ -33,7 +33,7 @@ fn read_all(sender: &mpsc::Sender<Vec<u8>>) {
         let data = match stdin.read(&mut piece) {
             Ok(count) => piece[..count].to_vec(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // A closed or unreadable standard input is an empty one.
+            // A closed or unreadable standard input counts as empty.
             Err(_) => Vec::new(),
         };
         let end = data.is_empty();

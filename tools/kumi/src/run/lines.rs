@@ -1,11 +1,11 @@
 //! Assembler of ranks' output into whole lines.
 //!
-//! Pure: bytes and the writer go in, what is to be written comes out.
+//! Pure: bytes and their writer go in, and output comes out.
 
 use kumi_control::message::Stream;
 use std::collections::BTreeMap;
 
-/// A rank's unfinished line is written out when it is longer than this, in bytes.
+/// An unfinished line longer than this, in bytes, is written out.
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// One rank's stream: its number, and whether it is standard error.
@@ -13,21 +13,20 @@ type Source = (u32, bool);
 
 /// Gathers the ranks' output into lines.
 pub struct Lines {
-    /// Width of the largest rank's number, when lines are to be labelled.
+    /// Width of the largest rank's number, if lines have labels.
     label: Option<usize>,
-    /// With one rank and no label bytes go through as they come.
+    /// With one rank and no labels, bytes pass unchanged.
     transparent: bool,
-    /// Lines of two ranks never share a line, even when the first was not ended.
+    /// Output of two ranks never shares a line, even if the first line was not ended.
     separate: bool,
     unfinished: BTreeMap<Source, Vec<u8>>,
-    /// Whose line stands unfinished on the terminal (per stream, as 0 and 1).
+    /// The rank whose unfinished line is on the terminal, per stream (0 and 1).
     open: [Option<Source>; 2],
 }
 
 impl Lines {
-    /// For a job of `ranks` ranks; `label` puts the rank before each line; `terminal` says that a
-    /// person reads, for whom unfinished lines are shown and then ended; otherwise unlabelled
-    /// output is kept byte for byte.
+    /// For a job of `ranks` ranks. `label` puts the rank before each line. `terminal` means that a person
+    /// reads: unfinished lines are shown and then ended. Otherwise unlabelled output passes byte for byte.
     pub fn new(ranks: u32, label: bool, terminal: bool) -> Self {
         let width = ranks.saturating_sub(1).to_string().len();
         Self {
@@ -39,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// Takes what a rank wrote and returns what is to be written now.
+    /// Takes output of a rank, and returns the bytes to write now.
     pub fn take(&mut self, rank: u32, stream: Stream, data: &[u8]) -> Vec<u8> {
         if self.transparent {
             return data.to_vec();
@@ -66,8 +65,7 @@ impl Lines {
         !self.unfinished.is_empty()
     }
 
-    /// What is left unfinished, by stream: at the end of the job, or for a person who is to see a
-    /// prompt.
+    /// The unfinished lines, by stream: at the end of the job, or for a person who should see a prompt.
     pub fn flush(&mut self) -> Vec<(Stream, Vec<u8>)> {
         let unfinished = std::mem::take(&mut self.unfinished);
         let mut parts = Vec::new();
@@ -79,7 +77,7 @@ impl Lines {
         parts
     }
 
-    /// Writes a line or the beginning or continuation of one.
+    /// Writes a line, its beginning, or its continuation.
     fn write(&mut self, source: Source, data: &[u8], out: &mut Vec<u8>) {
         let slot = usize::from(source.1);
         if self.open[slot] != Some(source) {

@@ -41,7 +41,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         set(&mut env, "KUMI_CHECKSUM", checksum.word().to_owned());
     }
     check_settings(&env)?;
-    // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
+    // `kumi cluster down` uses it to find ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {
         token: random_token()?,
@@ -66,20 +66,20 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     session.run(client).await
 }
 
-/// Sets a variable whatever it was before.
+/// Sets a variable, replacing an earlier value.
 fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
     env.retain(|(other, _)| other != name);
     env.push((name.to_owned(), value));
 }
 
-/// Of the settings that ranks read, the one that a cluster may give too: found wrong here, nothing has been started yet. Empty, it
-/// is as if neither had.
+/// Checks the one setting for ranks that a cluster may have too: a wrong value here is found before anything
+/// starts. An empty value counts as unset.
 fn check_settings(env: &[(String, String)]) -> Result<(), Error> {
     let handler = env.iter().find(|(name, value)| name == HANDLER && !value.is_empty());
     handler.map_or(Ok(()), |(_, value)| check_handler(value).map_err(Error::Usage))
 }
 
-/// Names this submission, so that submitting again after a lost connection finds the same job.
+/// Names this submission, so that a repeated submission after a lost connection finds the same job.
 fn random_token() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let source = Path::new("/dev/urandom");
@@ -104,7 +104,7 @@ fn working_directory(asked: Option<&Path>) -> Result<String, Error> {
     })
 }
 
-/// This process's environment with what `--env` sets; the later of two settings wins.
+/// This process's environment with the variables of `--env`; the later of two settings counts.
 fn environment(
     own: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
     set: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! Lookup of the program as a shell does it, and its content hash.
+//! Lookup of the program, like a shell, and its content hash.
 
 use crate::error::Error;
 use kumi_control::message::{ContentHash, Program};
@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// How much of the file is hashed at a time, in bytes.
+/// Size of the pieces in which the file is hashed, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Where `name` leads to: itself when it has a slash, otherwise the first executable file of that
-/// name in the directories of `path`. As in a shell, a file that is there but cannot be executed
-/// is reported only when no later directory has one that can.
+/// The path for `name`: itself if it has a slash, otherwise the first executable file of that name in the
+/// directories of `path`. As in a shell, an existing file that cannot be executed is reported only if no
+/// later directory has an executable one.
 pub fn find(name: &str, path: Option<&OsStr>) -> Result<PathBuf, Error> {
     if name.is_empty() {
         return Err(Error::ProgramNotFound(String::new()));
@@ -45,7 +45,7 @@ fn absolute(place: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-/// What stands in the way of executing this file: nothing, that it is not there, or an error.
+/// Whether this file can be executed: yes, it is missing, or an error.
 #[allow(clippy::option_option)]
 fn obstacle(place: &Path) -> Option<Option<Error>> {
     let refuse = |reason: &str| {

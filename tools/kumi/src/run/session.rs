@@ -1,4 +1,4 @@
-//! Session with one job: output, input and signals, over as many connections as it takes.
+//! Session with one job: output, input and signals, over as many connections as necessary.
 
 use super::input;
 use super::lines::Lines;
@@ -22,35 +22,35 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long a head may stay away before the command gives up.
+/// Time without a head after which the command gives up.
 const HEAD_AWAY: Duration = Duration::from_secs(60);
-/// Pause between attempts to reach it.
+/// Pause between attempts to reach the head.
 const ATTEMPTS: Duration = Duration::from_millis(200);
-/// After this much silence an unfinished line is shown on a terminal.
+/// After this much silence a terminal shows an unfinished line.
 const PROMPT: Duration = Duration::from_millis(150);
-/// A job that has waited this long for nodes is worth a word.
+/// If a job waits for nodes for this long, the user gets a message.
 const QUEUED: Duration = Duration::from_secs(1);
-/// Replies read ahead of what is handled.
+/// Replies read ahead of their handling.
 const AHEAD: usize = 64;
 
-/// How a session begins.
+/// Start of a session.
 pub enum Start {
-    /// By submitting this.
+    /// Submits this job.
     Submit(Box<JobRequest>),
-    /// By following a job that exists.
+    /// Follows an existing job.
     Follow {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Its name and number of ranks as far as they are known.
+        /// Its name and number of ranks, if known.
         name: String,
         /// Number of ranks.
         ranks: u32,
-        /// Whether to wait for more.
+        /// Whether to wait for more output.
         wait: bool,
     },
 }
 
-/// One job being followed.
+/// A job and the connection that follows it.
 pub struct Session {
     context: Context,
     names: NodeNames,
@@ -58,13 +58,13 @@ pub struct Session {
     start: Start,
     job: Option<JobId>,
     running: bool,
-    /// Where in the job's output the next unseen byte is.
+    /// Offset of the first unseen byte of the job's output.
     seen: u64,
-    /// Output up to here was shown on an earlier connection.
+    /// Output before this offset was shown on an earlier connection.
     shown: u64,
-    /// Whether the head has answered to the start on this connection.
+    /// Whether the head has answered the start on this connection.
     confirmed: bool,
-    /// Standard input is to be read once the job runs.
+    /// Standard input, to be read once the job runs.
     wants_input: bool,
     input: Option<mpsc::Receiver<Vec<u8>>>,
     lines: Lines,
@@ -73,14 +73,14 @@ pub struct Session {
     forward: bool,
     last_signal: Option<Signal>,
     kill_when_known: bool,
-    /// When to look why the job still waits.
+    /// Time to check why the job still waits.
     look_at: Option<Instant>,
-    /// Why the job was given up, if it was.
+    /// Reason why the job was given up, if it was.
     given_up: Option<String>,
     waiting: VecDeque<(Stream, Vec<u8>)>,
 }
 
-/// What one step of the loop brought.
+/// Result of one step of the loop.
 enum Event {
     Reply(Result<Option<ClientReply>, ClientError>),
     Written,
@@ -91,10 +91,10 @@ enum Event {
     StillQueued,
 }
 
-/// How a connection ended.
+/// Reason for the end of a connection.
 enum ConnectionEnd {
     Over(Outcome),
-    /// All there is was shown and the job goes on.
+    /// All output was shown, and the job goes on.
     Shown,
     Lost,
 }
@@ -129,12 +129,12 @@ impl Session {
         })
     }
 
-    /// Hands standard input to rank 0.
+    /// Passes standard input to rank 0.
     pub fn take_input(&mut self) {
         self.wants_input = true;
     }
 
-    /// Has the first signal kill the job.
+    /// Makes the first signal kill the job.
     pub fn kill_at_once(&mut self) {
         self.escalation = InterruptEscalation::none();
     }
@@ -161,7 +161,7 @@ impl Session {
         let failure = writer.finish().await;
         let result = end.map_or(Ok(()), |outcome| self.verdict(&outcome));
         match failure {
-            // The job's own failure says more than that nobody read its output.
+            // The job's own failure matters more than unread output.
             Some(kind) => result.and(Err(Error::Output(kind.into()))),
             None => result,
         }
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    /// Waits for whatever comes first. Replies wait while output does.
+    /// Waits for the first event. Replies wait while output waits.
     async fn next(
         &mut self,
         replies: &mut mpsc::Receiver<Result<Option<ClientReply>, ClientError>>,
@@ -218,7 +218,7 @@ impl Session {
     ) -> Event {
         let terminal = std::io::stdout().is_terminal();
         if let Some(piece) = self.waiting.pop_front() {
-            // Taken out only once there is room; put back otherwise.
+            // Taken out only once there is room; otherwise put back.
             tokio::select! {
                 biased;
                 number = interrupts.next() => {
@@ -288,7 +288,7 @@ impl Session {
             ClientReply::Output { rank, stream, data, offset, .. } => {
                 self.confirmed = true;
                 self.now_running()?;
-                // After submitting again the job is told from its beginning.
+                // After a repeated submission the head reports the job from its beginning.
                 if offset > self.shown {
                     self.seen = offset;
                     let ready = self.lines.take(rank, stream, &data);
@@ -320,8 +320,8 @@ impl Session {
         Ok(())
     }
 
-    /// The job has waited for a while. When nodes are missing nobody knows for how long it would:
-    /// it is given up; when all are there it only waits for its turn.
+    /// The job has waited for a while. If nodes are missing, the wait has no known end, so the job is given
+    /// up. If all nodes are there, it only waits for its turn.
     async fn look_at_queue(
         &mut self,
         requests: &mut Requests,
@@ -392,7 +392,7 @@ impl Session {
         lost_unless(requests.send(&request).await)
     }
 
-    /// Standard output is closed or full: the ranks learn of a closed one as if it were theirs.
+    /// Standard output is closed or full: ranks see a closed one as if it were theirs.
     async fn write_failed(
         &mut self,
         error: &std::io::Error,
@@ -458,14 +458,14 @@ impl Session {
                     output::note("the head is back");
                     return Ok(client);
                 }
-                // Taken down meanwhile: nobody will come back.
+                // The cluster was taken down meanwhile, and will not come back.
                 Err(error) if !self.context.dir().exists() => return Err(error),
                 Err(Error::Client(ClientError::NotRunning(_))) if Instant::now() < deadline => {}
                 Err(Error::Client(ClientError::NotRunning(_))) => {
                     let (seconds, job) = (HEAD_AWAY.as_secs(), self.job_words());
                     return Err(Error::HeadGone { seconds, job });
                 }
-                // A node's daemon answers and has no head to ask: that is still "away".
+                // A node's daemon answers but has no head to ask: the head is still away.
                 Err(Error::Client(ClientError::Refused(_))) if Instant::now() < deadline => {}
                 Err(error) => return Err(error),
             }
@@ -487,7 +487,7 @@ impl Session {
         self.waiting.extend(self.lines.flush());
     }
 
-    /// Hands over what is left for writing.
+    /// Passes the remaining output to the writer.
     async fn write_rest(&mut self, writer: &Writer) {
         self.flush();
         while let Some(piece) = self.waiting.pop_front() {
@@ -497,7 +497,7 @@ impl Session {
         }
     }
 
-    /// The message and exit code of a job that is over.
+    /// Message and exit code of an ended job.
     fn verdict(&self, outcome: &Outcome) -> Result<(), Error> {
         if self.only_shows() || !self.forward {
             return Ok(());
@@ -523,7 +523,7 @@ fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
     }
 }
 
-/// Reads replies in a task of its own: receiving must not be cut short half-way.
+/// Reads replies in a task of its own, because a read must not be cancelled half-way.
 fn receive(mut replies: Replies) -> mpsc::Receiver<Result<Option<ClientReply>, ClientError>> {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
@@ -538,7 +538,7 @@ fn receive(mut replies: Replies) -> mpsc::Receiver<Result<Option<ClientReply>, C
     receiver
 }
 
-/// Whether it went out; a lost connection is not an error here.
+/// Returns whether it was sent; a lost connection is no error here.
 fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
     match result {
         Ok(()) => Ok(true),
@@ -548,7 +548,7 @@ fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
 }
 
 fn lost_unless(result: Result<(), ClientError>) -> Result<Option<ConnectionEnd>, Error> {
-    // The reading side will notice too and may still have the job's end in hand.
+    // The reading side will notice too, and may still have the job's end to handle.
     sent(result).map(|_| None)
 }
 

@@ -1,16 +1,16 @@
 //! Writer of the job's output, in a thread.
 //!
-//! A reader that pauses, such as a pager, does not keep signals from being forwarded.
+//! If a reader such as a pager pauses, signals are still forwarded.
 
 use kumi_control::message::Stream;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
-/// Pieces of output that may wait; the connection is not read while they do.
+/// Pieces of output that may wait; meanwhile the connection is not read.
 const WAITING: usize = 64;
 
-/// The way to the writing thread.
+/// Channel to the writing thread.
 pub struct Writer {
     sender: mpsc::Sender<(Stream, Vec<u8>)>,
     failure: Arc<Mutex<Option<io::ErrorKind>>>,
@@ -33,12 +33,12 @@ impl Writer {
         Ok(Self { sender, failure, failed, done })
     }
 
-    /// Room for one more piece.
+    /// Waits for room for one more piece.
     pub async fn reserve(&self) -> Option<mpsc::Permit<'_, (Stream, Vec<u8>)>> {
         self.sender.reserve().await.ok()
     }
 
-    /// Why writing failed, once; later output is dropped. Never returns if nothing fails.
+    /// The error of a failed write, once; later output is dropped. Never returns if nothing fails.
     pub async fn failed(&mut self) -> io::Error {
         match self.failed.recv().await {
             Some(error) => error,
@@ -74,7 +74,7 @@ fn write_all(
             if let Ok(mut failure) = failure.lock() {
                 *failure = Some(error.kind());
             }
-            // Nobody listens any more only when the job is over.
+            // The receiver is gone only when the job is over.
             let _over = tell.try_send(error);
         }
     }

@@ -48,7 +48,7 @@ pub struct FiguresArgs {
     pub format: FormatArg,
 }
 
-/// Where the jobs come from.
+/// Sources of jobs.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct SourceArgs {
@@ -66,7 +66,7 @@ pub struct SourceArgs {
     pub history: Option<PathBuf>,
 }
 
-/// What synthetic jobs are like.
+/// Properties of synthetic jobs.
 #[derive(Clone, Debug, Args)]
 pub struct SyntheticArgs {
     /// Units to simulate [default: 1000000, with --gradient 2200000]
@@ -109,7 +109,7 @@ pub struct CostArgs {
     pub migration_cost: Duration,
 }
 
-/// What is written, and where.
+/// Outputs and their files.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
     /// Stop at the first malformed line of a trace, or record of a history, instead of only counting it
@@ -184,7 +184,7 @@ impl From<SizesArg> for Sizes {
     }
 }
 
-/// One seed or a range of them.
+/// One seed or a range of seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     /// The first.

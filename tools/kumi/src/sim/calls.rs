@@ -78,7 +78,7 @@ fn read(path: &Path) -> Result<Model, Error> {
     Ok(serde_json::from_str(&text).map_err(wrong)?)
 }
 
-/// The model that the options describe: sites alike, servers alike.
+/// The model of the options: equal sites and equal servers.
 fn model(args: &CallsArgs) -> Model {
     let names = |count: u32, name: &str| (1..=count).map(|n| format!("{name}{n}")).collect();
     let sites: Vec<String> = names(args.sites, "site");
@@ -138,7 +138,7 @@ fn server(name: String, args: &ServersArgs) -> Server {
     }
 }
 
-/// One for each policy.
+/// One report for each policy.
 fn cases(args: &CallsArgs, model: &Model) -> Vec<(Model, Options)> {
     let time_s = args.time.map(|time| time.as_secs_f64());
     let lists = model.clients.iter().all(|c| matches!(c.source, Source::List(_)));
@@ -192,7 +192,7 @@ fn rows(report: &Report) -> String {
     rows.render()
 }
 
-/// A report as people read it.
+/// A report as text.
 fn show(report: &Report) -> String {
     let mut servers = Table::new(&["server", ">calls/s", ">busy", ">load"]);
     for server in &report.servers {

@@ -25,7 +25,7 @@ const DESCRIBING: [&str; 16] = [
     "limit",
     "overhead",
 ];
-/// Options of the simulation and its output, which the paper's tables set themselves.
+/// Options of the simulation and its output; the paper's tables set them themselves.
 const SIMULATING: [&str; 9] =
     ["policy", "model", "write_model", "time", "warm_up", "replications", "seed", "json", "csv"];
 

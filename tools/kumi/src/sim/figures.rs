@@ -1,4 +1,4 @@
-//! `kumi sim figures`: makes the figures and tables of the paper anew.
+//! `kumi sim figures`: simulates the paper's figures and tables again.
 
 use super::args::FiguresArgs;
 use super::progress;
@@ -16,7 +16,7 @@ pub fn run(args: &FiguresArgs) -> Result<(), Error> {
     output::text(&told("figures", &progress::watch(cases, made)?))
 }
 
-/// What came out, figures or tables, with every statement that does not hold and why.
+/// The results, figures or tables, with every statement that does not hold and the reason.
 pub(super) fn told(what: &str, summary: &Summary) -> String {
     let mut text = format!(
         "{} {what} in {}\n{} statements of the paper hold, {} do not, of {} it cannot be said\n",

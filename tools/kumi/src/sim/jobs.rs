@@ -47,7 +47,7 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
     tell(args.output.json.as_deref(), &cases, &reports)
 }
 
-/// The list of jobs of all cases, of which there must be one only.
+/// The list of jobs of all cases; there must be only one.
 fn trace(cases: &[Case]) -> Result<String, Error> {
     let [case, others @ ..] = cases else { return Err(SimError::Empty.into()) };
     let same = |other: &&Case| (other.load, other.seed) == (case.load, case.seed);
@@ -64,7 +64,7 @@ fn trace(cases: &[Case]) -> Result<String, Error> {
     Ok(swf::text(&workload.jobs, case.options.procs, &note))
 }
 
-/// The figures, as data and as a table. Where the data goes to standard output the table does not.
+/// The figures, as data and as a table. If the data goes to standard output, the table is not printed.
 fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), Error> {
     let text = match reports {
         [one] => serde_json::to_string_pretty(one),
@@ -79,7 +79,7 @@ fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), 
     output::text(&show::table(cases, reports))
 }
 
-/// Every combination of jobs and policy, in the order in which they were given.
+/// Every combination of jobs and policy, in the order of the arguments.
 fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
     let lists = match (&args.source.swf, &args.source.history) {
         (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
@@ -106,7 +106,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `length` is about how long is simulated, in seconds.
+/// `length` is about the simulated time, in seconds.
 fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     let interval = args.output.sample.unwrap_or(length / 1000).max(1);
     Options {
@@ -123,12 +123,12 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
     }
 }
 
-/// A list of jobs, and what is known of it.
+/// A list of jobs with its properties.
 struct JobList {
     jobs: JobSource,
-    /// The machine that it is from.
+    /// Size of its own machine.
     procs: Option<u32>,
-    /// About how long it takes, in seconds.
+    /// Its approximate length, in seconds.
     length: u64,
     load: Option<f64>,
     seed: Option<u64>,

@@ -1,5 +1,5 @@
-//! `kumi sim`: scheduling policies in virtual time. Everything that is simulated is in `kumi-sim`;
-//! here are the command line, the progress bar and the files.
+//! `kumi sim`: scheduling policies in virtual time. `kumi-sim` has the simulators; this module has the
+//! command line, the progress bar and the files.
 
 mod args;
 mod calls;
@@ -54,13 +54,13 @@ pub fn exit_code(error: &SimError) -> ExitCode {
         SimError::Unreadable { source, .. } => file(source, ExitCode::BadConfig),
         SimError::Unwritable { source, .. } => file(source, ExitCode::Io),
         SimError::Policy { .. } => ExitCode::Internal,
-        // The rest is about what the list of jobs holds.
+        // The other errors concern the list of jobs.
         _ => ExitCode::BadConfig,
     }
 }
 
-/// Whether a file can be written there, as far as that can be known before there is anything to
-/// write: better now than after an hour.
+/// Whether a file can be written at this path, as far as that can be known in advance. An error now is better
+/// than one after an hour.
 fn check_place(path: &Path) -> Result<(), Error> {
     let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Time between two looks at signals and at how far it is.
+/// Interval of checks for signals and progress.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Does `work`, which tells `monitor` how far it is (a thousand for each of `cases`) and stops when
-/// that says so: at the first SIGINT, SIGTERM or SIGHUP. The bar is on standard error, if that is a
+/// Runs `work`, which reports its progress to `monitor` (a thousand for each of `cases`). It stops when the
+/// monitor says so: at the first SIGINT, SIGTERM or SIGHUP. The bar is on standard error, if that is a
 /// terminal.
 pub fn watch<T: Send>(
     cases: usize,
@@ -39,7 +39,7 @@ pub fn watch<T: Send>(
         loop {
             match finished.recv_timeout(LOOK) {
                 Ok(result) => return Some(result),
-                // The thread has panicked, which the scope tells.
+                // The thread has panicked, and the scope passes the panic on.
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }

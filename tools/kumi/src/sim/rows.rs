@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tempfile::NamedTempFile;
 
-/// The table, or nothing where none is wanted.
+/// The table; `None` if none is wanted.
 pub struct Rows(Option<Mutex<Table>>);
 
 struct Table {
@@ -22,8 +22,8 @@ struct Table {
     waiting: BTreeMap<usize, String>,
 }
 
-/// A file is written under another name until it is whole, so that one that was stopped leaves
-/// nothing, and an older one stays. What is no file (a pipe, a terminal) is written at once.
+/// A file has another name until it is complete. So a stopped command leaves nothing, and an older file
+/// stays. Pipes and terminals are written at once.
 enum TableSink {
     File(NamedTempFile),
     Other(File),
@@ -32,7 +32,7 @@ enum TableSink {
 impl TableSink {
     fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
         let Ok(real) = path.canonicalize() else {
-            // Less what the umask takes away, as for any file.
+            // The umask applies, as for any file.
             let permissions = Permissions::from_mode(0o666);
             return Ok((Self::beside(path, permissions)?, path.to_owned()));
         };
@@ -60,7 +60,7 @@ impl TableSink {
 }
 
 impl Rows {
-    /// A table with this first line.
+    /// A table with this header line.
     pub fn new(path: Option<&Path>, header: &str) -> Result<Self, SimError> {
         let Some(path) = path else { return Ok(Self(None)) };
         let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
@@ -69,7 +69,7 @@ impl Rows {
         Ok(Self(Some(Mutex::new(Table { path, to, next: 0, waiting: BTreeMap::new() }))))
     }
 
-    /// The lines of the case at `place`.
+    /// Adds the lines of the case at `place`.
     pub fn add(&self, place: usize, lines: impl FnOnce() -> String) -> Result<(), SimError> {
         let Some(table) = &self.0 else { return Ok(()) };
         let lines = lines();
@@ -86,7 +86,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The table is whole.
+    /// Completes the table.
     pub fn finish(self) -> Result<(), SimError> {
         let Some(table) = self.0 else { return Ok(()) };
         let Table { path, to, .. } = table.into_inner().unwrap_or_else(PoisonError::into_inner);

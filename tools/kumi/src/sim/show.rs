@@ -5,7 +5,7 @@ use crate::table::{Table, printable};
 use kumi_sim::sweep::Case;
 use kumi_sim::{Report, history, swf};
 
-/// What was wrong with a trace, if anything, on standard error.
+/// Prints the errors in a trace, if any, on standard error.
 pub fn trace(summary: &swf::Summary) {
     for (line, reason) in &summary.malformed_lines {
         output::note(&format!("line {line} is malformed: {}", printable(reason)));
@@ -25,7 +25,7 @@ pub fn trace(summary: &swf::Summary) {
     }
 }
 
-/// What was wrong with a history, if anything, on standard error.
+/// Prints the errors in a history, if any, on standard error.
 pub fn history(summary: &history::Summary) {
     for (place, reason) in &summary.malformed_records {
         output::note(&format!("record {place} is malformed: {}", printable(reason)));
@@ -44,7 +44,7 @@ pub fn history(summary: &history::Summary) {
     }
 }
 
-/// The figures of one simulation in full, or of a sweep a line each.
+/// The figures of one simulation in full, or one line for each simulation of a sweep.
 pub fn table(cases: &[Case], reports: &[&Report]) -> String {
     match (cases, reports) {
         ([_], [report]) => one(report),

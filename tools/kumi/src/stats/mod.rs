@@ -1,4 +1,4 @@
-//! `kumi stats`: statistics of the switching and of the ranks' channels.
+//! `kumi stats`: statistics of switching and of the ranks' channels.
 
 mod peers;
 mod skew;
@@ -16,7 +16,7 @@ use kumi_sched::JobId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything `--json` shows.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct StatsView<'a> {
     mode: &'static str,
@@ -24,9 +24,10 @@ struct StatsView<'a> {
     slice_us: f64,
     /// Control messages of the head since its start.
     head_control_messages: u64,
-    /// Between nodes, by the best clock there is; absent when no tick was seen by two of them.
+    /// Skew between nodes, by the best available clock; absent if no two nodes saw the same tick.
     skew: Option<skew::Skew>,
-    /// Beside a skew by one machine's clock: between all nodes of several machines, by their estimates of cluster time.
+    /// If that skew is by one machine's clock and there are several machines: skew between all nodes, by
+    /// their estimates of cluster time.
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_between_machines: Option<skew::Skew>,
     nodes: Vec<NodeView<'a>>,
@@ -40,7 +41,7 @@ struct NodeView<'a> {
     ranks: Vec<RankView<'a>>,
     /// Control messages of the daemon since its start.
     control_messages: u64,
-    /// The same by what they are for.
+    /// The same by purpose.
     control_messages_by_kind: BTreeMap<&'static str, u64>,
     refused: BTreeMap<&'a str, u64>,
 }
@@ -75,10 +76,10 @@ struct RankView<'a> {
     idle: bool,
     load: f64,
     counters: BTreeMap<&'a str, u64>,
-    /// With --peers: on other nodes.
+    /// With --peers: peers on other nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Vec<peers::PeerView>>,
-    /// With --peers: how many more there are.
+    /// With --peers: number of further ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     peers_left_out: Option<u32>,
 }
@@ -118,7 +119,7 @@ pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Error> {
     output::text(&text)
 }
 
-/// The ranks that were asked for, with their nodes, by job and rank.
+/// The requested ranks with their nodes, by job and rank.
 fn ranks(samples: &[NodeSample], job: Option<JobId>) -> Vec<(u32, &RankSample)> {
     let all = samples.iter().flat_map(|node| node.ranks.iter().map(|rank| (node.node.0, rank)));
     let mut wanted: Vec<_> =
@@ -144,7 +145,7 @@ fn switch_view(switching: &SwitchSample) -> SwitchView {
     }
 }
 
-/// Control messages by what they are for.
+/// Control messages by purpose.
 fn by_kind(counts: MessageCounts) -> BTreeMap<&'static str, u64> {
     let MessageCounts { clock, disclosure, lease, sample, other } = counts;
     [

@@ -18,7 +18,7 @@ struct PacketsView {
 /// A peer of a rank.
 #[derive(Serialize)]
 pub struct PeerView {
-    /// Null: all peers together that the rank does not count one by one.
+    /// Null: sum over all peers that the rank does not count one by one.
     peer: Option<u32>,
     packets_out: PacketsView,
     packets_in: PacketsView,
@@ -26,11 +26,11 @@ pub struct PeerView {
     bytes_in: u64,
     resends: u64,
     duplicates: u64,
-    /// Null when it is not known.
+    /// Null if unknown.
     round_trip_us: Option<u64>,
     unacked_packets: u64,
     unacked_bytes: u64,
-    /// Null when it is not known.
+    /// Null if unknown.
     limit_bytes: Option<u64>,
     fragmented: u64,
 }
@@ -62,7 +62,7 @@ pub fn view(rank: &RankSample) -> Vec<PeerView> {
     rank.peers.iter().map(one).collect()
 }
 
-/// Adds what the nodes of `job` said of its ranks' peers to the samples of all nodes.
+/// Adds the reports of the nodes of `job` about its ranks' peers to the samples of all nodes.
 pub fn merge(samples: &mut [NodeSample], job: JobId, of_job: Vec<NodeSample>) {
     let ranks = of_job.into_iter().flat_map(|node| node.ranks);
     let mut by_rank: BTreeMap<u32, RankSample> =
@@ -77,7 +77,7 @@ pub fn merge(samples: &mut [NodeSample], job: JobId, of_job: Vec<NodeSample>) {
     }
 }
 
-/// The peers as a table, and what it leaves out.
+/// The peers as a table, and the number of those left out.
 pub fn table(ranks: &[(u32, &RankSample)]) -> String {
     let packets =
         [">DATA OUT", ">ACKS", ">NACKS", ">PROBES", ">DATA IN", ">ACKS", ">NACKS", ">PROBES"];

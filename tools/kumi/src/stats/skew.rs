@@ -5,13 +5,13 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// By which clock a skew was measured.
+/// Clock of a skew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SkewClock {
     /// The monotonic clock of the machine that the nodes share.
     Machine,
-    /// Each node's own estimate of cluster time: the error of the estimates is missing from the skew.
+    /// Each node's own estimate of cluster time. The skew does not include the error of the estimates.
     Estimates,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for SkewClock {
 /// Skew over the ticks that at least two nodes still remember. Times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skew {
-    /// What the times were read from.
+    /// The clock of the times.
     pub clock: SkewClock,
     /// Ticks compared.
     pub ticks: u64,
@@ -41,11 +41,12 @@ pub struct Skew {
     pub max_ns: u64,
 }
 
-/// Computes the skew from the switches that each node remembers, by the best clock there is; none when no tick was seen
-/// by two nodes. If that is the clock of machines that only some nodes share, also the skew between all nodes.
+/// Computes the skew from the switches that each node remembers, by the best available clock; `None` if no
+/// two nodes saw the same tick. If only some nodes share a machine's clock, it also computes the skew between
+/// all nodes.
 pub fn between_nodes(samples: &[NodeSample]) -> (Option<Skew>, Option<Skew>) {
     let machines: BTreeSet<&str> = samples.iter().map(|node| &*node.machine_clock).collect();
-    // A node whose clock has no name shares it with nobody.
+    // A node whose clock has no name shares it with no other node.
     let named = samples.iter().filter(|node| !node.machine_clock.is_empty());
     let exact = skew(SkewClock::Machine, named, |node| &node.machine_clock, |begin| begin.machine);
     if exact.is_some() && machines.len() == 1 {
@@ -101,8 +102,8 @@ mod tests {
     use kumi_control::message::{MessageCounts, SwitchSample};
     use kumi_sched::{ClusterTime, NodeId};
 
-    /// A node of a machine; its switches are (generation, tick, time on the machine's clock), and its estimate of cluster
-    /// time is off by so much.
+    /// A node of a machine. Its switches are (generation, tick, time on the machine's clock). Its estimate of
+    /// cluster time is off by `off`.
     fn node(number: u32, machine: &str, off: u64, recent: &[(u64, u64, u64)]) -> NodeSample {
         let begin = |&(generation, tick, machine): &(u64, u64, u64)| SwitchBegin {
             generation,
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(between_nodes(&samples), (expected, None));
     }
 
-    /// A node that switches by a wrong clock believes to be on time.
+    /// A node with a wrong clock switches on time by that clock.
     #[test]
     fn a_wrong_clock_shows_where_the_machine_is_the_same() {
         let late =

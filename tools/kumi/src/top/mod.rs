@@ -16,11 +16,11 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time between two pictures.
+/// Time between two screens.
 const REFRESH: Duration = Duration::from_millis(250);
-/// Time between two looks at the keyboard.
+/// Time between two checks of the keyboard.
 const KEYS: Duration = Duration::from_millis(25);
-/// How long the head may take to answer before the picture says so.
+/// Time for the head to answer until the screen shows that it is late.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Runs the command.
@@ -45,12 +45,12 @@ pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     result
 }
 
-/// The picture and where it comes from.
+/// The screen and its source.
 struct LiveScreen<'c> {
     context: &'c Context,
     client: Option<Client>,
     snapshot: Snapshot,
-    /// Why the picture is old.
+    /// Reason why the screen is out of date.
     trouble: Option<String>,
     /// How far the user has scrolled.
     first_row: u16,
@@ -102,7 +102,7 @@ impl LiveScreen<'_> {
             .map_err(Error::Terminal)
     }
 
-    /// Takes a new snapshot; when the head is away the old one stays, with a word about it.
+    /// Takes a new snapshot. If the head is away, the old one stays, with a message.
     async fn refresh(&mut self) -> Result<(), Error> {
         let taken = tokio::time::timeout(ANSWER, async {
             let mut client = match self.client.take() {

@@ -14,15 +14,15 @@ use kumi_node::client::Client;
 use kumi_sched::JobId;
 use serde::Serialize;
 
-/// Columns of the plain text, which has no terminal to ask.
+/// Columns of the plain text, for which no terminal gives a width.
 const WIDTH: usize = 80;
 
-/// A snapshot as `--json` shows it.
+/// A snapshot in the form of `--json`.
 #[derive(Serialize)]
 pub struct TopView<'a> {
     cluster: StatusView<'a>,
     jobs: Vec<JobView<'a>>,
-    /// In the order of the jobs: by rank 0 to 1000, null where the node did not answer.
+    /// In the order of the jobs: load by rank, 0 to 1000; null if the node did not answer.
     load_permille: Vec<Vec<Option<u16>>>,
 }
 
@@ -34,17 +34,17 @@ pub struct Snapshot {
     pub samples: Vec<NodeSample>,
 }
 
-/// A rank's load as far as it is known.
+/// A rank's load, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The rank.
     pub rank: u32,
-    /// 0 to 1000; `None` when its node did not answer.
+    /// 0 to 1000; `None` if its node did not answer.
     pub permille: Option<u16>,
 }
 
 impl Snapshot {
-    /// Asks the head for one.
+    /// Requests a snapshot from the head.
     pub async fn take(client: &mut Client) -> Result<Self, Error> {
         let cluster = match client.ask(&ClientRequest::Cluster).await? {
             ClientReply::Cluster(cluster) => cluster,
@@ -72,7 +72,7 @@ impl Snapshot {
         )
     }
 
-    /// All of it as data.
+    /// The whole snapshot as data.
     pub fn view<'a>(&'a self, places: &'a [NodeAddress]) -> TopView<'a> {
         let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
         TopView {
@@ -82,7 +82,7 @@ impl Snapshot {
         }
     }
 
-    /// The tree of queues, if the policy has one, cut to so many columns.
+    /// The tree of queues, if the policy has one, cut to this many columns.
     pub fn tree(&self, width: usize) -> Vec<TreeLine> {
         let tree = self.cluster.tree.as_deref().unwrap_or_default();
         tree::lines(tree, self.cluster.nodes.len(), width)
@@ -112,7 +112,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether a job only waits, by the timetable that is shown beside it.
+    /// Whether a job is idle, by the timetable in the same snapshot.
     fn is_idle(&self, job: JobId) -> bool {
         self.cluster.timetable.idle.binary_search(&job).is_ok()
     }
@@ -179,7 +179,7 @@ impl Snapshot {
         text
     }
 
-    /// The tree of queues with an arrow where the front is; nothing if there is none.
+    /// The tree of queues with an arrow at the front; empty without a tree.
     fn tree_text(&self) -> String {
         let lines = self.tree(WIDTH - 3);
         if lines.is_empty() {
@@ -195,7 +195,7 @@ impl Snapshot {
     }
 }
 
-/// A node's name as it told it, or a dash.
+/// A node's name from its own report, or a dash.
 pub fn node_name(node: &NodeStatus) -> String {
     let description = node.description.as_ref();
     description.map_or_else(|| "-".to_owned(), |known| table::shortened(&known.name, 24))

@@ -10,12 +10,12 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
 
-/// Colours by which jobs are told apart in the timetable.
+/// Colours that distinguish jobs in the timetable.
 const JOB_COLOURS: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 
-/// Draws the whole screen. `trouble` says why the picture is old, `first` how far the grid of ranks
-/// is scrolled, in lines.
+/// Draws the whole screen. `trouble` is the reason why it is out of date; `first` is the first visible line
+/// of the grid of ranks.
 pub fn draw(
     frame: &mut Frame<'_>,
     snapshot: &Snapshot,
@@ -97,7 +97,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     frame.render_widget(table, area);
 }
 
-/// The tree of queues: those on the front stand out.
+/// The tree of queues; queues on the front stand out.
 fn draw_tree(frame: &mut Frame<'_>, area: Rect, tree: &[TreeLine]) {
     let rows = tree.iter().map(|line| {
         let colour = if line.front { Color::Green } else { Color::Reset };
@@ -117,7 +117,7 @@ fn draw_tree(frame: &mut Frame<'_>, area: Rect, tree: &[TreeLine]) {
     frame.render_widget(table, area);
 }
 
-/// The grid: a block for each rank, coloured by its load (Hori, real-time load monitor, §6.5).
+/// The grid: a block for each rank, coloured by its load (SCore-D paper, §6.5: real-time load monitor).
 fn draw_ranks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, first: u16) {
     let across = usize::from(area.width.saturating_sub(2) / 3).max(1);
     let mut lines = Vec::new();
@@ -143,7 +143,7 @@ fn colour_of(job: JobId) -> Color {
     JOB_COLOURS[usize::try_from(job.0 % count).unwrap_or(0)]
 }
 
-/// Height by load, so that it can be read without colours too.
+/// The height also shows the load, so that it can be read without colours.
 fn block_of(permille: Option<u16>) -> &'static str {
     match permille {
         None => "??",

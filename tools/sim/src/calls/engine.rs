@@ -1,8 +1,8 @@
 //! Event loop of one replication of a model of calls.
 //!
-//! A call is submitted, passes the metaserver, and waits there until the broker starts it. Then it goes out, is
-//! computed and comes back; its slot at the server is free again when the results are at the client, as the
-//! routine's process holds them until then.
+//! A call is submitted, passes the metaserver, and waits there until the broker starts it. It then travels to
+//! a server, is computed, and travels back. Its slot is free when the client has the results, because the
+//! routine's process keeps them until then.
 
 mod clients;
 
@@ -24,18 +24,18 @@ use crate::error::SimError;
 use crate::random::RandomStream;
 use clients::SimulatedClient;
 
-/// What happens at a time.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum EventKind {
-    /// A client of this number calls.
+    /// A client calls.
     Call(usize),
-    /// The next job of a station ends, unless its version is another by then.
+    /// The next job of a station ends, unless the station has changed since.
     Station(usize, u64),
-    /// Others send something over a path.
+    /// Background traffic sends something over a path.
     Background(usize),
     /// A call's last byte arrives.
     Arrive(u64),
-    /// The broker wants to look again.
+    /// The broker asked to be called at this time.
     Tick,
     /// Measuring begins.
     WarmedUp,
@@ -63,13 +63,13 @@ impl PartialOrd for ScheduledEvent {
 }
 
 impl Ord for ScheduledEvent {
-    /// The greatest is the first to happen.
+    /// The greatest event happens first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.time.total_cmp(&self.time).then(other.number.cmp(&self.number))
     }
 }
 
-/// Where a call is.
+/// Place of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Metaserver,
@@ -78,7 +78,7 @@ enum Phase {
     Back,
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     caller: usize,
@@ -96,10 +96,10 @@ struct Running {
     computed: f64,
 }
 
-/// A job of the background's.
+/// A job of the background traffic.
 const OTHERS: u64 = u64::MAX;
 
-/// A replication under way.
+/// A replication in progress.
 pub(super) struct Engine<'a> {
     plan: &'a Plan<'a>,
     options: &'a Options,
@@ -107,20 +107,21 @@ pub(super) struct Engine<'a> {
     now: f64,
     due: BinaryHeap<ScheduledEvent>,
     numbers: u64,
-    /// Two of each link (out, back), then the servers', then the metaserver's.
+    /// Two for each link (there and back), then the servers, then the metaserver.
     stations: Vec<Station>,
     calls: HashMap<u64, Running>,
     next_call: u64,
     callers: Vec<SimulatedClient<'a>>,
-    /// Transfers, and two streams for each path's background. Clients have their own for times and work.
+    /// Random numbers of transfers, and two streams for each path's background traffic. Clients have streams
+    /// of their own.
     draws: (RandomStream, Vec<RandomStream>),
     tick: f64,
     tally: Tally,
-    /// The broker did what no model that makes sense asks of it.
+    /// The broker did something impossible for a sensible model.
     refused: Option<String>,
 }
 
-/// The first stream of random numbers of clients; the others are below.
+/// First stream of random numbers for clients; the others have lower numbers.
 const CLIENT_STREAMS: u64 = 1 << 32;
 
 pub(super) fn run(
@@ -275,7 +276,7 @@ impl<'a> Engine<'a> {
                 self.next_background(path);
             }
             EventKind::Arrive(job) => self.arrived(job),
-            // One that was put off to an earlier time has been.
+            // An event that was moved to an earlier time has happened already.
             EventKind::Tick if self.now < self.tick => {}
             EventKind::Tick => {
                 self.tick = f64::INFINITY;
@@ -421,7 +422,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Puts a call's bytes on their way, there or back.
+    /// Sends a call's bytes, there or back.
     fn send(&mut self, job: u64) {
         let Some(call) = self.calls.get(&job) else { return };
         let routine = &self.plan.model.routines[call.routine];
@@ -457,7 +458,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A call's bytes are all there.
+    /// All bytes of a call have arrived.
     fn arrived(&mut self, job: u64) {
         let Some(call) = self.calls.get_mut(&job) else { return };
         let id = CallId(job);
@@ -511,7 +512,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Nanoseconds that a time may be off by for being kept as seconds.
+/// Rounding error of a time in seconds, in nanoseconds.
 const ROUNDING: u64 = 1000;
 
 fn clock(seconds: f64) -> Time {
@@ -524,7 +525,7 @@ fn scatter(law: Law, draws: &mut RandomStream) -> f64 {
         Law::Constant => 1.0,
         Law::Exponential => draws.exponential(),
         Law::Hyper(variation) => {
-            // Two phases of equal shares of the work (balanced means).
+            // Two phases with equal shares of the work (balanced means).
             let squared = variation * variation;
             let likely = 0.5 * (1.0 + ((squared - 1.0) / (squared + 1.0)).sqrt());
             let p = if draws.unit() <= likely { likely } else { 1.0 - likely };

@@ -1,10 +1,10 @@
-//! Calls of routines over networks in virtual time: the queueing model of paper 4, section 4.
+//! Calls of routines over networks in virtual time: the queueing model of the Ninf paper, section 4.
 //!
-//! A call goes out over its site's path, is computed at a server, and comes back. Paths and servers are queues:
-//! first come, first served, or shared equally by all who are there. Which server is taken, and who waits, is
-//! decided by `kumi-broker`, the very code that a metaserver runs.
+//! A call goes out over its site's path, is computed at a server, and comes back. Paths and servers are
+//! queues: first come, first served, or shared equally by all jobs in them. The broker `kumi-broker`, the
+//! same code as in a metaserver, chooses the server and decides which calls wait.
 //!
-//! [`Model`] says what there is, [`run`] simulates it, [`Report`] says what came of it.
+//! [`Model`] describes the system, [`run`] simulates it, and [`Report`] has the results.
 
 mod engine;
 pub mod figures;

@@ -2,61 +2,61 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything. Times are in seconds, sizes in bytes.
+/// A whole model. Times are in seconds, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// Where clients are.
+    /// Places of clients.
     pub sites: Vec<Site>,
-    /// What computes.
+    /// Computers.
     pub servers: Vec<Server>,
-    /// What is called.
+    /// Routines.
     pub routines: Vec<Routine>,
-    /// Who calls.
+    /// Groups of clients.
     pub clients: Vec<Clients>,
     /// The broker's policy, by name.
     pub policy: String,
-    /// What the metaserver takes for each call; it does one at a time.
+    /// Time of the metaserver for each call; it handles one at a time.
     #[serde(default)]
     pub metaserver_s: f64,
-    /// Most calls that wait at the metaserver; one more is turned away. Not given: any number.
+    /// Most calls that wait at the metaserver; further ones are refused. Default: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_waiting: Option<usize>,
 }
 
-/// A place of clients, who share its links.
+/// A place of clients, which share its links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
     /// Its name.
     pub name: String,
-    /// Its ways to servers. A server that none of them leads to is reached in no time.
+    /// Its links to servers. A server without a link is reached in no time.
     #[serde(default)]
     pub links: Vec<Link>,
 }
 
-/// A way to servers: a queue there and a queue back.
+/// A link to servers: a queue in each direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Where it leads; none: to all.
+    /// The servers that it leads to; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Bytes per second each way.
+    /// Bytes per second in each direction.
     pub bandwidth: f64,
-    /// From one end to the other, besides.
+    /// Latency from one end to the other, in addition.
     #[serde(default)]
     pub latency_s: f64,
-    /// How those who use it get their parts.
+    /// How transfers share the link.
     #[serde(default)]
     pub discipline: Discipline,
-    /// By what law the time of a transfer scatters around size over bandwidth.
+    /// Distribution of a transfer's time; its mean is size over bandwidth.
     #[serde(default)]
     pub law: Law,
-    /// Share of the bandwidth that others use (Poisson arrivals).
+    /// Share of the bandwidth that background traffic uses (Poisson arrivals).
     #[serde(default)]
     pub background: f64,
-    /// Mean size of what the others send.
+    /// Mean size of the background transfers.
     #[serde(default = "background_bytes")]
     pub background_bytes: f64,
 }
@@ -65,27 +65,27 @@ fn background_bytes() -> f64 {
     100_000.0
 }
 
-/// How a queue serves.
+/// Discipline of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discipline {
-    /// All who are there get equal parts.
+    /// All jobs get equal parts.
     #[default]
     Ps,
     /// First come, first served.
     Fcfs,
 }
 
-/// How a quantity scatters around its mean.
+/// Distribution of a quantity around its mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Law {
-    /// Not at all.
+    /// Constant.
     #[default]
     Constant,
-    /// Exponentially.
+    /// Exponential.
     Exponential,
-    /// Two exponential laws with the coefficient of variation given, which is above 1.
+    /// Two exponential phases with the given coefficient of variation, which is above 1.
     Hyper(f64),
 }
 
@@ -95,25 +95,25 @@ pub enum Law {
 pub struct Server {
     /// Its name.
     pub name: String,
-    /// A call uses one of them.
+    /// Number of processors; a call uses one.
     pub processors: u32,
     /// Operations per second of a processor.
     pub speed: f64,
-    /// What happens if there are more calls than processors.
+    /// Discipline when there are more calls than processors.
     #[serde(default)]
     pub discipline: Discipline,
-    /// Most calls that the broker gives it at a time; not given: any number.
+    /// Most calls that the broker gives it at a time; default: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Processor time that each call costs besides its operations.
+    /// Processor time that each call costs in addition.
     #[serde(default)]
     pub overhead_s: f64,
-    /// What it offers; none: everything.
+    /// Routines that it offers; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routines: Vec<String>,
 }
 
-/// What can be called.
+/// A routine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routine {
@@ -125,16 +125,16 @@ pub struct Routine {
     /// Size of the results.
     #[serde(default)]
     pub bytes_back: u64,
-    /// Its mean work.
+    /// Its mean number of operations.
     pub operations: f64,
-    /// How the work scatters. What the broker is told is the mean.
+    /// Distribution of the work. The broker knows only the mean.
     #[serde(default)]
     pub law: Law,
 }
 
 impl Routine {
-    /// Linpack of order `n`: 8n² + 20n bytes and 2/3n³ + 2n² operations (paper 4, section 3.2). The matrix and
-    /// the right side go there, solution and pivots come back.
+    /// Linpack of order `n`: 8n² + 20n bytes and 2/3n³ + 2n² operations (Ninf paper, section 3.2). Matrix and
+    /// right side are sent; solution and pivots come back.
     #[must_use]
     pub fn linpack(n: u64) -> Self {
         #[allow(clippy::cast_precision_loss)]
@@ -148,7 +148,7 @@ impl Routine {
         }
     }
 
-    /// 2^m pairs of the kernel EP, which are 2^(m+1) operations by the paper's count (section 3.3).
+    /// Kernel EP with 2^m pairs, which are 2^(m+1) operations by the paper's count (section 3.3).
     #[must_use]
     pub fn ep(m: i32) -> Self {
         Self {
@@ -161,21 +161,21 @@ impl Routine {
     }
 }
 
-/// Clients that behave alike.
+/// Clients with the same behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
     /// Name of their site.
     pub site: String,
-    /// How many.
+    /// Number of clients.
     #[serde(default = "one")]
     pub count: u32,
-    /// Whose account their calls are on; clients of one user share the user's turns.
+    /// User that the calls belong to; clients of one user share the user's turns.
     #[serde(default)]
     pub user: u32,
-    /// What they call: one of these, each as likely.
+    /// Routines to call, each equally likely.
     pub routines: Vec<String>,
-    /// When they call.
+    /// Times of calls.
     pub source: Source,
 }
 
@@ -183,22 +183,22 @@ fn one() -> u32 {
     1
 }
 
-/// When a client calls.
+/// Rule for the times of a client's calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// Every so many seconds with this probability, unless its last call is still under way (section 3.1).
+    /// At regular intervals with this probability, unless the last call is still in progress (section 3.1).
     Step {
         /// The interval.
         every_s: f64,
         /// The probability.
         probability: f64,
     },
-    /// After the last call and a time to think, exponential with this mean.
+    /// After the last call and an exponential time to think with this mean.
     Think(f64),
-    /// So many calls a second, whatever becomes of them.
+    /// A Poisson stream of this many calls a second, whether or not earlier calls have ended.
     Poisson(f64),
-    /// These calls.
+    /// A list of calls.
     List(Vec<Task>),
 }
 
@@ -206,11 +206,11 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// When.
+    /// The time.
     pub at_s: f64,
     /// Its work, as a multiple of the routine's mean.
     pub work: f64,
-    /// The number of the server, counted from 0, that it must go to; not given: whatever the policy says.
+    /// Number of the server that must run it, from 0; default: the policy chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<usize>,
 }

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use super::model::{Clients, Law, Link, Model, Server, Source};
 use crate::error::SimError;
 
-/// Most clients, servers, links, routines: more is a slip of the hand.
+/// Most clients, servers, links, routines: a larger number is surely a mistake.
 const MOST: usize = 100_000;
-/// Most sites times servers: what a site's way to each server takes.
+/// Most sites times servers, which need one entry each.
 const MOST_WAYS: usize = 10_000_000;
-/// Most of anything that is measured in seconds.
+/// Longest time of any kind, in seconds.
 const LONGEST_S: f64 = 1e9;
 
-/// Where things are.
+/// Indices of the model's parts.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub model: &'a Model,
@@ -22,7 +22,7 @@ pub(super) struct Plan<'a> {
     pub ways: Vec<Vec<Option<usize>>>,
     /// Site and routines of each group of clients.
     pub clients: Vec<(usize, Vec<usize>)>,
-    /// Some calls must go to one server.
+    /// Whether some calls must run at a given server.
     pub pinned: bool,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Plan<'a> {
                     ways[find("server", &servers, server)?] = Some(plan.links.len());
                 }
                 if link.servers.is_empty() {
-                    // It leads to those that none before leads to.
+                    // It leads to the servers without an earlier link.
                     for way in &mut ways {
                         way.get_or_insert(plan.links.len());
                     }
@@ -149,7 +149,7 @@ fn check_link(link: &Link) -> Result<(), SimError> {
     check_law(link.law)
 }
 
-/// A client that is turned away would call again in the same instant, for ever.
+/// A refused client would call again in the same instant, for ever.
 fn check_think(model: &Model, clients: &Clients) -> Result<(), SimError> {
     if model.most_waiting.is_some() && clients.source == Source::Think(0.0) {
         let reason = "clients that do not think cannot be turned away: give a time to think, or no most_waiting";
@@ -158,7 +158,7 @@ fn check_think(model: &Model, clients: &Clients) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Somebody offers what they call, and each server what must go to it.
+/// Some server offers each routine that clients call; each server offers the routines of calls fixed to it.
 fn check_offered(model: &Model, clients: &Clients) -> Result<(), SimError> {
     let offers =
         |server: &Server, name| server.routines.is_empty() || server.routines.contains(name);
@@ -178,7 +178,7 @@ fn check_offered(model: &Model, clients: &Clients) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Whether some of their calls must go to one server.
+/// Whether some of their calls are fixed to a server.
 fn check_clients(clients: &Clients, servers: usize) -> Result<bool, SimError> {
     if clients.routines.is_empty() {
         return wrong(format!("clients at {:?} call nothing", clients.site));

@@ -43,19 +43,19 @@ pub struct Row {
     pub site: String,
     /// The routine.
     pub routine: String,
-    /// Calls that came back, of all replications.
+    /// Calls that came back, in all replications.
     pub calls: u64,
-    /// Calls that came back in a second.
+    /// Calls that came back per second.
     pub calls_per_s: Estimate,
-    /// Share of the calls that found no room to wait.
+    /// Share of the calls that were refused because the queue was full.
     pub turned_away: Estimate,
-    /// Operations per second of a call, all its time counted.
+    /// Operations per second of a call over its whole time.
     pub performance: Spread,
-    /// Bytes per second of a call while they are under way.
+    /// Bytes per second of a call during its transfers.
     pub throughput: Spread,
-    /// Seconds under way, there and back.
+    /// Seconds of its transfers, there and back.
     pub communication_s: Spread,
-    /// Seconds that it waited at the metaserver and in the server's queue.
+    /// Seconds of waiting at the metaserver and in the server's queue.
     pub waiting_s: Spread,
     /// Seconds from the call to its results.
     pub response_s: Spread,
@@ -70,7 +70,7 @@ pub struct ServerReport {
     pub calls_per_s: Estimate,
     /// Share of its processors that was busy.
     pub utilisation: Estimate,
-    /// Calls that computed or waited to, on the average.
+    /// Mean number of calls that computed or waited to.
     pub load: Estimate,
 }
 
@@ -81,18 +81,18 @@ pub struct LinkReport {
     pub site: String,
     /// Its number at the site, from 0.
     pub link: usize,
-    /// Share of the time in which the way there was busy.
+    /// Share of time in which the direction to the servers was busy.
     pub out: Estimate,
-    /// And the way back.
+    /// Share of time in which the direction back was busy.
     pub back: Estimate,
 }
 
-/// What came of a model.
+/// Results of a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Rises when a field goes or changes its meaning.
+    /// Rises when a field is removed or changes its meaning.
     pub schema: u32,
-    /// What made it.
+    /// Program and version that made it.
     pub version: &'static str,
     /// The broker's policy.
     pub policy: String,
@@ -102,9 +102,9 @@ pub struct Report {
     pub warm_up_s: f64,
     /// Replications.
     pub replications: u32,
-    /// The first one's seed.
+    /// Seed of the first replication.
     pub seed: u64,
-    /// When the last call was over, or simulation ended.
+    /// End of the last call or of the simulation.
     pub end_s: Estimate,
     /// By site and routine.
     pub rows: Vec<Row>,
@@ -214,7 +214,7 @@ fn lines(text: &mut String, report: &Report) {
     }
 }
 
-/// A name as a field: with quotes around it if it would be read as several.
+/// A name as a field, in quotes if it would be read as several fields.
 fn quoted(name: &str) -> String {
     if name.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", name.replace('"', "\"\""));

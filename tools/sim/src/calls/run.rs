@@ -9,16 +9,16 @@ use super::report::Report;
 use crate::engine::Monitor;
 use crate::error::SimError;
 
-/// How much is simulated.
+/// Extent of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Seconds; `None`: until all calls of lists are over.
+    /// Seconds; `None`: until all calls of lists have ended.
     pub time_s: Option<f64>,
     /// Seconds at the beginning that are not measured.
     pub warm_up_s: f64,
     /// Independent repetitions.
     pub replications: u32,
-    /// Seed of the first; each of the others has the next.
+    /// Seed of the first; later ones count up from it.
     pub seed: u64,
 }
 
@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-/// Simulates a model. The result depends on nothing but model and options.
+/// Simulates a model. The result depends only on model and options.
 ///
 /// # Errors
 /// The model or an option makes no sense, or the monitor says stop.
@@ -64,10 +64,10 @@ pub fn run(model: &Model, options: &Options, monitor: &Monitor) -> Result<Report
     reports.pop().ok_or(SimError::Empty)
 }
 
-/// The same for several, in their order.
+/// Simulates several models, in their order.
 ///
 /// # Errors
-/// As [`run`]; the first error in the order of the models. The others stop soon.
+/// As [`run`]; the first error in the order of the models. Other simulations stop soon.
 pub fn run_all(cases: &[(Model, Options)], monitor: &Monitor) -> Result<Vec<Report>, SimError> {
     let mut plans = Vec::new();
     let mut single = Vec::new();

@@ -5,10 +5,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::model::Discipline;
 
-/// Whoever is at a station.
+/// A job at a station.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// When it ends: in virtual work where all share, in time otherwise.
+    /// Its end: in virtual work if jobs share the station, otherwise in time.
     end: f64,
     number: u64,
     job: u64,
@@ -31,7 +31,7 @@ impl PartialOrd for Job {
 }
 
 impl Ord for Job {
-    /// The greatest is who ends first.
+    /// The greatest job ends first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.end.total_cmp(&self.end).then(other.number.cmp(&self.number))
     }
@@ -40,9 +40,9 @@ impl Ord for Job {
 /// Integrals over time since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Integrals {
-    /// Processors that were busy, in seconds.
+    /// Busy processors, times seconds.
     pub busy: f64,
-    /// Jobs that were there, in seconds.
+    /// Jobs present, times seconds.
     pub present: f64,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Integrals {
 pub(super) struct Station {
     discipline: Discipline,
     processors: usize,
-    /// Work of a processor in a second.
+    /// Work of a processor per second.
     rate: f64,
     serving: BinaryHeap<Job>,
     waiting: VecDeque<(u64, f64)>,
-    /// Work that every job has got since the beginning, where all share.
+    /// Work that every job has got since the beginning, if jobs share the station.
     virtual_work: f64,
     now: f64,
     numbers: u64,
@@ -79,7 +79,7 @@ impl Station {
         }
     }
 
-    /// What one job gets done in a second.
+    /// Work that one job gets done per second.
     fn speed(&self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
         let share = self.processors as f64 / self.serving.len().max(self.processors) as f64;

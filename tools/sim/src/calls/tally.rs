@@ -64,9 +64,9 @@ pub(super) struct Tally {
     /// By site and routine.
     pub cells: BTreeMap<(usize, usize), Cell>,
     pub by_server: Vec<u64>,
-    /// Of links there, links back, servers, the metaserver.
+    /// For links there, links back, servers, the metaserver.
     pub stations: Vec<Integrals>,
-    /// What was measured, in seconds.
+    /// Measured time, in seconds.
     pub measured_s: f64,
     /// When the last event was.
     pub end_s: f64,

@@ -1,6 +1,6 @@
-//! Fast-forward over many slots, up to the next event, where the policy says what runs in them.
+//! Fast-forward over many slots to the next event, if the policy describes the slots to come.
 //!
-//! What comes out is the same as slot by slot, to the last nanosecond.
+//! The result is the same as slot by slot, to the nanosecond.
 
 use kumi_sched::{Line, Round};
 
@@ -9,7 +9,7 @@ use super::tally::Tally;
 use super::{Options, Run};
 use crate::error::SimError;
 
-/// A line, and where it stands.
+/// A line and its position.
 struct Track<'a> {
     line: Line<'a>,
     length: u64,
@@ -18,13 +18,13 @@ struct Track<'a> {
 }
 
 impl Track<'_> {
-    /// The slot in which it has its turn of that number.
+    /// The slot in which it has its turn of this number.
     fn slot_of(&self, turn: u64) -> u64 {
         self.first.saturating_add(self.line.slot_of(turn, self.length))
     }
 
-    /// How many of so many turns from the first on do not follow right after another, where one job
-    /// has them all. The first counts.
+    /// How many of these turns, from the first one on, do not directly follow the turn before, if one job has
+    /// all turns. The first turn counts.
     fn breaks(&self, turns: u64) -> u64 {
         let slots = self.line.slots;
         let inner = |turns: usize| {
@@ -40,12 +40,12 @@ impl Track<'_> {
         self.slot_of(self.line.slots.len() as u64 - 1)
     }
 
-    /// A slot before which the job at a place of the ring is not over; without a cost of switching
-    /// it is the one in which it will be.
+    /// A slot before which the job at a place of the ring does not end. Without a switching cost, the job
+    /// ends in this slot.
     fn lasts_until(&self, place: usize, hot: &SlotState, options: &Options) -> u64 {
         let &Options { slice_ns, switch_ns, .. } = options;
         let (jobs, slots) = (self.line.jobs.len() as u64, self.line.slots.len() as u64);
-        // The first turn may be the only one that costs no switch.
+        // The first turn may be the only one without a switching cost.
         let left = (hot.left - 1).saturating_sub(switch_ns);
         let turns = if switch_ns == 0 || jobs > 1 {
             left / (slice_ns - switch_ns)
@@ -59,7 +59,7 @@ impl Track<'_> {
         self.slot_of(turns.saturating_mul(jobs).saturating_add(place as u64))
     }
 
-    /// Lets the job at a place of the ring have its turns before the slot `until`. Returns how many.
+    /// Gives the job at a place of the ring its turns before the slot `until`. Returns how many.
     fn serve(&self, place: usize, until: u64, hot: &mut SlotState, options: &Options) -> Turns {
         let &Options { slice_ns, switch_ns, .. } = options;
         let all = self.line.turns(until - self.first, self.length);
@@ -78,17 +78,17 @@ impl Track<'_> {
     }
 }
 
-/// Turns that a job has had.
+/// Turns of a job.
 #[derive(Default)]
 struct Turns {
     turns: u64,
     switches: u64,
-    /// When it had its first, if it was its very first.
+    /// Time of its very first turn, if that was among them.
     first: Option<u64>,
 }
 
-/// Goes on to the slot in which the next job is over or arrives, or as far as the policy knows what
-/// runs. Returns whether any slot has passed.
+/// Goes on to the slot in which the next job ends or arrives, or as far as the policy's round reaches.
+/// Returns whether any slot has passed.
 pub(super) fn fast_forward(
     run: &mut Run<'_>,
     slots: &mut Slots,
@@ -131,7 +131,7 @@ pub(super) fn fast_forward(
     Ok(true)
 }
 
-/// How many slots from this one on are whole, and pass without an arrival or a sample.
+/// Number of whole slots from this one on without an arrival or a sample.
 fn unchanged(run: &Run<'_>, slot: u64) -> u64 {
     let slice = run.options.slice_ns;
     let submission = run.next_submission().map(|at| at.div_ceil(slice));
@@ -140,8 +140,7 @@ fn unchanged(run: &Run<'_>, slot: u64) -> u64 {
     ends.into_iter().flatten().min().unwrap_or(0).saturating_sub(slot)
 }
 
-/// The slot, at most so many from now, before which no job is over. `None` where a line has a job
-/// that is not there.
+/// The slot, at most this many from now, before which no job ends. `None` if a line has an unknown job.
 fn until(slots: &Slots, round: &Round, options: &Options, most: u64) -> Option<u64> {
     let (length, first) = (round.length(), slots.slot);
     let mut until = first + most;

@@ -1,9 +1,8 @@
-//! Number of jobs on each processor, with the extremes at hand.
+//! Number of jobs on each processor, with minimum and maximum.
 
 use kumi_sched::NodeId;
 
-/// A tree of sums over the processors: adding to a run of neighbours costs the logarithm of the
-/// machine's size.
+/// A tree of sums over the processors. Adding to a range costs the logarithm of the machine's size.
 pub(super) struct Load {
     leaves: usize,
     procs: usize,
@@ -15,9 +14,9 @@ pub(super) struct Load {
 struct Part {
     /// Jobs that hold this whole part (and not its parent).
     own: u32,
-    /// Most jobs on a processor of this part, without those of the parts above.
+    /// Most jobs on a processor of this part, not counting those of the parts above.
     most: u32,
-    /// Fewest.
+    /// Fewest jobs, counted in the same way.
     least: u32,
 }
 
@@ -26,7 +25,7 @@ impl Load {
         let procs = procs as usize;
         let leaves = procs.next_power_of_two();
         let mut load = Self { leaves, procs, parts: vec![Part::default(); 2 * leaves] };
-        // Leaves that are no processors are never the least.
+        // Leaves without a processor never have the minimum.
         for leaf in procs..leaves {
             load.parts[leaves + leaf].least = u32::MAX / 2;
         }
@@ -97,7 +96,7 @@ impl Load {
     }
 }
 
-/// A job's processors as runs of neighbours: nearly always one.
+/// A job's processors as contiguous ranges: nearly always one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Runs {
     #[default]

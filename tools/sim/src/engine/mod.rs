@@ -1,20 +1,21 @@
 //! Engine that runs one policy over one list of jobs in virtual time.
 //!
-//! *The order of events.* Time is in nanoseconds. [`Instant::Batched`] tells the policy all ends of
-//! an instant, then all arrivals, and then asks for placements. [`Instant::Single`] asks after each
-//! event: first the arrivals of the instant in the order of the list, then the ends in the order in
-//! which the jobs started. This is the order of simulators that keep a list of events and know no
-//! instants (those of one time stay as they were put in, and submissions are put in first), and it
-//! is there to be compared with them: backfilling decides differently in the two where a trace
-//! counts in whole seconds. Where time is shared, ends come first either way.
+//! *The order of events.* Time is in nanoseconds. [`Instant::Batched`] tells the policy all ends of an
+//! instant, then all arrivals, and then asks for placements. [`Instant::Single`] asks after each event: first
+//! the arrivals of the instant in the order of the list, then the ends in the order in which the jobs
+//! started. Simulators with a plain list of events use this order: events of one time stay in the order of
+//! insertion, and submissions are inserted first. `Single` exists for comparisons with them. Backfilling
+//! decides differently in the two if a trace counts in whole seconds. Where time is shared, ends come first
+//! in both.
 //!
-//! *Slots.* Where time is shared, slot `k` is from `k * slice` to `(k + 1) * slice`. Arrivals are
-//! told to the policy at the first boundary at or after them. A job that ends within a slot ends
-//! when its service is used up; its processors idle for the rest of that slot, and the policy hears
-//! of the end at the boundary. Slots in which no job is active are jumped over.
+//! *Slots.* Where time is shared, slot `k` is from `k * slice` to `(k + 1) * slice`. The policy hears of an
+//! arrival at the first boundary at or after it. A job that ends within a slot ends when its service is used
+//! up. Its processors idle for the rest of that slot, and the policy hears of the end at the boundary. Slots
+//! without an active job are skipped.
 //!
-//! *Costs.* A job pays the switch at the start of each slot that does not follow one of its own, and
-//! launch and migration once each, out of its slots: none of this counts as service.
+//! *Costs.* A job pays for a switch at the start of each slot that does not follow one of its own. It pays
+//! once for its launch and for each migration. It pays with time of its slots, which then does not count as
+//! service.
 
 mod fast_forward;
 mod load;
@@ -51,11 +52,11 @@ pub struct Options {
     pub procs: u32,
     /// Length of a slot, where time is shared.
     pub slice_ns: u64,
-    /// What it costs a job to get its processors back.
+    /// Cost of giving a job its processors back.
     pub switch_ns: u64,
-    /// What it costs to start a job.
+    /// Cost of starting a job.
     pub launch_ns: u64,
-    /// What it costs to move a job to other processors.
+    /// Cost of moving a job to other processors.
     pub migration_ns: u64,
     /// When the policy is asked for placements.
     pub instant: Instant,
@@ -64,7 +65,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A machine of `procs` processors, slots of a second and no costs, as in paper 0, §7.2.
+    /// A machine of `procs` processors, slots of a second and no costs, as in the SCore-D paper, §7.2.
     pub fn new(procs: u32) -> Self {
         Self {
             procs,
@@ -120,26 +121,26 @@ impl Monitor {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// How far the simulations that share this monitor are: a thousand for each that is done.
+    /// Progress of the simulations that share this monitor: a thousand for each that has ended.
     pub fn permille(&self) -> u64 {
         self.permille.load(Ordering::Relaxed)
     }
 
-    /// A simulation is further by so much.
+    /// Adds to the progress.
     pub(crate) fn advance(&self, permille: u64) {
         self.permille.fetch_add(permille, Ordering::Relaxed);
     }
 }
 
-/// Whether a simulation is to go on: until the monitor says stop, or a case of the same sweep that
-/// comes before it has failed. (Those before one that failed go on, so that the error told is always
-/// that of the first case that has one.)
+/// Whether a simulation goes on: not if the monitor says stop, or an earlier case of the same sweep has
+/// failed. Cases before a failed one go on, so that the reported error is always that of the first failing
+/// case.
 #[derive(Clone, Copy)]
 pub(crate) struct StopSignal<'a> {
     pub(crate) monitor: &'a Monitor,
     /// Its place in the sweep.
     pub(crate) place: usize,
-    /// The first place that has failed.
+    /// Place of the first case that has failed.
     pub(crate) failed: &'a AtomicUsize,
 }
 
@@ -152,7 +153,7 @@ impl StopSignal<'_> {
     }
 }
 
-/// How far one simulation is; it tells the monitor what is new.
+/// Progress of one simulation, which it reports to the monitor.
 struct Progress<'a> {
     watch: StopSignal<'a>,
     told: u64,
@@ -165,8 +166,8 @@ impl<'a> Progress<'a> {
         Self { watch, told: 0, of: of.max(1), calls: 0 }
     }
 
-    /// Looks whether to stop at every call, because a slot of a slow policy can take long, and
-    /// tells how far it is now and then.
+    /// Checks at every call whether to stop, because a slot of a slow policy can take long. Reports progress
+    /// now and then.
     fn at(&mut self, done: u64) -> Result<(), SimError> {
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(256) { self.tell(done) } else { self.watch.check() }
@@ -226,7 +227,7 @@ pub(crate) fn run_watched(
     Ok(run.tally.finish())
 }
 
-/// What both ways of running share.
+/// State that both engines share.
 struct Run<'a> {
     name: &'a str,
     policy: &'a mut dyn Policy,
@@ -245,7 +246,7 @@ impl Run<'_> {
         self.workload.horizon.unwrap_or(u64::MAX)
     }
 
-    /// The next job to be submitted within the time that is simulated.
+    /// The next job to be submitted within the simulated time.
     fn next_submission(&self) -> Option<u64> {
         let submit = self.workload.jobs.get(self.next)?.submit;
         Some(submit).filter(|&submit| submit < self.horizon())
@@ -294,7 +295,7 @@ impl Run<'_> {
         Ok(Some((index, placement.nodes)))
     }
 
-    /// The job has these nodes, and with them their partition where the policy gives such.
+    /// The processors of a job with these nodes: its whole partition where the policy gives such.
     fn give(&mut self, index: usize, nodes: &[NodeId]) {
         let Some(arity) = self.partitions else { return };
         if let Some(first) = nodes.first() {
@@ -307,7 +308,7 @@ impl Run<'_> {
         SimError::Policy { policy: self.name.to_owned(), what }
     }
 
-    /// All is idle and nobody comes any more: nobody may wait.
+    /// The machine is idle and no job comes any more: no job may wait.
     fn check_nobody_waits(&self) -> Result<(), SimError> {
         if self.tally.placed == self.tally.arrived {
             return Ok(());

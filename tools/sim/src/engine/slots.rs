@@ -9,17 +9,16 @@ use super::{Instant, Options, Run};
 use crate::error::SimError;
 use crate::policies::{partition_of, partitions};
 
-/// So many slots in a row may be empty although jobs are active; a policy that leaves more has lost
-/// them.
+/// Most empty slots in a row while jobs are active. A policy that leaves more has lost them.
 const MOST_EMPTY_SLOTS: u32 = 1_000_000;
 
-/// The job has not run, or not on the processors that it has now.
+/// The job has not run yet, or not on its present processors.
 pub(super) const NO_SLOT: u64 = u64::MAX;
 
-/// What a slot needs of a job, close together: nothing else is touched in most slots.
+/// The part of a job that a slot needs, in one place: most slots touch nothing else.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SlotState {
-    /// Service and costs still to come, in nanoseconds.
+    /// Remaining service and costs, in nanoseconds.
     pub(super) left: u64,
     /// The slot after the last one that it ran in.
     pub(super) expected: u64,
@@ -42,7 +41,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// The processors in whose way a job on these nodes is: the whole partition, if there are such.
+    /// The processors that a job on these nodes occupies: the whole partition, if the policy gives such.
     fn runs(&self, nodes: &[NodeId]) -> Runs {
         match (self.partitions, nodes.first()) {
             (Some(arity), Some(first)) => {
@@ -97,7 +96,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Everything that the policy learns between two slots.
+/// Tells the policy all events between two slots.
 fn boundary(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> {
     let single = run.options.instant == Instant::Single;
     let mut changed = !slots.ended.is_empty();
@@ -138,7 +137,7 @@ fn place(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError>
         slots.load.add(&runs);
         slots.places[index] = runs;
         let left = job.service + run.options.launch_ns;
-        // A job that needs no time at all still has one turn.
+        // A job without any work still has one turn.
         slots.hot[index] = SlotState { left: left.max(1), expected: NO_SLOT, size: job.size };
         slots.active += 1;
     }
@@ -159,7 +158,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
         moves = left;
         hot.left = hot.left.checked_add(run.options.migration_ns).ok_or(SimError::Endless)?;
         run.give(index, &placement.nodes);
-        // Its new processors have not had it.
+        // Its new processors have not run it.
         hot.expected = NO_SLOT;
         let runs = slots.runs(&placement.nodes);
         slots.load.add(&runs);
@@ -169,7 +168,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
     Ok(())
 }
 
-/// Runs one slot; the last one is as long as there is time.
+/// Runs one slot; the last one may be shorter.
 fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> {
     let Slots { hot, ended, slot, .. } = slots;
     let &Options { slice_ns, switch_ns, procs, .. } = run.options;
@@ -218,7 +217,7 @@ fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> 
     Ok(())
 }
 
-/// Writes the samples that are due. Slots that were jumped over were idle.
+/// Writes the samples that are due. Skipped slots were idle.
 fn sample(run: &mut Run<'_>, slots: &Slots, now: u64) {
     while run.tally.sample_due(now).is_some() {
         let occupied = run.tally.occupied;
@@ -226,7 +225,7 @@ fn sample(run: &mut Run<'_>, slots: &Slots, now: u64) {
     }
 }
 
-/// Time is up: counts what jobs have had that are not over.
+/// Time is up: counts the service of jobs that have not ended.
 fn cut(run: &mut Run<'_>, slots: &Slots, horizon: u64) {
     sample(run, slots, horizon);
     for (index, hot) in slots.hot.iter().enumerate().filter(|(_, hot)| hot.size != 0) {

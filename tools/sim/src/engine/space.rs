@@ -12,7 +12,7 @@ struct Running {
     /// End, number of the start and place in the list; the earliest first.
     ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
     busy: u64,
-    /// Until when `Tally::occupied` counts.
+    /// `Tally::occupied` counts up to this time.
     counted: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     Ok(())
 }
 
-/// The first event of this instant: arrivals come first here.
+/// The first event of this instant; arrivals come first here.
 fn one(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimError> {
     if run.next_submission() == Some(now) {
         return run.arrive(now);
@@ -62,7 +62,7 @@ fn one(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimErro
     Ok(())
 }
 
-/// Counts processor time up to `now`, and the samples on the way.
+/// Counts processor time up to `now`, and takes the samples before it.
 fn count(run: &mut Run<'_>, running: &mut Running, now: u64) {
     let since = |at: u64| u128::from(at - running.counted) * u128::from(running.busy);
     while let Some(at) = run.tally.sample_due(now) {
@@ -95,7 +95,7 @@ fn place(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimEr
     Ok(())
 }
 
-/// Time is up: counts what running jobs have had.
+/// Time is up: counts the service of running jobs.
 fn cut(run: &mut Run<'_>, running: &mut Running, horizon: u64) {
     count(run, running, horizon);
     for Reverse((.., index)) in &running.ends {

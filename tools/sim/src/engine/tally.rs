@@ -8,33 +8,33 @@ use crate::job::Workload;
 /// Not yet, or never.
 const NEVER: u64 = u64::MAX;
 
-/// What came of every job. Times are nanoseconds.
+/// Outcome of every job. Times are nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// When each job first ran, in the order of the list.
     starts: Vec<u64>,
-    /// When each job was over.
+    /// When each job ended.
     ends: Vec<u64>,
-    /// Processors of the partition that each job had last; empty where the policy gives none.
+    /// Size of each job's last partition; empty where the policy has no partitions.
     given: Vec<u32>,
-    /// How long was simulated: from the first submission, or from 0 where there is a horizon.
+    /// Length of the simulation: from the first submission, or from 0 with a horizon.
     pub time_ns: u64,
-    /// Where that begins.
+    /// Begin of that time.
     pub from_ns: u64,
     /// Processor-nanoseconds in which a job held its processors and had its turn.
     pub occupied: u128,
-    /// Those of them that were service.
+    /// The part of these that was service.
     pub served: u128,
     /// Jobs that were submitted within the time simulated.
     pub arrived: u64,
-    /// Times that a job got its processors back.
+    /// Number of times that a job got its processors back.
     pub switches: u64,
     /// Jobs that were moved.
     pub migrations: u64,
     /// Slots run (0 where time is not shared).
     pub slots: u64,
-    /// Greatest number of jobs that any processor held at once; `None` where time is not shared.
-    /// In a tree of queues this is the largest Max-TQLB (§7.1.2).
+    /// Largest number of jobs on one processor at a time; `None` where time is not shared. In a tree of
+    /// queues this is the largest Max-TQLB (§7.1.2).
     pub max_tqlb: Option<u32>,
     /// The time line, if it was asked for.
     pub samples: Vec<Sample>,
@@ -46,13 +46,12 @@ impl Outcome {
         self.starts.get(index).copied().filter(|&at| at != NEVER)
     }
 
-    /// Processors of the partition that it had last; `None` if it had none, or the policy gives any
-    /// number.
+    /// Size of its last partition; `None` if it had none, or the policy has no partitions.
     pub fn given(&self, index: usize) -> Option<u32> {
         self.given.get(index).copied().filter(|&given| given > 0)
     }
 
-    /// When it was over.
+    /// When it ended.
     pub fn end(&self, index: usize) -> Option<u64> {
         self.ends.get(index).copied().filter(|&at| at != NEVER)
     }
@@ -78,7 +77,7 @@ pub struct Sample {
 pub(super) struct Tally<'a> {
     workload: &'a Workload,
     options: &'a Options,
-    /// Between two samples: where time is shared, whole slots.
+    /// Boundaries between samples: where time is shared, whole slots.
     interval: Option<u64>,
     pub(super) starts: Vec<u64>,
     pub(super) ends: Vec<u64>,
@@ -92,21 +91,21 @@ pub(super) struct Tally<'a> {
     pub(super) migrations: u64,
     pub(super) slots: u64,
     pub(super) max_tqlb: Option<u32>,
-    /// When the last thing happened.
+    /// Time of the last event.
     pub(super) last: u64,
     samples: Vec<Sample>,
     next_sample: u64,
     occupied_before: u128,
 }
 
-/// When what is simulated begins: with the first submission, unless its length was given.
+/// Begin of the simulated time: the first submission, unless a length was given.
 fn from(workload: &Workload) -> u64 {
     let first = workload.jobs.first().map_or(0, |job| job.submit);
     if workload.horizon.is_some() { 0 } else { first }
 }
 
 impl<'a> Tally<'a> {
-    /// `grain`: what samples are a multiple of apart, 1 or a slice.
+    /// `grain`: distances of samples are a multiple of this, 1 or a slice.
     pub(super) fn new(workload: &'a Workload, options: &'a Options, grain: u64) -> Self {
         let jobs = workload.jobs.len();
         let whole = |interval: u64| interval.div_ceil(grain).saturating_mul(grain);

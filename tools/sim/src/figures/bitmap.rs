@@ -1,7 +1,7 @@
 //! PNG backend of plotters, which paints into memory.
 //!
-//! Shapes are rasterised by plotters' own defaults. Letters come from a font that is drawn already,
-//! so that figures look the same on machines without fonts.
+//! Plotters' own defaults rasterise shapes. The font consists of ready-made rasters, so figures look the same
+//! on machines without fonts.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) struct Canvas<'a>(&'a mut Bitmap);
 type Outcome = Result<(), DrawingErrorKind<Infallible>>;
 
 impl Bitmap {
-    /// A white one.
+    /// A white image.
     pub(super) fn new((width, height): (u32, u32)) -> Self {
         Self { width, height, bytes: vec![255; width as usize * height as usize * 3] }
     }
@@ -35,7 +35,7 @@ impl Bitmap {
         Canvas(self)
     }
 
-    /// Writes it as PNG.
+    /// Writes the image as PNG.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let file = io::BufWriter::new(std::fs::File::create(path)?);
         let mut encoder = png::Encoder::new(file, self.width, self.height);
@@ -46,7 +46,7 @@ impl Bitmap {
         Ok(writer.finish()?)
     }
 
-    /// Lays a colour over a pixel, `alpha` of it; what is outside is nowhere.
+    /// Blends a colour over a pixel with weight `alpha`; pixels outside of the image are ignored.
     fn blend(&mut self, (x, y): BackendCoord, (red, green, blue): (u8, u8, u8), alpha: f64) {
         let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return };
         if x >= self.width || y >= self.height {
@@ -62,14 +62,14 @@ impl Bitmap {
     }
 }
 
-/// The height of letters that is nearest to what plotters asks for.
+/// The available letter height nearest to the one that plotters asks for.
 fn height(size: f64) -> RasterHeight {
     let all = [RasterHeight::Size16, RasterHeight::Size24, RasterHeight::Size32];
     let far = |height: &RasterHeight| (height.val() as f64 - size).abs();
     all.into_iter().min_by(|a, b| far(a).total_cmp(&far(b))).unwrap_or(RasterHeight::Size24)
 }
 
-/// The letters of a text; those that the font does not have are question marks.
+/// The letters of a text; question marks replace those that the font lacks.
 fn letters(text: &str, height: RasterHeight) -> impl Iterator<Item = RasterizedChar> {
     let raster = move |letter| get_raster(letter, FontWeight::Regular, height);
     text.chars().filter_map(move |letter| raster(letter).or_else(|| raster('?')))

@@ -33,8 +33,8 @@ fn ideal() -> Series {
     Series::new("ideal", Kind::Line, vec![(0.2, 0.2), (1.0, 1.0)])
 }
 
-/// Mean, over the runs at target loads from `from` to `to`, of a figure. Runs whose realised load is
-/// above 1 do not count, as in the paper; `None` if there are no others.
+/// Mean of a figure over the runs at target loads from `from` to `to`. Runs with a realised load above 1 do
+/// not count, as in the paper; `None` if no others exist.
 fn mean_at(
     runs: &[RunResult],
     from: f64,
@@ -54,7 +54,7 @@ fn shown(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// As [`shown`], several of them, named.
+/// Several of them with names, as [`shown`].
 fn named(names: &[&str], values: &[Option<f64>], decimals: usize) -> String {
     let each = names.iter().zip(values);
     let each = each.map(|(name, &value)| format!("{name} {}", shown(value, decimals)));
@@ -78,7 +78,8 @@ impl Part for Distributions {
         let size = extent.size();
         let mut plans = Vec::new();
         for (sizes, _) in LAWS {
-            // Each point has a seed of its own: means over many are then means over as many lists of jobs.
+            // Each point has a seed of its own, so means over many points are means over as many lists of
+            // jobs.
             for (&procs, first) in size.machines.iter().zip((1..).step_by(LOADS.len())) {
                 for (load, seed) in LOADS.into_iter().zip(first..) {
                     let mix = mix(procs, sizes, SERVICE, seed);
@@ -233,7 +234,7 @@ fn draw_law(
         }
         let stem = format!("figure-7-{number}-{law}-{}", what.replace(' ', "-").to_lowercase());
         let title = format!("sizes {law}");
-        // Batch policies make small jobs wait so long that the others could not be told apart.
+        // Small jobs wait so long under batch policies that the other curves could not be told apart.
         let top = (what == "mean RETR").then_some(40.0);
         chart(folder, &stem, &Frame { title: &title, x: "load", y: what, top }, &series)?;
         section.figure(&stem, &format!("Figure 7.{number}: {what}, sizes {law}"));

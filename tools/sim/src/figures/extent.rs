@@ -1,9 +1,9 @@
 //! Extent of the simulations behind the figures.
 
-/// How much is simulated.
+/// Extent of the simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// As little as makes every figure: a test of the program, not of the paper.
+    /// The least that makes every figure: a test of the program, not of the paper.
     Tiny,
     /// Fewer seeds, shorter times and smaller machines than the paper's: some minutes.
     Quick,
@@ -11,7 +11,7 @@ pub enum Extent {
     Full,
 }
 
-/// What the parts of the chapter take from an [`Extent`]. Times are units.
+/// Parameters that an [`Extent`] sets for the parts of the chapter. Times are units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     /// Replications of table 7.1.
@@ -73,12 +73,12 @@ impl Extent {
         }
     }
 
-    /// Whether machines and times are the paper's, so that its absolute numbers can be expected.
+    /// Whether machines and times are the paper's, so that its absolute numbers should come out.
     pub(super) fn is_whole(self) -> bool {
         self == Self::Full
     }
 
-    /// What whoever reads the results must know.
+    /// Warning for readers of the results.
     pub(super) fn warning(self) -> Option<&'static str> {
         match self {
             Self::Tiny => {

@@ -132,7 +132,7 @@ fn mean_size(procs: u32) -> f64 {
     f64::from(sizes) / (2.0 - 2.0 / 2f64.powf(f64::from(sizes)))
 }
 
-/// What runs say about low and high load.
+/// Results of runs at low and high load.
 #[derive(Clone, Copy)]
 struct Levels {
     /// Mean over the time of loads up to a half of the largest TQLB.

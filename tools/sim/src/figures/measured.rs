@@ -13,10 +13,11 @@ use crate::sweep::{Case, JobSource};
 
 pub(super) struct Measured;
 
-/// How many jobs, and their mean RETR as the paper simulated and as SCore-D measured it.
+/// Number of jobs, and their mean RETR: simulated by the paper, and measured with SCore-D.
 pub type Cell = (u32, f64, f64);
 
-/// Tables 7.2 to 7.4. Size; then for all jobs, those over in the first half and those over in the second.
+/// Tables 7.2 to 7.4. Size; then numbers for all jobs, for jobs that ended in the first half, and for the
+/// others.
 pub const PAPER: [(u32, [Cell; 3]); 7] = [
     (1, [(221, 1.88, 2.18), (60, 1.23, 1.31), (161, 2.12, 2.49)]),
     (2, [(223, 1.88, 2.03), (60, 1.25, 1.29), (163, 2.11, 2.29)]),
@@ -47,7 +48,7 @@ only that agrees with the 2.06 of table 7.2); 2.355 is what is compared.";
 /// Load of the last step.
 pub(super) const HALF_PEAK: f64 = PEAK / 2.0;
 
-/// All sizes of one of the paper's tables: jobs, and RETR as simulated and as measured.
+/// All sizes of one of the paper's tables: jobs, and RETR simulated and measured.
 pub fn paper_total(which: usize) -> Cell {
     let cells = || PAPER.iter().map(|(_, cells)| cells[which]);
     let jobs: u32 = cells().map(|cell| cell.0).sum();
@@ -72,7 +73,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Of one of the three tables and a size; 0: of all.
+    /// Numbers of one of the three tables for a size; 0: for all sizes.
     pub(super) fn of(kept: &[RunResult], which: usize, size: u32) -> Self {
         let rows: Vec<(f64, f64)> = kept.iter().map(|run| row(run, which, size)).collect();
         let column =
@@ -199,7 +200,7 @@ mod tests {
             let found = paper_total(which);
             assert_eq!(found.0, jobs);
             assert!((found.2 - measured).abs() < 0.01, "{found:?}");
-            // The slip of table 7.4.
+            // The misprint in table 7.4.
             assert_eq!((found.1 - simulated).abs() < 0.01, which != 2, "{found:?}");
         }
         assert!((paper_total(2).1 - 2.355).abs() < 0.001);

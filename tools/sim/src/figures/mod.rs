@@ -1,7 +1,7 @@
-//! Figures and tables of paper 0, chapter 7: simulated, drawn and set beside the paper's numbers.
+//! Figures and tables of the SCore-D paper, chapter 7: simulated, drawn and with the paper's numbers beside them.
 //!
-//! Every part says first which simulations it needs; all of them run as one sweep; then each part
-//! draws and judges what came of its own.
+//! Every part first names its simulations; all of them run as one sweep. Then each part draws and judges its
+//! results.
 
 mod bitmap;
 mod compare;
@@ -31,7 +31,7 @@ use section::Section;
 pub use section::{Statement, Verdict};
 pub use tables::{ReferenceTable, Table};
 
-/// What is kept of a simulation to be drawn.
+/// Data of a simulation that a figure needs.
 struct RunResult {
     report: Report,
     /// End in seconds, RETR and size of every job, where they are drawn.
@@ -41,7 +41,7 @@ struct RunResult {
     halves: [Vec<SizeClass>; 2],
 }
 
-/// A simulation that is needed.
+/// A simulation that a part needs.
 struct Plan {
     case: Case,
     /// Whether every job is drawn.
@@ -60,19 +60,19 @@ trait Part {
     ) -> Result<Section, SimError>;
 }
 
-/// What [`make`] did.
+/// Results of [`make`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The page that shows everything.
     pub index: PathBuf,
-    /// Figures drawn, by the names of their files without the ending; of calls the titles of the tables.
+    /// Figures drawn, by the names of their files without endings; for calls the titles of the tables.
     pub figures: Vec<String>,
-    /// What the paper says, judged, in its order.
+    /// The paper's statements with verdicts, in its order.
     pub statements: Vec<Statement>,
 }
 
 impl Summary {
-    /// Statements of which this came out.
+    /// Number of statements with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.statements.iter().filter(|statement| statement.verdict == verdict).count()
     }
@@ -89,12 +89,12 @@ fn parts() -> Vec<Box<dyn Part>> {
     ]
 }
 
-/// Simulations that [`make`] runs: what its monitor counts to, in thousands.
+/// Number of simulations in [`make`]: its monitor counts to this, in thousands.
 pub fn simulations(extent: Extent) -> usize {
     parts().iter().map(|part| part.plans(extent).len()).sum()
 }
 
-/// Simulates, draws and writes everything into `folder`, which is made if it is not there.
+/// Simulates, draws and writes everything into `folder`, which is created if it is missing.
 ///
 /// # Errors
 /// A file cannot be written, or the monitor says stop.
@@ -121,7 +121,7 @@ pub fn make(
     index(&folder, extent, sections)
 }
 
-/// Points of a figure: more cannot be told apart.
+/// Most points of a figure; more cannot be told apart.
 const MOST_POINTS: usize = 6000;
 
 fn keep(case: &Case, done: CaseResult, drawn: bool) -> RunResult {
@@ -176,7 +176,7 @@ fn gradient_of(policy: &str, mix: WorkloadMix, units: u64, peak: f64) -> Case {
 /// Load at the end of a gradient (§7.2.2).
 const PEAK: f64 = 1.33;
 
-/// Service of §7.2 unless it says otherwise.
+/// Service times of §7.2 where it names no others.
 const SERVICE: Service = Service::Exponential { mean: 1000.0 };
 
 /// Service of §7.2.2.

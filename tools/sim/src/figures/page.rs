@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::line;
 use super::section::{Block, Section, Verdict};
 
-/// What both forms begin with.
+/// Head of both forms.
 pub(super) struct Head {
     pub(super) title: &'static str,
     pub(super) lines: Vec<String>,
@@ -59,7 +59,7 @@ th { background: #f2f2f2; text-align: left } figure { display: inline-block; mar
 figure img { width: 100% } figcaption { font-size: .9em; color: #555 } b { color: #b00 }
 ";
 
-/// The same for a browser, with nothing that is not in the folder.
+/// The same as HTML, which needs no files outside of the folder.
 pub(super) fn html(head: &Head, sections: &[Section], endings: &[&str]) -> String {
     let title = escaped(head.title);
     let mut text = format!(
@@ -101,7 +101,7 @@ fn html_table(text: &mut String, head: &[String], rows: &[Vec<String>]) {
     line!(text, "</table>");
 }
 
-/// The first of the endings is shown, the others are linked.
+/// Shows the first of the formats and links the others.
 fn html_figure(text: &mut String, stem: &str, caption: &str, endings: &[&str]) {
     let Some((shown, others)) = endings.split_first() else { return };
     let links: String = others
@@ -118,7 +118,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A cell of a table; of Markdown it may be bold as a whole.
+/// A cell of a table; in Markdown a whole cell may be bold.
 fn emphasised(cell: &str) -> String {
     match cell.strip_prefix("**").and_then(|cell| cell.strip_suffix("**")) {
         Some(inner) => format!("<b>{}</b>", escaped(inner)),

@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use super::bitmap::Bitmap;
 use crate::error::SimError;
 
-/// In which formats figures are written.
+/// Formats of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formats {
     /// Scalable vector graphics.
@@ -31,7 +31,7 @@ impl Formats {
     }
 }
 
-/// Where everything is written to.
+/// Destination of all files.
 pub(super) struct Folder {
     path: PathBuf,
     pub(super) formats: Formats,
@@ -42,7 +42,7 @@ impl Folder {
         Self { path: path.to_owned(), formats }
     }
 
-    /// Writes a page. Returns where it is.
+    /// Writes a page. Returns its path.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, SimError> {
         let path = self.path.join(name);
         match std::fs::write(&path, text) {
@@ -73,16 +73,16 @@ impl Series {
     }
 }
 
-/// What is written around a drawing.
+/// The text around a drawing.
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
-    /// The upper end of the y axis; `None`: what the points need.
+    /// The upper end of the y axis; `None`: the largest value.
     pub(super) top: Option<f64>,
 }
 
-/// Colours that can be told apart also without seeing red or green (those of Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (those of Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -99,7 +99,7 @@ const SIZE: (u32, u32) = (800, 500);
 /// Pixels of a bitmap for each of [`SIZE`].
 const SCALE: u32 = 2;
 
-/// Draws the series into one frame, a file for each format.
+/// Draws the series into one frame, and writes a file for each format.
 pub(super) fn chart(
     folder: &Folder,
     stem: &str,

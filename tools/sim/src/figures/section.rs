@@ -6,16 +6,16 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It does.
+    /// It holds.
     Holds,
-    /// It does not.
+    /// It does not hold.
     Fails,
-    /// Too little was simulated to say.
+    /// The simulations were too small for a verdict.
     Open,
 }
 
 impl Verdict {
-    /// As people read it.
+    /// The verdict for readers.
     pub fn word(self) -> &'static str {
         match self {
             Self::Holds => "yes",
@@ -25,24 +25,24 @@ impl Verdict {
     }
 }
 
-/// A statement of the paper, judged.
+/// A statement of the paper with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Statement {
-    /// What the paper says.
+    /// The paper's statement.
     pub what: String,
     /// Whether it holds here.
     pub verdict: Verdict,
-    /// By which numbers.
+    /// The numbers behind the verdict.
     pub numbers: String,
 }
 
-/// A piece of a section, in the order in which they were said.
+/// A piece of a section; pieces keep their order.
 pub(super) enum Block {
     Text(String),
     Table { head: Vec<String>, rows: Vec<Vec<String>> },
 }
 
-/// What a part of the chapter became.
+/// Result of a part of the chapter.
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) blocks: Vec<Block>,
@@ -67,7 +67,7 @@ impl Section {
         self.blocks.push(Block::Table { head, rows: Vec::new() });
     }
 
-    /// A row of the table that was begun last.
+    /// Adds a row to the latest table.
     pub(super) fn row(&mut self, cells: Vec<String>) {
         if let Some(Block::Table { rows, .. }) = self.blocks.last_mut() {
             rows.push(cells);
@@ -78,7 +78,7 @@ impl Section {
         self.figures.push((stem.to_owned(), caption.to_owned()));
     }
 
-    /// A statement, with `None` for what too little was simulated for.
+    /// Adds a statement; `None`: the simulations were too small for a verdict.
     pub(super) fn judge(&mut self, what: &str, holds: Option<bool>, numbers: String) {
         let verdict = match holds {
             Some(true) => Verdict::Holds,

@@ -40,12 +40,12 @@ pub(super) const HEAD: [&str; 7] = [
     "runs at or below the paper's",
 ];
 
-/// What came of one policy at one load.
+/// Result of one policy at one load.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     used: Estimate,
     tqlb: Estimate,
-    /// Runs whose largest TQLB is at most the paper's.
+    /// Runs whose largest TQLB does not exceed the paper's.
     below: usize,
 }
 
@@ -117,8 +117,8 @@ pub(super) fn rows(cells: &[Cell], seeds: u64) -> Vec<Vec<String>> {
     paper.zip(cells).map(row).collect()
 }
 
-/// The load to aim at so that this seed's jobs amount to `load`: sizes and services are the same at every load, and
-/// only the gaps between arrivals change. What the list is refused for, its run will tell.
+/// The target load at which this seed's jobs amount to `load`. Sizes and services are the same at every load;
+/// only the gaps between arrivals change. An error of the list appears when it runs.
 fn aimed(mix: WorkloadMix, load: f64, units: u64) -> f64 {
     let offered = |aim| {
         let jobs = poisson("dqt", mix, aim, units)

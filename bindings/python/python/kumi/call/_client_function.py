@@ -30,7 +30,7 @@ class ClientFunction:
 
     def __call__(self, *args: Any) -> Any:
         if len(args) != self._count:
-            raise TypeError(f"`{self._name}` takes {self._count} arguments, and is called with {len(args)}")
+            raise TypeError(f"`{self._name}` takes {self._count} arguments; the call has {len(args)}")
         arrays: list[Any] = []
         sizes: dict[str, int] = {}
         taken = self._inner[self._sizes : self._sizes + self._count]
@@ -57,9 +57,9 @@ class ClientFunction:
         given = np.asarray(value)
         wanted = np.dtype(kind.dtype)
         if not np.can_cast(given.dtype, wanted, "same_kind"):
-            raise TypeError(f"`{self._name}`: `{name}` has elements of {given.dtype}, and of {wanted} as described")
+            raise TypeError(f"`{self._name}`: `{name}` has elements of {given.dtype}; the description says {wanted}")
         if given.ndim != len(kind.sizes):
-            raise ValueError(f"`{self._name}`: `{name}` has {given.ndim} dimensions, and {len(kind.sizes)} as described")
+            raise ValueError(f"`{self._name}`: `{name}` has {given.ndim} dimensions; the description says {len(kind.sizes)}")
         for size, meant in zip(given.shape, kind.sizes, strict=True):
             sizes.setdefault(meant.strip(), size)
         return np.asarray(given, dtype=wanted, order=kind.order)

@@ -32,7 +32,7 @@ def routine(
     order: str | None = None,
     results: Sequence[str] | None = None,
 ) -> Any:
-    """Marks a function as a routine, or a class as a class of objects. In this program it stays unchanged.
+    """Marks a function as a routine, or a class as a class of objects. This program can use both as before.
 
     .. code-block:: python
 
@@ -94,6 +94,6 @@ def routine(
 
 def served(value: Any) -> ServedFunction | ServedClass | None:
     """The routine or class that the decorator made of a value; None: it has no decorator."""
-    # A class that inherits from one that is served is another.
+    # A subclass of a served class is not served itself.
     found = vars(value).get(ATTRIBUTE) if inspect.isclass(value) else getattr(value, ATTRIBUTE, None)
     return found if isinstance(found, ServedFunction | ServedClass) else None

@@ -1,4 +1,4 @@
-"""What a routine takes and gives, and how the arguments of a Python call become those of the routine."""
+"""Parameters and results of a routine, and the conversion of a Python call's arguments."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Parameter:
 
 
 class Routine:
-    """What is known of a routine; ``print`` shows it."""
+    """The description of a routine; ``print`` shows it."""
 
     def __init__(self, description: str) -> None:
         said = json.loads(description)
@@ -126,13 +126,13 @@ class Routine:
     __repr__ = __str__
 
     def bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[int, Any]:
-        """The arguments by the number of their parameter."""
+        """The arguments, by parameter number."""
         names = {one.name: one for one in self.sent}
         for name in named:
             if name not in names:
                 raise ArgumentError(f"`{self.name}` takes no `{name}`: {self}")
         bound = {names[name].index: value for name, value in named.items()}
-        # Of what may be left out either what follows from arrays, or all.
+        # Either all optional parameters are given, or only those that do not follow from arrays.
         named_sizes = tuple(one for one in self.sent if one.index not in self.follow)
         for choice in (self.sent, named_sizes, self.required):
             left = [one for one in choice if one.index not in bound]
@@ -187,8 +187,8 @@ _KINDS = "biufc"
 
 
 def _fits(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
-    """Whether numbers of a list, of the type that numpy has chosen for them, are also of another type; fractions may
-    lose digits."""
+    """Whether numbers of a list, for which numpy has chosen a type, may be converted to another type; fractions
+    may lose digits."""
     if given.size == 0:
         return True
     kind, target = given.dtype.kind, wanted.kind
@@ -199,12 +199,13 @@ def _fits(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
         if kind in "fc":
             return bool((np.isfinite(converted) == np.isfinite(given)).all())
         back = converted.astype(given.dtype)
-    # Of two types of integers one has signs: a number that changes its sign comes back as it was.
+    # Between signed and unsigned integers: a number that changes its sign in one direction changes back in
+    # the other.
     return bool((back == given).all() and ((converted < 0) == (given < 0)).all())
 
 
 def array(routine: str, parameter: Parameter, value: Any) -> np.ndarray[Any, Any]:
-    """``value`` as an array of the parameter's type in its order; itself if it is one."""
+    """Returns ``value`` as an array of the parameter's type and order, without a copy if it is one already."""
     wanted = np.dtype(parameter.dtype)
     try:
         given = np.asarray(value)

@@ -58,7 +58,8 @@ def place(
             f"{what} is not contiguous in {order} order; give numpy.empty({shape}, order={parameter.order!r})"
         )
     for array in others:
-        # A call that is tried again on another server sends its arguments again. All are contiguous: their bounds tell.
+        # A retry on another server sends the arguments again, so they must not overlap results. All arrays
+        # are contiguous: comparing bounds suffices.
         if np.may_share_memory(array, out):
             raise ArgumentError(f"{what} shares memory with another array of the call; use two arrays")
     return out.reshape(shape, order=parameter.order)  # type: ignore[call-overload,no-any-return]

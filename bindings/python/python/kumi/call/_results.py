@@ -21,7 +21,7 @@ class Results(tuple[Any, ...]):
         return made
 
     def __getattr__(self, name: str) -> Any:
-        # Not for `_names` itself, which is not there yet while a copy is made.
+        # Not for `_names` itself, which is missing while a copy is made.
         if name != "_names" and name in self._names:
             return self[self._names.index(name)]
         raise AttributeError(f"there is no result `{name}`; there are {', '.join(self.__dict__.get('_names', ()))}")

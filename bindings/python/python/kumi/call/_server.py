@@ -142,8 +142,8 @@ def serve(functions: Functions, *, listen: str = "127.0.0.1:7070", **options: An
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends this program in order, so that what it has started ends too; in the main thread only, and unless the
-    program does something of its own."""
+    """Makes SIGTERM end this program in order, so that the processes it started end too. Only in the main
+    thread, and only if the program has no handler of its own."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -160,14 +160,14 @@ def _terminable() -> Iterator[None]:
 
 
 def _sources(functions: Functions) -> list[str]:
-    """What ``kumi call serve --python`` takes: modules or files, with the names of routines."""
+    """The argument of ``kumi call serve --python``: modules or files, with the names of routines."""
     if isinstance(functions, str | os.PathLike):
         return [os.fspath(functions)]
     names: dict[str, list[str]] = {}
     for function in functions if isinstance(functions, Sequence) else [functions]:
         one = served(function)
         if one is None:
-            raise DescriptionError(f"{function!r} has not the decorator kumi.call.routine")
+            raise DescriptionError(f"{function!r} lacks the decorator kumi.call.routine")
         names.setdefault(_source(one.origin), []).append(one.name)
     if not names:
         raise ArgumentError("no functions to serve")

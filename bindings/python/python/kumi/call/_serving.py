@@ -97,9 +97,9 @@ class DescribedFunction:
         said = self.function(**given)
         values = said if len(results) > 1 else [said][: len(results)]
         if len(results) > 1 and not isinstance(said, tuple | list):
-            raise TypeError(f"it gave {type(said).__name__}, and is described to give {len(results)} values")
+            raise TypeError(f"it returned {type(said).__name__}; the description has {len(results)} results")
         if len(values) != len(results):
-            raise TypeError(f"it gave {len(values)} values, and is described to give {len(results)}")
+            raise TypeError(f"it returned {len(values)} values; the description has {len(results)} results")
         for (one, place), value in zip(results, values, strict=True):
             _put(one, place, value)
 
@@ -121,23 +121,23 @@ class ServedFunction(DescribedFunction):
 
     @property
     def origin(self) -> Callable[..., Any]:
-        """What has the decorator."""
+        """The decorated function."""
         return self.function
 
     def descriptions(self) -> list[str]:
-        """All that is offered."""
+        """All routines that it offers."""
         return [self.description]
 
     def find(self, name: str) -> ServedFunction | None:
-        """What servers know by this name."""
+        """The routine that servers know by this name."""
         return self if name == self.name else None
 
 
 def symbol(of: Any) -> str:
-    """Where another process finds a function or a class.
+    """Returns where another process can import a function or a class.
 
     Raises:
-        DescriptionError: It would not.
+        DescriptionError: Another process cannot import it.
     """
     found = f"{of.__module__}.{getattr(of, '__qualname__', '')}"
     if not all(part.isidentifier() for part in found.split(".")):
@@ -146,7 +146,7 @@ def symbol(of: Any) -> str:
 
 
 def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value: Any) -> Any:
-    """What the function is given."""
+    """The argument that the function gets."""
     kind = one.kind
     if kind.is_array:
         array = _place(memory, kind, offset, bytes_, value)
@@ -162,7 +162,7 @@ def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value
 def _place(
     memory: NativeMemory, kind: Kind, offset: int, bytes_: int, shape: Any
 ) -> np.ndarray[Any, Any]:
-    """Where an array, a number or a text lies."""
+    """The place of an array, a number or a text in memory."""
     if kind.dtype is None:
         return np.ndarray((bytes_,), np.uint8, memoryview(memory), offset)
     shape = shape if kind.sizes else ()
@@ -170,7 +170,7 @@ def _place(
 
 
 def _file(what: str, kind: Kind, place: str, value: Any) -> None:
-    """Puts a file that comes back to its place."""
+    """Copies a resulting file to its place."""
     if kind.file == "content":
         if not isinstance(value, bytes | bytearray | memoryview):
             raise TypeError(f"{what} is {type(value).__name__}, and described as bytes")
@@ -182,7 +182,7 @@ def _file(what: str, kind: Kind, place: str, value: Any) -> None:
 
 
 def _put(one: _Param, place: Any, value: Any) -> None:
-    """Puts a result to its place."""
+    """Copies a result to its place."""
     what = f"`{one.name}`"
     if one.kind.file is not None:
         _file(what, one.kind, place, value)
@@ -192,13 +192,13 @@ def _put(one: _Param, place: Any, value: Any) -> None:
             raise TypeError(f"{what} is {type(value).__name__}, and described as a text")
         text = value.encode() + b"\0"
         if len(text) > len(place):
-            raise ValueError(f"{what} has {len(text) - 1} bytes, and {len(place) - 1} at most as described")
+            raise ValueError(f"{what} has {len(text) - 1} bytes; the description allows {len(place) - 1}")
         place[: len(text)] = np.frombuffer(text, np.uint8)
         return
     given = np.asarray(value)
     if given.shape != place.shape:
-        raise ValueError(f"{what} has the shape {given.shape}, and {place.shape} as described")
-    # Fractions may lose digits, integers nothing.
+        raise ValueError(f"{what} has the shape {given.shape}; the description says {place.shape}")
+    # Conversions may lose digits of fractions, but change no integers.
     casting = "same_kind" if place.dtype.kind in "fc" else "safe"
     if given.ndim == 0 and given.dtype.kind in "iu" and place.dtype.kind in "iu":
         limits = np.iinfo(place.dtype)
@@ -206,7 +206,7 @@ def _put(one: _Param, place: Any, value: Any) -> None:
             raise OverflowError(f"{what} is {given}, which {place.dtype} does not hold")
         casting = "unsafe"
     if not np.can_cast(given.dtype, place.dtype, casting):  # type: ignore[arg-type]
-        raise TypeError(f"{what} has elements of {given.dtype}, and of {place.dtype} as described")
+        raise TypeError(f"{what} has elements of {given.dtype}; the description says {place.dtype}")
     np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
 
 
@@ -259,7 +259,7 @@ def _results(annotation: Any, names: Sequence[str] | None) -> list[_Param]:
 
 
 def _sizes(arguments: list[_Param], back: list[_Param]) -> list[_Param]:
-    """Sizes that are no arguments of the function."""
+    """Sizes that are not arguments of the function."""
     known = {one.name for one in arguments}
     follow = {size.strip() for one in arguments if one.kind.mode != "out" for size in one.kind.sizes}
     wanted = dict.fromkeys(name for one in [*arguments, *back] for name in one.kind.names())

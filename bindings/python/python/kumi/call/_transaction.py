@@ -114,7 +114,7 @@ class Later:
             ArgumentError: The transaction has run.
         """
         if self._owner.ran:
-            raise ArgumentError("the transaction has run: what is wanted is said before")
+            raise ArgumentError("the transaction has run: call wanted() before it runs")
         self._wanted = True
         return self
 
@@ -137,7 +137,7 @@ class Later:
             raise CallError("the transaction ended before anything could be told of its calls")
         raise CallError(
             f"`{self._parameter.name}` stayed at the servers, since later calls read it; "
-            "say wanted() of it before the transaction runs"
+            "call its wanted() before the transaction runs"
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -298,7 +298,7 @@ class Transaction(Block):
         """Runs the calls.
 
         Raises:
-            TransactionError: Some failed. What others gave can be had all the same.
+            TransactionError: Some failed. The results of the others are available nevertheless.
             CallError: None was begun.
         """
         if self.ran:

@@ -182,10 +182,10 @@ InOut = _Spelling("InOut", lambda item: _of_mode(item, "inout"))
 
 
 def kind_of(annotation: Any) -> Kind:
-    """What an annotation means.
+    """Translates an annotation.
 
     Raises:
-        DescriptionError: Nothing.
+        DescriptionError: It is not a valid annotation.
     """
     for meant in getattr(annotation, "__metadata__", ()):
         if isinstance(meant, Kind):

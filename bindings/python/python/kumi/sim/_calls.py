@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-# Shape of the figures that is understood here; more figures than are known are no harm.
+# Version of the JSON that this module reads; unknown further figures do no harm.
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over the replications, and half the length of its interval of 95 %."""
+    """A mean over the replications, and half the length of its 95 % interval."""
 
     mean: float
     half_width: float
@@ -34,16 +34,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CallsResult:
-    """The figures of one simulation, called as in the JSON of ``kumi sim calls``."""
+    """The figures of one simulation, with the names of the JSON of ``kumi sim calls``."""
 
     policy: str
     time_s: float | None
-    """Seconds simulated; None: until all calls were over."""
+    """Seconds simulated; None: the simulation ended with the last call."""
     warm_up_s: float
-    """Seconds of it that were not measured."""
+    """Seconds at the beginning that were not measured."""
     replications: int
     seed: int
-    """That of the first replication."""
+    """Seed of the first replication."""
     end_s: Estimate
     """When the last call was over, or the simulation ended."""
     rows: tuple[dict[str, Any], ...]
@@ -51,13 +51,13 @@ class CallsResult:
     servers: tuple[dict[str, Any], ...]
     """By server: ``calls_per_s``, ``utilisation``, ``load``."""
     links: tuple[dict[str, Any], ...]
-    """By path: how busy it is there and back."""
+    """By path: the share of time in which it is busy, there and back."""
     data: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The JSON as it is."""
+    """The JSON unchanged."""
 
     @classmethod
     def of(cls, data: Any) -> CallsResult:
-        """The result that the command told as ``data``."""
+        """Converts the command's output ``data`` into a result."""
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != _SCHEMA:
             raise SimError(
@@ -87,8 +87,8 @@ class CallsResult:
     def table(
         self, kind: _tables.Kind = "pandas", of: Literal["rows", "servers", "links"] = "rows"
     ) -> pandas.DataFrame | pyarrow.Table:
-        """A row for each site and routine, server or path; of an estimate two columns, ``response_s_mean_half_width``
-        beside ``response_s_mean``.
+        """A row for each site and routine, for each server, or for each path. An estimate has two columns, such
+        as ``response_s_mean`` and ``response_s_mean_half_width``.
 
         Raises:
             MissingExtraError: ``pip install kumi[sim]``.
@@ -96,7 +96,7 @@ class CallsResult:
         return _tables.as_kind(_tables.rows(self.flat(of)), kind)
 
     def flat(self, of: str = "rows") -> list[dict[str, Any]]:
-        """The rows of :meth:`table`, which need no package."""
+        """The rows of :meth:`table`, without pandas or pyarrow."""
         if of not in ("rows", "servers", "links"):
             raise BadArgumentError(f"there is no table {of!r}; there are rows, servers and links")
         return [{"policy": self.policy, **_flat(row)} for row in getattr(self, of)]
@@ -150,17 +150,18 @@ def calls(
     replications: int | None = None,
     seed: int | None = None,
 ) -> CallsResult:
-    """Sends calls of routines from clients to servers over networks, in virtual time.
+    """Simulates calls of routines, from clients to servers over networks, in virtual time.
 
-    The options describe sites that are alike and servers that are alike; anything else is a ``model``. What is None is
-    what ``kumi sim calls --help`` says. Equal arguments give equal results.
+    The options describe sites that are alike and servers that are alike; use a ``model`` for anything else.
+    For None, the defaults of ``kumi sim calls --help`` apply. Equal arguments give equal results.
 
     Args:
-        policy: How the metaserver chooses servers; may be left out where the model says it.
-        routine: What is called, ``"linpack:N"``, ``"ep:M"``, ``"const:OPERATIONS"`` or ``"exp:OPERATIONS"``; one of several.
+        policy: How the metaserver chooses servers; optional if the model names one.
+        routine: Routines to call: ``"linpack:N"``, ``"ep:M"``, ``"const:OPERATIONS"`` or
+        ``"exp:OPERATIONS"``, or several of these.
         sites: Sites of clients, each with a path of its own.
         clients: Clients at each site.
-        step: A client that has no call under way may call at each step of this length, with ``probability``.
+        step: A client without a call in progress calls at each step of this length, with ``probability``.
         think: Instead, a client thinks after each call, for an exponential time with this mean.
         rate: Instead, each client's calls are a Poisson stream of this rate a second.
         bandwidth: Bytes per second of each site's path, each way; with ``latency``, ``network`` and others on it.

@@ -1,4 +1,4 @@
-"""The command ``kumi``: where it is, how it is run, and what it says when it fails."""
+"""The command ``kumi``: its path, its runs, and its messages when it fails."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SimError(KumiError):
     """A simulation has no result.
 
     Attributes:
-        exit_code: What the command ended with, as ``docs/reference/errors.md`` lists it; negative: the signal
+        exit_code: Exit code of the command, as ``docs/reference/errors.md`` lists it; negative: the signal
             that killed it; None if it did not run or its answer cannot be used.
-        text: What it said.
+        text: Message of the command.
     """
 
     exit_code: int | None
@@ -38,7 +38,7 @@ class SimError(KumiError):
 class CommandMissingError(SimError, FileNotFoundError):
     """The command ``kumi`` is not on this machine, or not where ``KUMI_BIN`` says."""
 
-    # Of two built-in ancestors the one that knows the text shows it.
+    # Both base classes define __str__; this one shows the message.
     __str__ = KumiError.__str__
 
 
@@ -47,7 +47,7 @@ class MissingExtraError(KumiError, ImportError):
 
 
 class Answer(NamedTuple):
-    """What a command that succeeded has written."""
+    """Output of a command that succeeded."""
 
     out: bytes
     notes: tuple[str, ...]
@@ -74,7 +74,7 @@ def find() -> str:
 
 
 class Running:
-    """Commands that run, so that all of them can be ended. For any number of threads."""
+    """Running commands, so that all of them can be ended. Any number of threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,10 +82,10 @@ class Running:
         self._ended = False
 
     def run(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
-        """Runs ``kumi`` with ``arguments`` to its end.
+        """Runs ``kumi`` with ``arguments`` and waits for its end.
 
         Raises:
-            SimError: It is not there, or failed, or :meth:`end` was called.
+            SimError: The command is missing or failed, or :meth:`end` was called.
         """
         command = [find(), *arguments]
         with self._lock:
@@ -117,13 +117,13 @@ class Running:
         return Answer(out, tuple(told))
 
     def end(self) -> None:
-        """Ends all that run, and lets none begin."""
+        """Ends all running commands, and starts no more."""
         with self._lock:
             self._ended = True
             processes = list(self._processes)
         for process in processes:
             process.terminate()
-        # Its own thread takes what it said.
+        # Another thread reads its output.
         for process in processes:
             try:
                 process.wait(_GRACE)
@@ -136,7 +136,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.communicate(timeout=_GRACE)
     except BaseException:
-        # It does not end in time, or the user insists.
+        # It does not end in time, or the user interrupts again.
         process.kill()
         process.communicate()
 

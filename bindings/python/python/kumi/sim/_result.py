@@ -1,4 +1,4 @@
-"""What comes of a simulation."""
+"""Results of simulations of jobs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-# Shape of the figures that is understood here; more figures than are known are no harm.
+# Version of the JSON that this module reads; unknown further figures do no harm.
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """The values below which 50, 90, 95 and 99 of a hundred lie."""
+    """The values below which 50, 90, 95 and 99 per cent lie."""
 
     p50: float
     p90: float
@@ -38,7 +38,7 @@ class BySize:
     jobs: int
     """Jobs submitted."""
     ended: int
-    """Those that ended."""
+    """Jobs that ended."""
     mean_wait_s: float
     mean_bounded_slowdown: float
     mean_retr: float
@@ -49,20 +49,20 @@ _Row = TypeVar("_Row", Percentiles, BySize)
 
 @dataclass(frozen=True)
 class Result:
-    """The figures of one simulation, called as in the JSON of ``kumi sim jobs``; but the number of
-    jobs submitted is ``jobs_submitted``, because :meth:`jobs` is their table.
+    """The figures of one simulation, with the names of the JSON of ``kumi sim jobs``. Only the number of jobs
+    submitted is called ``jobs_submitted``, because :meth:`jobs` is their table.
 
     Means, maxima and percentiles are over the jobs that ended in the time simulated.
     """
 
     policy: str
     seed: int | None
-    """Where random numbers began; None where there were none."""
+    """The seed; None where there were no random numbers."""
     load: float | None
-    """The load that was aimed at; None for traces and histories."""
+    """The target load; None for traces and histories."""
     procs: int
     workload: dict[str, Any]
-    """Where the jobs came from."""
+    """The source of the jobs."""
     options: dict[str, Any]
     """The machine's parameters."""
     time_s: float
@@ -70,13 +70,13 @@ class Result:
     jobs_submitted: int
     jobs_ended: int
     actual_load: float
-    """What the jobs submitted ask for, over processors times time."""
+    """Processor time that the submitted jobs ask for, as a share of all processor time."""
     utilisation: float
     """Share of processor time in which a job had its turn."""
     overhead: float
-    """Share that went into switches, launches and moves; part of ``utilisation``."""
+    """Share of processor time that switches, launches and moves took; part of ``utilisation``."""
     internal_fragmentation: float | None
-    """Share of the time given that went to processors which no job asked for."""
+    """Share of the allocated time on processors that no job asked for."""
     mean_wait_s: float
     """Time from submission to the first turn."""
     max_wait_s: float
@@ -84,14 +84,14 @@ class Result:
     mean_response_s: float
     """Time from submission to the end."""
     mean_bounded_slowdown: float
-    """Response over service, which counts as 10 s at least."""
+    """Response over service, where service counts as at least 10 s."""
     bounded_slowdown: Percentiles
     mean_retr: float
     """RETR: time from submission to the end, over service."""
     max_retr: float
     retr: Percentiles
     correlation_log2_size_retr: float | None
-    """None if all jobs are of one size."""
+    """Correlation of size and RETR; None if all jobs have one size."""
     max_tqlb: int | None
     """Most jobs that a processor held at once; None where time is not shared."""
     slots: int
@@ -100,16 +100,16 @@ class Result:
     sizes: tuple[BySize, ...]
     """By size, ascending."""
     notes: tuple[str, ...] = ()
-    """What the command remarked, for example on malformed lines of a trace."""
+    """Remarks of the command, for example on malformed lines of a trace."""
     data: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The JSON as it is."""
+    """The JSON unchanged."""
     _kept: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of(
         cls, data: Any, kept: tuple[bytes, ...], notes: tuple[str, ...]
     ) -> Self:
-        """The result that the command told as ``data``, with its tables."""
+        """Converts the command's output ``data`` into a result with its tables."""
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != _SCHEMA:
             raise SimError(
@@ -134,8 +134,8 @@ class Result:
         return cls(**given)
 
     def figures(self) -> dict[str, Any]:
-        """All figures that are one number or text, percentiles as ``wait_s_p50`` and so on: a row of
-        a table."""
+        """All figures that are one number or text, as a row of a table; percentiles are ``wait_s_p50`` and so
+        on."""
         row: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -150,7 +150,7 @@ class Result:
     @overload
     def jobs(self, kind: Literal["arrow"]) -> pyarrow.Table: ...
     def jobs(self, kind: _tables.Kind = "pandas") -> pandas.DataFrame | pyarrow.Table:
-        """A row for each job that was submitted; what did not come to pass is missing.
+        """A row for each submitted job; values that never came about are missing.
 
         Raises:
             MissingExtraError: ``pip install kumi[sim]``.

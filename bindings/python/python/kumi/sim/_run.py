@@ -19,7 +19,7 @@ Duration = float | str | timedelta
 """Seconds, a text such as ``"10ms"``, or a timedelta."""
 
 History = str | os.PathLike[str] | Sequence[Mapping[str, Any]]
-"""A file with what ``kumi ps --all --json`` printed, or its records."""
+"""A file with the output of ``kumi ps --all --json``, or its records."""
 
 
 def jobs(
@@ -49,24 +49,24 @@ def jobs(
 ) -> Result:
     """Runs a scheduling policy over a list of jobs, in virtual time.
 
-    The jobs come from one of ``load``, ``gradient``, ``swf`` and ``history``. What is None is what
-    ``kumi sim jobs --help`` says. Equal arguments give equal results.
+    The jobs come from one of ``load``, ``gradient``, ``swf`` and ``history``. For None, the defaults of
+    ``kumi sim jobs --help`` apply. Equal arguments give equal results.
 
     Args:
-        policy: Its name; a wrong one is answered with those there are.
+        policy: Its name; the error for a wrong name lists the valid ones.
         procs: Processors of the machine. May be left out for a trace whose header names them.
         load: Poisson arrivals at this share of the machine's power.
         gradient: Load that rises in 20 steps to ``peak``.
         swf: A trace in the Standard Workload Format, plain or compressed (``.gz``).
-        history: What a cluster has run, as ``kumi ps --all --json`` prints it: a file or records.
-        units: Units of time to simulate, of a second.
-        arrivals: Units in which jobs arrive.
-        drain: Simulate until the last job is over instead of a number of units.
+        history: The jobs of a cluster, as ``kumi ps --all --json`` prints them: a file or records.
+        units: Time to simulate, in units of one second.
+        arrivals: Time in which jobs arrive, in units.
+        drain: Simulate until the last job ends, instead of for a number of units.
         sizes: How likely the sizes are, powers of two up to ``max_size``.
         max_size: The largest size.
         service: ``"exp:MEAN"`` or ``"uniform:LOW:HIGH"``, in units.
         peak: Load of the last step of ``gradient``.
-        seed: Where random numbers begin.
+        seed: Seed of the random numbers.
         slice: Length of a slice, where the policy shares time.
         switch_cost: What it costs a job to get its processors back.
         launch_cost: What it costs to start a job.
@@ -79,14 +79,14 @@ def jobs(
 
     Raises:
         CommandMissingError: There is no command ``kumi``.
-        SimError: It refused, with the reason and its exit code.
-        BadTypeError, BadArgumentError: Arguments that cannot be told to it.
+        SimError: The command refused; the error has the reason and the exit code.
+        BadTypeError, BadArgumentError: The command has no form for these arguments.
     """
     given = {name: value for name, value in locals().items() if name != "tables"}
     return run(Case.of(given), tables, Running())
 
 
-# What the command takes as a switch, as a time, and as anything else.
+# Parameters that the command takes as flags, as times, and as other values.
 _SWITCHES = ("gradient", "drain", "strict")
 _TIMES = ("slice", "switch_cost", "launch_cost", "migration_cost")
 _WHOLE = ("procs", "units", "arrivals", "max_size", "seed", "sample")
@@ -98,15 +98,15 @@ NAMES = frozenset((*_SWITCHES, *_TIMES, *_WHOLE, *_NUMBERS, *_TEXTS, *_SOURCES))
 
 @dataclass(frozen=True)
 class Case:
-    """One simulation, as the command is told it; can be sent to other processes."""
+    """One simulation with the command's arguments; can be sent to other processes."""
 
     arguments: tuple[str, ...]
-    # Records, as the file that they become.
+    # Records, as the file into which they are written.
     history: str | None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Case:
-        """The case with these parameters, which are those of :func:`jobs`."""
+        """The case with these parameters of :func:`jobs`."""
         if unknown := sorted(set(given) - NAMES):
             known = ", ".join(sorted(NAMES))
             raise BadTypeError(f"a simulation has no {', '.join(unknown)}; it has {known}")
@@ -139,7 +139,7 @@ def _text(name: str, value: Any) -> str:
     if name in _TIMES:
         return _duration(name, value)
     if name in _WHOLE:
-        # As an index: an integer of any kind, and nothing that would have to be rounded.
+        # Accepts any kind of integer, and nothing that would need rounding.
         try:
             return str(value.__index__())
         except AttributeError:
@@ -154,7 +154,7 @@ def _text(name: str, value: Any) -> str:
         return value
     if not isinstance(value, str | os.PathLike):
         raise BadTypeError(f"{name} is {value!r}; give a path")
-    # Tasks run in other folders.
+    # Tasks may run in other folders.
     return os.path.abspath(os.fspath(value))
 
 
@@ -180,9 +180,9 @@ def run(
     """Runs a case here."""
     with tempfile.TemporaryDirectory(prefix="kumi-sim-") as name:
         folder = Path(name)
-        # Without tables only what standard output takes, which is small.
+        # Without tables the command prints everything to standard output, which is small.
         arguments = ["sim", "jobs", "--json=-"]
-        # An interval of samples is refused where there is no time line.
+        # The command refuses an interval of samples without a time line.
         arguments += [a for a in case.arguments if tables or not a.startswith("--sample=")]
         if tables:
             arguments += [f"--jobs-csv={folder / 'jobs'}", f"--timeline-csv={folder / 'timeline'}"]

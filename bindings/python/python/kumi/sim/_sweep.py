@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], object]
 
-# A process of the sweep has a core to itself.
+# Each process of the sweep has a core to itself.
 _ONE_CORE = {"RAYON_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case of a sweep: a result or an error."""
+    """The outcome of one case of a sweep: a result or an error."""
 
     case: dict[str, Any]
     """Its parameters."""
     result: Result | None
     error: Exception | None
-    """A :class:`SimError`, or what Dask or Ray raise when a worker is lost."""
+    """A :class:`SimError`, or an exception of Dask or Ray when a worker is lost."""
 
 
 class Sweep(Sequence[Outcome]):
-    """What came of a sweep: an :class:`Outcome` for each case, in their order."""
+    """The outcome of a sweep: an :class:`Outcome` for each case, in their order."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = tuple(outcomes)
@@ -86,8 +86,8 @@ class Sweep(Sequence[Outcome]):
     @overload
     def table(self, kind: Literal["arrow"]) -> pyarrow.Table: ...
     def table(self, kind: _tables.Kind = "pandas") -> pandas.DataFrame | pyarrow.Table:
-        """A row for each case: its number, its parameters, its figures, and ``error``, which is
-        missing where all is well.
+        """A row for each case: its number, its parameters, its figures, and ``error``, which is missing if the
+        case succeeded.
 
         Raises:
             MissingExtraError: ``pip install kumi[sim]``.
@@ -99,8 +99,7 @@ class Sweep(Sequence[Outcome]):
     @overload
     def jobs(self, kind: Literal["arrow"]) -> pyarrow.Table: ...
     def jobs(self, kind: _tables.Kind = "pandas") -> pandas.DataFrame | pyarrow.Table:
-        """The jobs of all cases that have a result, with a column ``case``; of a sweep with
-        ``tables=True``.
+        """The jobs of all cases that have a result, with a column ``case``; needs a sweep with ``tables=True``.
 
         Raises:
             MissingExtraError: ``pip install kumi[sim]``.
@@ -124,7 +123,7 @@ class Sweep(Sequence[Outcome]):
     def _figures(self) -> pyarrow.Table:
         rows = []
         for number, each in enumerate(self._outcomes):
-            # A parameter and a figure of one name are the same, but the figure is never left out.
+            # If a parameter and a figure have one name they are equal, but the figure is always present.
             row = {"case": number, **{k: _cell(v) for k, v in each.case.items()}}
             row |= each.result.figures() if each.result is not None else {}
             rows.append(row | {"error": None if each.error is None else str(each.error)})
@@ -144,8 +143,8 @@ def sweep(
 ) -> Sweep:
     """Runs many simulations.
 
-    A case that fails does not stop the others: its error is in its place. Ctrl-C ends what runs and
-    cancels what waits; tasks that already run on a worker of Dask end there by themselves.
+    A case that fails does not stop the others: its outcome is its error. Ctrl-C ends running cases and
+    cancels waiting ones; tasks that already run on a worker of Dask end there by themselves.
 
     Args:
         cases: A list of cases, each a dict of the parameters of :func:`jobs`; or a grid: one dict,
@@ -158,9 +157,8 @@ def sweep(
         progress: Called as ``progress(done, cases)`` after each case.
 
     Raises:
-        CommandMissingError: There is no command ``kumi`` on this machine, where it is to run here.
-        BadTypeError, BadArgumentError: A case that cannot be told to the command, or something else
-            to run on.
+        CommandMissingError: The cases run here, and this machine has no command ``kumi``.
+        BadTypeError, BadArgumentError: The command has no form for a case, or ``on`` is something else.
     """
     given = _grid(cases) if isinstance(cases, Mapping) else [dict(each) for each in cases]
     made = []
@@ -193,8 +191,8 @@ def _sorted_out(end: End) -> tuple[Result | None, Exception | None]:
 
 
 def attempt(case: Case, tables: bool) -> End:
-    """The task of a case, wherever it runs. That a simulation fails is an answer, not a failure of
-    the worker, which would be told in its log and tried again."""
+    """Runs a case anywhere. A failed simulation is an answer, not a failure of the worker: Dask or Ray would log
+    that and run the task again."""
     try:
         return run(case, tables, Running(), _ONE_CORE)
     except SimError as error:
@@ -244,8 +242,9 @@ def _here(cases: Sequence[Case], tables: bool, told: Callable[[int], object]) ->
         except BaseException as error:
             news.put(error)
 
-    # An interrupt comes to the main thread, and between two steps of a lock of threading or of the pool leaves it locked
-    # for ever. So the pool is another thread's, and what is waited for here has its lock in C.
+    # Interrupts come to the main thread. Between two steps of a lock of threading or of the pool, an
+    # interrupt leaves the lock locked for ever. So another thread owns the pool, and this thread waits with a
+    # lock that is written in C.
     threading.Thread(target=all_of_them, daemon=True).start()
     try:
         while isinstance(new := news.get(), int):
@@ -259,7 +258,7 @@ def _here(cases: Sequence[Case], tables: bool, told: Callable[[int], object]) ->
 
 
 def _taken(take: Callable[[], Any]) -> End:
-    """What a cluster gives for a task."""
+    """The outcome of a task on a cluster."""
     try:
         return cast(End, take())
     except Exception as error:
@@ -270,7 +269,7 @@ def _dask(client: Any, cases: Sequence[Case], tables: bool, told: Callable[[int]
     futures: list[Any] = []
     ends: list[End] = []
     try:
-        # Not pure: a trace may have changed since a simulation with the same arguments.
+        # Not pure: a trace may have changed since an earlier simulation with the same arguments.
         futures += (client.submit(attempt, case, tables, pure=False) for case in cases)
         for future in futures:
             ends.append(_taken(future.result))

@@ -1,4 +1,4 @@
-"""Tables, by pyarrow and pandas, which are loaded when a table is asked for."""
+"""Tables as pyarrow or pandas; both are loaded only when a table is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["pandas", "arrow"]
 
-# Whole numbers that are always there, and that can be missing.
+# Types of whole numbers: always present, and possibly missing.
 _WHOLE = ("job", "size", "user", "placed", "queued")
 _OPTIONAL = ("max_tqlb", "min_tqlb")
 
@@ -42,13 +42,13 @@ def read(text: bytes) -> pyarrow.Table:
 
 
 def rows(values: Sequence[dict[str, Any]]) -> pyarrow.Table:
-    """A table of rows, with all columns that any of them has."""
+    """A table of rows, with every column that some row has."""
     arrow = _need("pyarrow")
     types = {"seed": arrow.uint64(), "max_tqlb": arrow.int32(), "error": arrow.string()}
     columns = {}
     for name in dict.fromkeys(name for row in values for name in row):
         cells = [row.get(name) for row in values]
-        # A time, for example, can be a text in one row and a number in another.
+        # A column of times, for example, can hold texts in some rows and numbers in others.
         if any(isinstance(cell, str) for cell in cells):
             cells = [None if cell is None else str(cell) for cell in cells]
         columns[name] = arrow.array(cells, types.get(name))
@@ -65,13 +65,13 @@ def joined(tables: Sequence[pyarrow.Table], numbers: Sequence[int]) -> pyarrow.T
 
 
 def as_kind(table: pyarrow.Table, kind: Kind) -> pandas.DataFrame | pyarrow.Table:
-    """The table as whom it is for wants it."""
+    """The table in the requested form."""
     if kind == "arrow":
         return table
     if kind != "pandas":
         raise BadArgumentError(f"there is no kind {kind!r} of table; there are pandas and arrow")
     pd = _need("pandas")
-    # Columns in which whole numbers can be missing, which those of numpy cannot.
+    # Columns in which whole numbers can be missing; numpy has no such type.
     arrow = _need("pyarrow")
     nullable = {arrow.int32(): pd.Int32Dtype(), arrow.uint64(): pd.UInt64Dtype()}
     return table.to_pandas(types_mapper=nullable.get)

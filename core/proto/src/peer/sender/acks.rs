@@ -1,8 +1,9 @@
 //! Evaluation of a peer's acks and nacks: packets that arrived, packets that are lost, round trips.
 
-use super::super::send_ring::{PacketState, Slot};
+use super::super::send_ring::{PacketState, SendRing, Slot};
 use super::super::{NEVER, SharedState};
-use super::{Backpressure, Sender};
+use super::{Backpressure, FREE, Sender, WAITING};
+use crate::context::Flag;
 use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, PacketKind, TWICE};
 use crate::{Config, Micros};
 
@@ -48,27 +49,28 @@ impl Sender {
         now: Micros,
         header: &Header,
         map: &[u8],
-        shared: &mut SharedState,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
     ) {
         let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
         let current = ahead >= 0;
-        self.hold = header.flags & HOLD != 0;
+        self.hold.set(header.flags & HOLD != 0);
         let mut outcome = AckOutcome::default();
         if ahead > 0 {
-            self.release(header.ack, &mut outcome, shared);
-            self.full = Backpressure::No;
+            self.release(header.ack, &mut outcome, ring, shared);
+            self.set_full(Backpressure::No);
             self.refusals = 0;
             // The answer that the probe was to ask for has come.
-            self.probe.later = NEVER;
+            self.probe.later.set(NEVER);
         }
         if header.flags & TWICE != 0 {
-            self.on_duplicate(&shared.config);
+            self.on_duplicate(shared.config);
         }
         if current && !map.is_empty() {
-            self.mark_arrived(now, map, &mut outcome, shared);
+            self.mark_arrived(now, map, &mut outcome, ring, shared);
         }
         let echo = header.flags & ECHO != 0
-            && self.on_echo(now, self.probe.number(header), current, shared);
+            && self.on_echo(now, self.probe.number(header), current, ring, shared);
         if self.oldest == self.next {
             // All has arrived: there is nothing left to ask.
             self.probe.answered = self.probe.sent;
@@ -82,15 +84,15 @@ impl Sender {
                 && header.flags & FRESH != 0
             {
                 let round_trip = now.saturating_sub(sent_at);
-                self.retransmission.sample(round_trip, &shared.config);
-                let target = self.queue_target(&shared.config);
-                let held = self.hold || shared.holds(now);
+                self.retransmission.sample(round_trip, shared.config);
+                let target = self.queue_target(shared.config);
+                let held = self.hold.get() || shared.holds(now);
                 let (acked, next) = (outcome.transmission, self.transmission);
                 self.congestion.measured(round_trip, acked, next, target, held);
             }
         }
         if progress || echo {
-            self.postponed = false;
+            self.postponed = Flag::CLEAR;
             self.rearm(now, shared);
         }
         if current && header.kind == PacketKind::Nack {
@@ -108,27 +110,32 @@ impl Sender {
     }
 
     /// Frees everything before `ack`.
-    fn release(&mut self, ack: u32, outcome: &mut AckOutcome, shared: &SharedState) {
-        let Some(ring) = &mut self.ring else { return };
+    fn release(
+        &mut self,
+        ack: u32,
+        outcome: &mut AckOutcome,
+        ring: &mut SendRing<'_>,
+        shared: &SharedState<'_>,
+    ) {
         while self.oldest != ack {
             let slot = *ring.slot(self.oldest);
             match slot.state {
-                PacketState::Flight => {
+                PacketState::FLIGHT => {
                     self.in_flight -= 1;
                     outcome.acked += 1;
                     if !slot.resent() {
                         outcome.note(&slot);
                     }
                 }
-                PacketState::Lost => {
+                PacketState::LOST => {
                     self.lost -= 1;
                     outcome.acked += 1;
                 }
                 // Counted when it arrived.
-                PacketState::Arrived | PacketState::Queued => {}
+                _ => {}
             }
-            if slot.state != PacketState::Arrived
-                && self.path.is_long(shared.wire_bytes(slot.length), &shared.config)
+            if slot.state != PacketState::ARRIVED
+                && self.path.is_long(shared.wire_bytes(slot.length), shared.config)
             {
                 self.path.passed();
             }
@@ -136,7 +143,7 @@ impl Sender {
                 self.newest = slot.transmission;
             }
             self.held -= u32::from(slot.length);
-            self.lent_slots -= u32::from(slot.is_lent());
+            self.lent_slots -= u16::from(slot.is_lent());
             self.oldest = self.oldest.wrapping_add(1);
         }
     }
@@ -147,17 +154,20 @@ impl Sender {
         now: Micros,
         map: &[u8],
         outcome: &mut AckOutcome,
-        shared: &mut SharedState,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
     ) {
-        let Some(ring) = &mut self.ring else { return };
+        if ring.is_none() {
+            return;
+        }
         let mut sequence = self.oldest;
         for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
             let slot = ring.slot(sequence);
             sequence = sequence.wrapping_add(1);
-            if bit == 0 || !matches!(slot.state, PacketState::Flight | PacketState::Lost) {
+            if bit == 0 || !matches!(slot.state, PacketState::FLIGHT | PacketState::LOST) {
                 continue;
             }
-            if slot.state == PacketState::Flight {
+            if slot.state == PacketState::FLIGHT {
                 self.in_flight -= 1;
                 if !slot.resent() {
                     outcome.note(slot);
@@ -165,9 +175,9 @@ impl Sender {
             } else {
                 self.lost -= 1;
             }
-            slot.state = PacketState::Arrived;
+            slot.state = PacketState::ARRIVED;
             outcome.acked += 1;
-            if self.path.is_long(shared.wire_bytes(slot.length), &shared.config) {
+            if self.path.is_long(shared.wire_bytes(slot.length), shared.config) {
                 self.path.passed();
             }
             if !slot.resent() && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
@@ -176,7 +186,7 @@ impl Sender {
         }
         // Rule (a): sent well before one that has arrived.
         let (newest, threshold) = (self.newest, self.reorder.threshold());
-        self.mark_lost(now, shared, |slot| {
+        self.mark_lost(now, ring, shared, |slot| {
             newest.wrapping_sub(slot.transmission).cast_signed() >= threshold
         });
     }
@@ -185,22 +195,22 @@ impl Sender {
     fn mark_lost(
         &mut self,
         now: Micros,
-        shared: &mut SharedState,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
         is_lost: impl Fn(&Slot) -> bool,
     ) {
-        let Some(ring) = &mut self.ring else { return };
         let before = self.lost;
         // Of long ones: how often that was sent again which was sent most.
         let mut resends = None;
         let mut sequence = self.oldest;
         while sequence != self.next {
             let slot = ring.slot(sequence);
-            if slot.state == PacketState::Flight && is_lost(slot) {
-                slot.state = PacketState::Lost;
+            if slot.state == PacketState::FLIGHT && is_lost(slot) {
+                slot.state = PacketState::LOST;
                 self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(slot.transmission, self.transmission);
-                if self.path.is_long(shared.wire_bytes(slot.length), &shared.config) {
+                if self.path.is_long(shared.wire_bytes(slot.length), shared.config) {
                     resends = resends.max(Some(slot.resends));
                 }
             }
@@ -210,7 +220,7 @@ impl Sender {
             self.reorder.on_loss();
         }
         if let Some(resends) = resends {
-            shared.narrowed |= self.path.lost(now, resends, &shared.config);
+            shared.narrowed.or(self.path.lost(now, resends, shared.config));
         }
     }
 
@@ -220,7 +230,8 @@ impl Sender {
         now: Micros,
         number: u32,
         current: bool,
-        shared: &mut SharedState,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
     ) -> bool {
         let since = number.wrapping_sub(self.probe.answered);
         if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
@@ -229,17 +240,17 @@ impl Sender {
         self.probe.answered = number;
         self.retransmission.progress();
         let (mark, asked_at) = if self.probe.outstanding() {
-            (self.probe.first_mark, self.probe.first_at)
+            (self.probe.first_mark, self.probe.first_at.get())
         } else {
-            (self.probe.last_mark, self.probe.sent_at)
+            (self.probe.last_mark, self.probe.sent_at.get())
         };
-        if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
-            self.retransmission.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
+        if !self.probe.outstanding() && asked_at >= shared.stopped {
+            self.retransmission.sample(now.saturating_sub(asked_at), shared.config);
         }
         if current {
             // Rule (b): sent before the probe, and not here when it came.
             let margin = self.reorder.margin();
-            self.mark_lost(now, shared, |slot| {
+            self.mark_lost(now, ring, shared, |slot| {
                 slot.transmission.wrapping_sub(mark).cast_signed() < 0
                     && slot.sent_at.saturating_add(margin) <= asked_at
             });
@@ -247,21 +258,21 @@ impl Sender {
         true
     }
 
-    fn on_nack(&mut self, now: Micros, flags: u16, shared: &SharedState) {
-        let config = &shared.config;
+    fn on_nack(&mut self, now: Micros, flags: u16, shared: &SharedState<'_>) {
+        let config = shared.config;
         if self.oldest == self.next {
             return;
         }
         if flags & FULL == 0 {
-            if self.lost == 0 && !self.probe.outstanding() && self.full == Backpressure::No {
+            if self.lost == 0 && !self.probe.outstanding() && self.full == FREE {
                 self.probe.soon(now, self.reorder.margin());
             }
-        } else if !matches!(self.full, Backpressure::Waiting { .. }) {
+        } else if self.full != WAITING {
             let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
             self.refusals = self.refusals.saturating_add(1);
-            self.full = Backpressure::Waiting { until: now.saturating_add(pause) };
-            self.probe.due = false;
-            self.probe.later = NEVER;
+            self.set_full(Backpressure::Waiting { until: now.saturating_add(pause) });
+            self.probe.due = Flag::CLEAR;
+            self.probe.later.set(NEVER);
             self.rearm(now, shared);
         }
     }

@@ -2,31 +2,53 @@
 //! is copied back into the ring here too.
 
 use super::super::SharedState;
-use super::super::send_ring::PacketState;
-use super::{Backpressure, PacketRun, Piggyback, Sender};
+use super::super::send_ring::{PacketState, SendRing};
+use super::{FREE, PacketRun, Piggyback, Sender};
+use crate::context::Flag;
+use crate::peer_counts::TallyRecord;
 use crate::wire::{ACK_NOW, Header, PacketKind, RESENT};
-use crate::{Micros, PeerCounters, Piece, Rank};
+use crate::{Micros, Piece, Rank};
 use core::ops::Range;
 
+/// Where the packets of a completed run lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RunPlace {
+    /// In the ring, from this byte of its packets on.
+    Ring(usize),
+    /// In the codec's buffer.
+    Staged,
+    /// In the ring and with their lenders, as the pieces say.
+    Pieces,
+}
+
+/// A completed run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompletedRun {
+    pub(crate) place: RunPlace,
+    /// Bytes of all packets.
+    pub(crate) length: usize,
+    /// Bytes of each packet but the last.
+    pub(crate) segment: usize,
+}
+
 impl Sender {
-    /// Completes the packets of a run that [`Self::next_run`] gave. Returns its bytes, its pieces if
-    /// parts of it are lent, and the length of each packet but the last.
-    pub(crate) fn transmit<'r>(
-        &'r mut self,
+    /// Completes the packets of a run that [`Self::next_run`] gave; of one with lent parts, the pieces are in
+    /// `shared`.
+    pub(crate) fn transmit(
+        &mut self,
         now: Micros,
         run: PacketRun,
-        to: Rank,
-        piggyback: Piggyback,
-        shared: &'r mut SharedState,
-        tally: &mut PeerCounters,
-    ) -> (&'r [u8], &'r [Piece], usize) {
+        (to, piggyback): (Rank, Piggyback),
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
+        tally: &mut TallyRecord,
+    ) -> CompletedRun {
         if let Some(round_trip) =
             self.retransmission.smoothed().filter(|_| self.congestion.saturated())
         {
             self.pace.left(now, run.count, self.congestion.window(), round_trip);
         }
-        let (window, carries) =
-            (self.window(now, shared), self.path.whole_datagram(&shared.config));
+        let (window, carries) = (self.window(now, shared), self.path.whole_datagram(shared.config));
         let stride = shared.config.max_datagram;
         let (mut end, mut segment) = (0, 0);
         shared.pieces.clear();
@@ -34,11 +56,10 @@ impl Sender {
             // At most `MOST_SEGMENTS`.
             #[allow(clippy::cast_possible_truncation)]
             let sequence = run.first.wrapping_add(at as u32);
-            let flags = self.leaves(now, sequence, window, shared, tally)
+            let flags = self.leaves(now, sequence, window, ring, shared, tally)
                 | if at == 0 { piggyback.flags } else { 0 };
             let (kind, from, ack) = (PacketKind::Data, shared.me, piggyback.ack);
             let header = Header { kind, flags, from, to, sequence, ack };
-            let Some(ring) = self.ring.as_deref_mut() else { break };
             let index = ring.index(sequence);
             let slot = &ring.slots[index];
             let (start, length) = (index * stride, usize::from(slot.length));
@@ -57,12 +78,14 @@ impl Sender {
             tally.packet_out(PacketKind::Data, 1, length);
             tally.fragmented += u64::from(length > carries);
         }
-        let Some(ring) = self.ring.as_deref() else { return (&[], &[], 1) };
-        if run.lent {
-            return (&ring.bytes, &shared.pieces, segment);
-        }
-        let start = ring.index(run.first) * stride;
-        (shared.packets.run(&ring.bytes[start..], run.in_place, end), &[], segment)
+        let place = if run.lent {
+            RunPlace::Pieces
+        } else if shared.packets.stages(run.in_place) {
+            RunPlace::Staged
+        } else {
+            RunPlace::Ring(ring.index(run.first) * stride)
+        };
+        CompletedRun { place, length: end, segment }
     }
 
     /// Notes that a packet leaves; the flags that it carries for that.
@@ -71,21 +94,21 @@ impl Sender {
         now: Micros,
         sequence: u32,
         window: u32,
-        shared: &mut SharedState,
-        tally: &mut PeerCounters,
+        ring: &mut SendRing<'_>,
+        shared: &mut SharedState<'_>,
+        tally: &mut TallyRecord,
     ) -> u16 {
-        let Some(ring) = self.ring.as_deref_mut() else { return 0 };
         let slot = ring.slot(sequence);
-        if slot.state == PacketState::Lost {
+        if slot.state == PacketState::LOST {
             self.lost -= 1;
-            self.recovering = true;
+            self.recovering = Flag::SET;
             slot.resends = slot.resends.saturating_add(1);
             shared.counters.resends += 1;
             tally.resends += 1;
         } else {
             self.next = self.next.wrapping_add(1);
         }
-        slot.state = PacketState::Flight;
+        slot.state = PacketState::FLIGHT;
         slot.sent_at = now;
         slot.transmission = self.transmission;
         self.transmission = self.transmission.wrapping_add(1);
@@ -95,23 +118,23 @@ impl Sender {
             self.congestion.limited();
         }
         // Without it the window would stay closed until the delayed ack.
-        let fills = full || self.full != Backpressure::No;
+        let fills = full || self.full != FREE;
         (if fills { ACK_NOW } else { 0 }) | if slot.resent() { RESENT } else { 0 }
     }
 
     /// Packets of which a part is lent.
     pub(crate) fn lent(&self) -> u32 {
-        self.lent_slots
+        self.lent_slots.into()
     }
 
     /// Has what is lent from `places` copied into the ring, whose slots are `stride` bytes long.
     pub(crate) fn take_back(
         &mut self,
+        ring: &mut SendRing<'_>,
         stride: usize,
         places: &Range<u64>,
         mut copy: impl FnMut(u64, &mut [u8]),
     ) {
-        let Some(ring) = self.ring.as_deref_mut() else { return };
         let mut sequence = self.oldest;
         while sequence != self.tail && self.lent_slots > 0 {
             let index = ring.index(sequence);

@@ -1,14 +1,15 @@
 //! The hand-over of the channel to the handler thread. A request that is lost leaves it asleep for ever.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
 use super::explore;
 use crate::handover::{Handover, Service, TICK, TickState, Timer};
-use crate::lock::DriveLock;
 use crate::sync::{AtomicU32, begin};
 
 /// The timer of the handler thread; any time that is set is over when it is waited for.
@@ -33,54 +34,70 @@ impl Timer for ModelTimer {
 
 /// What the threads of a rank share.
 struct Rank {
-    lock: DriveLock,
     handover: Handover,
     timer: ModelTimer,
     /// Something for the handler to see.
     work: AtomicU32,
+    /// What the lock protects.
+    core: UnsafeCell<u32>,
 }
+
+// SAFETY: the core is only touched with the lock held, which the model checks.
+unsafe impl Send for Rank {}
+// SAFETY: as above.
+unsafe impl Sync for Rank {}
 
 impl Rank {
     fn new() -> Arc<Rank> {
         let timer = ModelTimer(AtomicU32::default());
-        let (lock, handover, work) = Default::default();
-        Arc::new(Rank { lock, handover, timer, work })
+        let (handover, work) = Default::default();
+        Arc::new(Rank { handover, timer, work, core: UnsafeCell::new(0) })
+    }
+
+    fn touch_core(&self) {
+        // SAFETY: the callers hold the lock.
+        self.core.with_mut(|count| unsafe { *count += 1 });
     }
 
     /// As `handler_thread::run`, until it has seen the work.
     fn handle(&self, work_in_rings: bool) {
         let mut state = TickState::new();
         self.timer.after(Some(TICK));
-        let mut seen = Seen { work: &self.work, in_rings: work_in_rings, seen: false };
-        while !seen.seen {
+        let seen = Cell::new(false);
+        while !seen.get() {
             self.timer.wait();
-            if self.lock.try_lock_handler() {
-                let Ok(()) = self.handover.round(&mut state, &self.timer, &mut seen);
-                self.lock.unlock_handler();
-            } else {
-                self.handover.lock_refused(&mut state, &self.timer);
-                thread::yield_now();
-            }
+            let service = || Seen { rank: self, in_rings: work_in_rings, seen: &seen };
+            let Ok(()) = self.handover.turn(&mut state, &self.timer, service);
         }
+    }
+
+    /// One operation of the main thread.
+    fn operate(&self) {
+        self.handover.enter_main();
+        self.touch_core();
+        self.handover.leave_main(Some(&self.timer));
     }
 }
 
 /// Looks for the work, as the handler thread looks at sockets and rings.
-struct Seen<'w> {
-    work: &'w AtomicU32,
+struct Seen<'r> {
+    rank: &'r Rank,
     in_rings: bool,
-    seen: bool,
+    seen: &'r Cell<bool>,
 }
 
 impl Service for Seen<'_> {
     type Error = Infallible;
 
     fn serve(&mut self, rings: bool) -> Result<(), Infallible> {
-        self.seen |= (rings || !self.in_rings) && self.work.load(Relaxed) != 0;
+        self.rank.touch_core();
+        let work = self.rank.work.load(Relaxed) != 0;
+        self.seen.set(self.seen.get() || work && (rings || !self.in_rings));
         Ok(())
     }
 
     fn listen(&mut self, _: bool) -> Result<Option<u64>, Infallible> {
+        self.rank.touch_core();
         Ok(None)
     }
 }
@@ -112,10 +129,7 @@ pub fn a_request_is_served_while_main_comes_and_goes() {
             other.work.store(1, Relaxed);
             other.handover.request(&other.timer);
         });
-        rank.lock.lock_main();
-        rank.handover.main_locked();
-        rank.lock.unlock_main();
-        rank.handover.main_unlocked(Some(&rank.timer));
+        rank.operate();
         requester.join().expect("the requester ends");
         handler.join().expect("the handler ends");
     });
@@ -130,6 +144,38 @@ pub fn rings_are_served_from_now_on() {
         let handler = Arc::clone(&rank);
         let handler = thread::spawn(move || handler.handle(true));
         rank.handover.set_serves_rings(true, Some(&rank.timer));
+        handler.join().expect("the handler ends");
+    });
+}
+
+/// Something has come while the main thread held the lock for long, and then it computes: the handler, which was refused
+/// so often that it sleeps without a timer, serves it.
+pub fn the_end_of_a_long_wait_is_noticed() {
+    explore(5, || {
+        let _run = begin(std::ptr::null(), 0);
+        let rank = Rank::new();
+        rank.handover.enter_main();
+        rank.work.store(1, SeqCst);
+        let handler = Arc::clone(&rank);
+        let handler = thread::spawn(move || handler.handle(false));
+        rank.touch_core();
+        rank.handover.leave_main(Some(&rank.timer));
+        handler.join().expect("the handler ends");
+    });
+}
+
+/// The same while the main thread takes the lock once more before it computes.
+pub fn the_end_of_a_long_wait_is_noticed_behind_another_operation() {
+    explore(3, || {
+        let _run = begin(std::ptr::null(), 0);
+        let rank = Rank::new();
+        rank.handover.enter_main();
+        rank.work.store(1, SeqCst);
+        let handler = Arc::clone(&rank);
+        let handler = thread::spawn(move || handler.handle(false));
+        rank.touch_core();
+        rank.handover.leave_main(Some(&rank.timer));
+        rank.operate();
         handler.join().expect("the handler ends");
     });
 }

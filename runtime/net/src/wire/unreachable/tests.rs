@@ -1,7 +1,7 @@
 //! Tests of unreachable peers, with a driver that refuses packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::*;
 use crate::channel::core::AnswerSender;
 use crate::segment::attachment::Attachment;
-use crate::segment::launch::{LaunchBlock, bind_socket, doorbell};
+use crate::segment::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
 use crate::segment::{Segment, SegmentSpec};
 use crate::wire::driver::{Driver, PacketRun};
 use crate::{Channel, ChannelSettings, Delivery, SpinMode, Wait};
@@ -100,21 +100,26 @@ fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
     let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
     let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     segment.publish_peers(&[address(port), address(9)], 1472).expect("peers");
+    let own = LaunchDescriptors {
+        segment: segment.as_fd().try_clone_to_owned().expect("dup"),
+        socket,
+        doorbells: vec![doorbell().expect("doorbell")],
+    };
     let launch = LaunchBlock {
         job: 5,
         rank: 0,
         ranks: 2,
         node: 1,
-        segment: segment.as_fd().try_clone_to_owned().expect("dup").into_raw_fd(),
-        socket: socket.into_raw_fd(),
-        doorbells: vec![doorbell().expect("doorbell").into_raw_fd()],
+        segment: own.segment.as_raw_fd(),
+        socket: own.socket.as_raw_fd(),
+        doorbells: vec![own.doorbells[0].as_raw_fd()],
     };
-    let (attachment, socket) = Attachment::attach(&launch).expect("attach");
+    let (attachment, socket) = Attachment::attach(&launch, own).expect("attach");
     let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
     let channel = Channel::start(attachment, Some(socket), settings, NoHandler).expect("start");
     let code = Arc::new(AtomicI32::new(0));
-    let guard = channel.lock().expect("lock");
-    let remote = guard.core.remote.as_mut().expect("a peer elsewhere");
+    let mut guard = channel.lock().expect("lock");
+    let remote = guard.core().remote.as_mut().expect("a peer elsewhere");
     let refusing = RefusingDriver { code: Arc::clone(&code), readable: remote.wire.readable() };
     // Its descriptor stays open.
     std::mem::forget(std::mem::replace(&mut remote.wire, Box::new(refusing)));
@@ -154,7 +159,7 @@ fn a_wait_ends_when_a_peer_is_barred_for_long() {
         // The way is open again: the resends leave.
         refuses.store(0, SeqCst);
         let open = |guard: &mut crate::Guard<'_, NoHandler>| {
-            Ok::<_, ChannelError>(guard.core.check_unreachable().is_ok().then_some(()))
+            Ok::<_, ChannelError>(guard.core().check_unreachable().is_ok().then_some(()))
         };
         while channel.wait(Wait::Frames, open).is_err() {}
     }

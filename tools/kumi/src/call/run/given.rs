@@ -5,7 +5,7 @@ use crate::error::Error;
 use kumi_idl::{Element, Expr, Interface, Order, Param, Scalar, Type};
 use std::path::{Path, PathBuf};
 
-/// Scalars, texts and arrays that are sent, by parameter.
+/// Input scalars, texts and arrays, by parameter.
 #[derive(Debug)]
 pub struct Arguments {
     pub scalars: Vec<Option<Scalar>>,
@@ -60,8 +60,8 @@ impl Arguments {
     }
 }
 
-/// Text for each parameter: `NAME=VALUE` first, then the others in order. Either all that are sent are given,
-/// or those that have a default or are an array's size are left out.
+/// The text of each parameter: `NAME=VALUE` first, then the others in order. Either all inputs are given, or
+/// only those without a default that are not an array's size.
 fn assign<'a>(
     interface: &Interface,
     arguments: &'a [String],
@@ -119,7 +119,7 @@ fn follows(interface: &Interface, index: usize) -> bool {
     interface.params.iter().any(sizes)
 }
 
-/// A number as people type it: `3`, `-1.5e3`, `1+2i`.
+/// A number in the user's notation: `3`, `-1.5e3`, `1+2i`.
 fn scalar(param: &Param, element: Element, text: &str) -> Result<Scalar, Error> {
     let parsed = match element {
         Element::C64 | Element::C128 => complex(text),
@@ -135,7 +135,7 @@ fn complex(text: &str) -> Option<Scalar> {
     let Some(both) = text.strip_suffix(['i', 'j']) else {
         return text.parse().ok().map(|real| Scalar::Complex(real, 0.0));
     };
-    // The sign of the imaginary part is the last that does not belong to an exponent.
+    // The imaginary part begins at the last sign that does not belong to an exponent.
     let sign = |(at, letter): (usize, char)| {
         let exponent = both[..at].ends_with(['e', 'E']);
         (matches!(letter, '+' | '-') && at > 0 && !exponent).then_some(at)
@@ -167,7 +167,7 @@ fn array(param: &Param, element: Element, text: &str) -> Result<Numbers, Error> 
     let mut bytes = Vec::new();
     for cell in rows.iter().flatten() {
         let value = scalar(param, element, cell)?;
-        // It was just made to fit.
+        // Its size was made to fit above.
         debug_assert!(value.fit(element).is_some());
         let _fits = value.encode(element, &mut bytes);
     }

@@ -19,7 +19,7 @@ pub(super) struct SimulatedClient<'a> {
 /// A call that is made now.
 pub(super) struct NewCall {
     pub routine: usize,
-    /// `None`: by the routine's law.
+    /// `None`: at the times of the routine's law.
     pub work: Option<f64>,
     pub server: Option<usize>,
 }
@@ -41,11 +41,11 @@ pub(super) fn all<'a>(
 }
 
 impl SimulatedClient<'_> {
-    /// When it calls next; `first`: it has not called yet. `None`: never again.
+    /// Time of its next call. `first`: it has not called yet. `None`: it never calls again.
     pub fn next(&mut self, now: f64, first: bool) -> Option<f64> {
         match self.source {
             Source::Step { every_s, probability } => {
-                // The steps of clients are not at the same times.
+                // Clients do not step at the same times.
                 let phase = if first { self.draws.unit() - 1.0 } else { 0.0 };
                 Some(now + every_s * (self.steps(*probability) + phase))
             }
@@ -55,7 +55,7 @@ impl SimulatedClient<'_> {
         }
     }
 
-    /// Steps until the first with a call.
+    /// Number of steps until the first with a call.
     fn steps(&mut self, probability: f64) -> f64 {
         if probability >= 1.0 {
             return 1.0;
@@ -63,7 +63,7 @@ impl SimulatedClient<'_> {
         (self.draws.unit().ln() / (1.0 - probability).ln()).ceil().max(1.0)
     }
 
-    /// What its calls' work is drawn from: a client's calls are the same whatever the policy.
+    /// Random numbers for the work of its calls: the calls are the same under every policy.
     pub fn draws(&mut self) -> &mut RandomStream {
         &mut self.draws
     }
@@ -85,7 +85,7 @@ impl SimulatedClient<'_> {
         }
     }
 
-    /// It does not wait for the end of a call before it makes another.
+    /// It calls again without waiting for earlier calls.
     pub fn is_open(&self) -> bool {
         matches!(self.source, Source::Poisson(_) | Source::List(_))
     }

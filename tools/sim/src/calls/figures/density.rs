@@ -10,21 +10,22 @@ use crate::random::RandomStream;
 use crate::stats::Estimate;
 
 const FREQUENCIES: usize = 256;
-/// Seconds that all frequencies take on one server, without what each call costs: the paper's cyclic run on one.
+/// Seconds that all frequencies take on one server, without the cost of each call: the paper's cyclic run on
+/// one server.
 const WORK_S: f64 = 1380.0;
-/// What a call costs at the metaserver and at its server, from the paper's columns for one and eight servers.
+/// Cost of a call at the metaserver and at its server, from the paper's columns for one and eight servers.
 const COSTS_S: (f64, f64) = (0.14, 0.28);
-/// What a frequency costs where servers fetch it by a callback.
+/// Cost of a frequency if servers fetch it by a callback.
 const CALLBACK_S: f64 = 0.02;
 const SERVERS: [usize; 4] = [1, 8, 16, 32];
 const SPLITS: [usize; 4] = [32, 64, 128, 256];
 
-/// How the work is given out.
+/// Ways to distribute the work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// In so many calls, each to the first server that is free.
+    /// In this many calls, each to the first free server.
     Dynamic(usize),
-    /// In 32 calls, one server after the other, whoever is free.
+    /// In 32 calls, to the servers in turn, even if a server is busy.
     Cyclic,
     /// Each server fetches a frequency when it is done with the last.
     Callback,
@@ -39,9 +40,10 @@ const WAYS: [(Way, [Option<f64>; 4]); 6] = [
     (Way::Callback, [Some(1385.9), Some(179.8), Some(91.3), Some(52.9)]),
 ];
 
-/// Seconds of each frequency, `work_s` in all. Their law is read off the paper's other columns: sums of 32, 16 and 8 frequencies
-/// scatter (cyclic) as if one scattered by about 1.5 times its mean, but none is so long that callbacks on 32 servers
-/// would wait for it. Both are so if a quarter of them is long and the others are short.
+/// Seconds of each frequency, `work_s` in all. Their distribution follows from the paper's other columns.
+/// Sums of 32, 16 and 8 frequencies scatter (cyclic) as if one scattered by about 1.5 times its mean. But no
+/// frequency is so long that callbacks on 32 servers would wait for it. Both hold if a quarter of them is
+/// long and the others are short.
 #[must_use]
 pub fn frequencies(seed: u64, work_s: f64) -> Vec<f64> {
     let mut draws = RandomStream::new(seed, 0);
@@ -63,7 +65,7 @@ fn model(way: Way, servers: usize, seed: u64) -> Model {
     };
     let (buffering_s, overhead_s) = if way == Way::Callback { (0.0, CALLBACK_S) } else { COSTS_S };
     let task = |split: usize| Task {
-        // Nothing is started before all calls of the transaction are at the metaserver.
+        // Nothing starts before all calls of the transaction are at the metaserver.
         at_s: buffering_s * splits as f64,
         work: work.iter().skip(split).step_by(splits).sum(),
         server: (way == Way::Cyclic).then_some(split % servers),
@@ -101,7 +103,7 @@ fn model(way: Way, servers: usize, seed: u64) -> Model {
     }
 }
 
-/// Different loads that are tried; a multiple of the reports for each.
+/// Number of different work loads, and for each as many reports.
 const LOADS: u64 = 16;
 
 pub(super) struct Density;

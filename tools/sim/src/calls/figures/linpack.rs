@@ -46,7 +46,7 @@ fn mflops(report: &Report) -> f64 {
     report.rows[0].performance.mean.mean / 1e6
 }
 
-/// Of all sites together, in MB/s: bytes that came through in a second.
+/// Throughput of all sites together, in MB/s.
 fn carried(report: &Report, order: u64) -> f64 {
     let routine = Routine::linpack(order);
     let bytes = (routine.bytes_out + routine.bytes_back) as f64;

@@ -1,4 +1,4 @@
-//! Tables 1 to 3 and figure 3 of paper 4, simulated, and set beside the paper's numbers.
+//! Tables 1 to 3 and figure 3 of the Ninf paper, simulated, and with the paper's numbers beside them.
 
 mod density;
 mod ep;
@@ -18,7 +18,7 @@ pub use density::frequencies;
 
 type Case = (Model, Options);
 
-/// What became of a table.
+/// Outcome of a table.
 #[derive(Default)]
 struct Section {
     title: &'static str,
@@ -41,7 +41,7 @@ impl Section {
 trait Part {
     fn cases(&self, quick: bool) -> Vec<Case>;
 
-    /// The reports are those of the cases, in their order.
+    /// One report for each case, in order.
     fn judge(&self, reports: &[Report]) -> Section;
 }
 
@@ -54,15 +54,15 @@ fn parts() -> [Box<dyn Part>; 4] {
     ]
 }
 
-/// Simulations that [`make`] runs: what its monitor counts to, in thousands.
+/// Number of simulations in [`make`]: its monitor counts to this, in thousands.
 #[must_use]
 pub fn simulations(quick: bool) -> usize {
     let cases = parts().into_iter().flat_map(|part| part.cases(quick));
     cases.map(|(_, options)| options.replications as usize).sum()
 }
 
-/// Simulates everything and writes `calls.md` into `folder`, which is made if it is not there. `quick` does with
-/// fewer and shorter replications, to see whether it works.
+/// Simulates everything and writes `calls.md` into `folder`, which is created if it is missing. `quick` needs
+/// fewer and shorter replications, as a trial.
 ///
 /// # Errors
 /// The file cannot be written, or the monitor says stop.
@@ -139,7 +139,7 @@ fn site(name: &str, bandwidth: f64, latency_s: f64) -> Site {
     Site { name: name.to_owned(), links: vec![link] }
 }
 
-/// So many clients at each of the sites, all calling one routine of one server.
+/// This many clients at each of the sites, which all call one routine of one server.
 fn model(sites: Vec<Site>, count: u32, routine: Routine, server: Server) -> Model {
     let clients = |site: &Site| Clients {
         site: site.name.clone(),

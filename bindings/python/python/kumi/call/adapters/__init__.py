@@ -1,1 +1,1 @@
-"""Clusters of Dask and Ray as servers, and servers as resources of theirs: :mod:`.dask` and :mod:`.ray`."""
+"""Adapters between Kumi and clusters of Dask and Ray, in both directions: :mod:`.dask` and :mod:`.ray`."""

@@ -91,7 +91,7 @@ def pickle_by_value(module: types.ModuleType) -> None:
         try:
             import_module(name).register_pickle_by_value(module)
         except ImportError:
-            # The cluster uses the other one.
+            # The cluster uses its own copy of the module.
             continue
 
 

@@ -13,8 +13,8 @@ way round,
     x = kumi_server.submit("dgesv", a, b)           # a future of Dask, which other tasks may take
     y = client.submit(numpy.linalg.norm, x)
 
-has tasks of the cluster call routines of a server; workers started with ``--resources kumi=4`` make four such calls at a
-time.
+lets tasks of the cluster call routines of a server. A worker started with ``--resources kumi=4`` makes at
+most four such calls at a time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import numpy as np
 
 from ._remote import RemoteRunner, call_here, main
 
-# Larger arrays go to a worker straight, and not through the scheduler with the task, in bytes.
+# Arrays of more bytes go straight to a worker, and not through the scheduler with the task.
 _LARGE = 64 << 10
 
 
 def remote_runner(address: str) -> RemoteRunner:
-    """What runs functions on the cluster of this scheduler."""
+    """Runs functions on the cluster of this scheduler."""
     client = import_module("distributed").Client(address, set_as_default=False)
 
     def place(value: Any) -> Any:
@@ -43,20 +43,20 @@ def remote_runner(address: str) -> RemoteRunner:
         return value
 
     def run(function: Callable[..., Any], given: list[Any]) -> Any:
-        # Not pure: what a routine gives may differ from call to call.
+        # Not pure: results may differ from call to call.
         return client.submit(function, *map(place, given), pure=False).result()
 
     return run
 
 
 class Resource:
-    """A server whose routines tasks of a Dask cluster call.
+    """A server whose routines tasks of a Dask cluster can call.
 
     Args:
         client: A ``dask.distributed.Client``.
         server: The address of a server or metaserver, as the workers know it. They need the package kumi.
         token: As :func:`kumi.call.connect` takes it.
-        resources: What a call takes of a worker's resources, as ``{"kumi": 1}``; nothing unless given.
+        resources: Resources of a worker that each call takes, such as ``{"kumi": 1}``. Default: none.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Resource:
         self._resources = dict(resources) if resources else None
 
     def submit(self, name: str, /, *args: Any, **named: Any) -> Any:
-        """Begins a call on a worker: a future of Dask. Arguments may be futures too."""
+        """Begins a call on a worker, and returns a Dask future. Arguments may be futures too."""
         task = (call_here, self._server, self._token, name, list(args), named)
         return self._client.submit(*task, resources=self._resources, pure=False)
 

@@ -13,8 +13,8 @@ way round,
     x = server.submit("dgesv", a, b)                # a reference, which other tasks may take
     y = norm.remote(x)
 
-has tasks of the cluster call routines of a server; a node started with ``--resources='{"kumi": 4}'`` makes four such calls at
-a time.
+lets tasks of the cluster call routines of a server. A node started with ``--resources='{"kumi": 4}'`` makes
+at most four such calls at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._remote import RemoteRunner, call_here, main
 
 
 def remote_runner(address: str) -> RemoteRunner:
-    """What runs functions on the cluster of this address."""
+    """Runs functions on the cluster of this address."""
     ray = import_module("ray")
     ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     tasks: dict[int, Any] = {}
@@ -39,24 +39,24 @@ def remote_runner(address: str) -> RemoteRunner:
         try:
             return ray.get(task.remote(*given))
         except ray.exceptions.RayTaskError as error:
-            # What the function raised, without where it ran.
+            # The exception of the function, without its traceback on the cluster.
             raise error.cause if isinstance(error.cause, Exception) else error from None
 
     return run
 
 
 def _call(server: str, token: str | None, name: str, named: dict[str, Any], *args: Any) -> Any:
-    # Ray finds references among a task's arguments, not inside of them.
+    # Ray finds references only among a task's arguments, not inside of them.
     return call_here(server, token, name, args, named)
 
 
 class Resource:
-    """A server whose routines tasks of a Ray cluster call; ``ray.init`` has been called.
+    """A server whose routines tasks of a Ray cluster can call; call ``ray.init`` first.
 
     Args:
         server: The address of a server or metaserver, as the nodes know it. They need the package kumi.
         token: As :func:`kumi.call.connect` takes it.
-        resources: What a call takes of a node's resources, as ``{"kumi": 1}``; nothing unless given.
+        resources: Resources of a node that each call takes, such as ``{"kumi": 1}``. Default: none.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Resource:
         ray = import_module("ray")
         self._server = server
         self._token = token
-        # It waits for the server, and computes nothing.
+        # The task only waits for the server, and computes nothing.
         self._task = ray.remote(num_cpus=0, resources=dict(resources or {}))(_call)
 
     def submit(self, name: str, /, *args: Any, **named: Any) -> Any:
-        """Begins a call on a node: a reference of Ray. Arguments by position may be references too."""
+        """Begins a call on a node, and returns a Ray reference. Arguments by position may be references too."""
         return self._task.remote(self._server, self._token, name, named, *args)
 
 

@@ -96,7 +96,7 @@ public final class Call {
         return priority;
     }
 
-    private CallSettings wish() {
+    private CallSettings settings() {
         return new CallSettings(time, priority, object);
     }
 
@@ -106,7 +106,7 @@ public final class Call {
      * @throws CallException the call failed. If arguments do not fit, nothing was sent
      */
     public Result call() {
-        return client.run(routine, arguments, wish());
+        return client.run(routine, arguments, settings());
     }
 
     /**
@@ -114,6 +114,6 @@ public final class Call {
      * Cancelling or completing the future cancels the call. Callbacks run in background threads.
      */
     public CompletableFuture<Result> callAsync() {
-        return client.start(routine, arguments, wish());
+        return client.start(routine, arguments, settings());
     }
 }

@@ -15,20 +15,20 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** The files of a call: those that are sent, and those that come back. */
+/** The files of a call: those that it sends, and those that come back. */
 final class CallFiles implements AutoCloseable {
-    /** Longest array of bytes that Java certainly makes. */
+    /** Longest byte array that every Java virtual machine can make. */
     private static final long MOST_BYTES = Integer.MAX_VALUE - 8;
     private static final AtomicLong NEXT = new AtomicLong();
 
-    /** A file that comes back: written beside where it belongs, until all is there. */
+    /** A file that comes back. It is written beside its destination until it is complete. */
     private record ReceivedFile(Path temporary, Path target, FileChannel channel) {}
 
     private final List<FileChannel> sent = new ArrayList<>();
     private final List<ReceivedFile> backs = new ArrayList<>();
-    /** Those that come back into memory, by parameter. */
+    /** Files that come back into memory, by parameter. */
     private final ByteArrayOutputStream[] contents;
-    /** Where those that come back are, by parameter. */
+    /** Destinations of files that come back, by parameter. */
     private final Object[] results;
     private int expected;
 
@@ -44,13 +44,13 @@ final class CallFiles implements AutoCloseable {
         return new CallException.File(path + ": " + why, true);
     }
 
-    /** Of a path that is none of the system's, as in an image of modules. */
+    /** The failure for a path outside the system's own file system, for example in an image of modules. */
     private static CallException unsupported(Path path) {
         return new CallException.File(path + " is in a file system (" + path.getFileSystem().provider().getScheme()
                 + ") that cannot do this; give the content as byte[], or a path of the system", true);
     }
 
-    /** Opens a file to be sent. */
+    /** Opens a file that is sent. */
     Exchange.Send send(int param, Path path, long[] bytes) {
         try {
             if (!Files.isRegularFile(path)) {
@@ -78,7 +78,7 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** What gets the name: of a link what it leads to, so that the link stays. A device or a folder is not to be replaced. */
+    /** The file that gets the name: a link's target, so that the link stays. Devices and folders cannot be replaced. */
     private static Path destination(Path path) {
         if (path.getFileName() == null) {
             throw new CallException.File(path + " is no file", true);
@@ -97,7 +97,7 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** Makes a place for a file that comes back. */
+    /** Prepares a destination for a file that comes back. */
     Exchange.Target receive(int param, Path path, long most) {
         expected++;
         Path target = destination(path);
@@ -123,7 +123,7 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** Makes a place in memory, which grows with what comes. */
+    /** Prepares a destination in memory, which grows with the content. */
     Exchange.Target receive(int param, long most) {
         expected++;
         ByteArrayOutputStream content = new ByteArrayOutputStream();
@@ -142,7 +142,7 @@ final class CallFiles implements AutoCloseable {
         return Exchange.Target.file(param, place, Math.min(most, MOST_BYTES));
     }
 
-    /** What has come is forgotten: it comes once more. */
+    /** Discards the received content, because the file comes once more. */
     void again() {
         for (ReceivedFile back : backs) {
             try {
@@ -158,17 +158,17 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** How many come back. */
+    /** Number of files that come back. */
     int expected() {
         return expected;
     }
 
-    /** Where each of them is, by parameter. */
+    /** Where each file has come, by parameter. */
     Object[] results() {
         return results;
     }
 
-    /** All has come: files get their names. */
+    /** Everything has come: files get their final names. */
     void finish() {
         while (!backs.isEmpty()) {
             ReceivedFile back = backs.get(0);
@@ -198,7 +198,7 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** The call is over: what has no name yet is gone. */
+    /** The call has ended: removes files without a final name. */
     @Override
     public void close() {
         sent.forEach(CallFiles::close);
@@ -208,7 +208,7 @@ final class CallFiles implements AutoCloseable {
             try {
                 Files.deleteIfExists(back.temporary());
             } catch (IOException stays) {
-                // The call has its end already; what stays has a name that says whose it is.
+                // The call has its outcome already. A file that remains has a name that shows its origin.
                 continue;
             }
         }
@@ -219,7 +219,7 @@ final class CallFiles implements AutoCloseable {
         try {
             channel.close();
         } catch (IOException gone) {
-            // Of no use any more anyway: it was read only, or is deleted.
+            // No longer needed: it was only read, or is being deleted.
             return;
         }
     }

@@ -64,7 +64,7 @@ final class CallbackInvocation {
         arrays = new Numbers[scalars.length];
     }
 
-    /** What a function is called with; room for its arrays is made when the plan is within the limit. */
+    /** Reads the arguments of a callback. It allocates the arrays once the plan is within the limit. */
     static CallbackInvocation of(Functions functions, Functions.Function function, List<Value> values, long limit) throws ArgumentMismatch {
         List<Param> params = function.declared().params();
         String name = "`" + function.declared().name() + "`: ";
@@ -114,7 +114,7 @@ final class CallbackInvocation {
                 throw new ArgumentMismatch(argument + "a text with a zero byte");
             }
         }
-        // A scalar that is none of the function's the plan finds.
+        // The plan detects a scalar that the callback does not have.
         scalars[value.param()] = value.scalar();
         texts[value.param()] = value.text();
     }
@@ -127,7 +127,7 @@ final class CallbackInvocation {
         return ByteBuffer.allocate(Math.toIntExact(bytes)).order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    /** Makes room for an array that comes. */
+    /** Allocates an array for incoming data. */
     private void receive(int index) {
         Argument argument = argument(index);
         if (!argument.param().isArray() || argument.sent() == 0) {
@@ -148,14 +148,14 @@ final class CallbackInvocation {
         return targets;
     }
 
-    /** Bytes of the arrays that come, by parameter. */
+    /** Bytes of the incoming arrays, by parameter. */
     Map<Integer, Long> sizes() {
         Map<Integer, Long> sizes = new TreeMap<>();
         targets.forEach(target -> sizes.put(target.argument(), target.bytes()));
         return sizes;
     }
 
-    /** Calls the function, now that all has come. */
+    /** Runs the callback; all of its arguments have come. */
     CallbackOutcome run() {
         try {
             CallbackArguments arguments = ready();
@@ -166,7 +166,7 @@ final class CallbackInvocation {
             }
             return ended(arguments);
         } catch (Throwable thrown) {
-            // Whatever it is: a routine that is told nothing would wait for ever.
+            // Any error: without an answer the routine would wait for ever.
             functions.raise(thrown);
             if (thrown instanceof InterruptedException) {
                 Thread.currentThread().interrupt();

@@ -27,20 +27,20 @@ import kumi.call.wire.Values.CallbackHead;
 import kumi.call.wire.Values.ResultHead;
 
 /**
- * A connection: one thread reads, one writes, and callers wait for futures. Arrays are written to under the lock, so that
- * nothing is put into those of an exchange that is over. Interrupts of callers touch neither thread.
+ * A connection: one thread reads, one writes, and callers wait for futures. Arrays are written under the lock, so nothing writes to
+ * the arrays of a finished exchange. Interrupts of callers affect neither thread.
  */
 final class Connection {
-    /** Bytes that are read at once. */
+    /** Most bytes of one read. */
     private static final int INPUT = 256 << 10;
     /** A chunk, and small frames before it. */
     private static final int OUTPUT = Protocol.CHUNK + 2 * Protocol.MOST_REQUEST;
-    /** A header, and what goes before or behind a request. */
+    /** A header, and small frames before or after a request. */
     private static final int SMALL = 1024;
-    /** How long the server's last words are waited for when nothing can be written any more. */
+    /** How long to wait for the server's last frames after a write has failed. */
     private static final Duration LAST_WORDS = Duration.ofSeconds(1);
 
-    /** How a function has ended. */
+    /** The outcome of a callback. */
     private record CallbackResult(Exchange exchange, CallbackInvocation.CallbackOutcome ended) {}
 
     private final Transport transport;
@@ -48,19 +48,19 @@ final class Connection {
     private final Condition work = lock.newCondition();
     private final CompletableFuture<ServerHello> hello = new CompletableFuture<>();
     private final ConnectionState incoming = new ConnectionState(new Listener());
-    /** Open streams that somebody waits for. */
+    /** Open streams, each with the exchange that waits for it. */
     private final Map<Integer, Exchange> open = new HashMap<>();
-    /** What is asked and has not begun. */
+    /** Requests that have not begun. */
     private final Deque<Exchange> queue = new ArrayDeque<>();
     private final Deque<byte[]> control = new ArrayDeque<>();
-    /** How functions that routines called have ended. */
+    /** Outcomes of callbacks, to be sent. */
     private final Deque<CallbackResult> backs = new ArrayDeque<>();
     private final PingState signs = new PingState();
-    /** What is to be told to callers when the lock is free. */
+    /** Notifications of callers, delivered without the lock. */
     private final List<Runnable> news = new ArrayList<>();
     private int mostStreams = 1;
     private String broken;
-    /** Why the server gives up the connection. */
+    /** Why the server is closing the connection. */
     private String ended;
 
     Connection(Transport transport, byte[] greeting, String name) {
@@ -76,12 +76,12 @@ final class Connection {
         thread.start();
     }
 
-    /** What the server says first. */
+    /** The server's hello. */
     CompletableFuture<ServerHello> hello() {
         return hello;
     }
 
-    /** Begins an exchange, as soon as the server takes another stream. */
+    /** Begins an exchange as soon as the server accepts another stream. */
     void submit(Exchange exchange) {
         lock.lock();
         try {
@@ -89,7 +89,7 @@ final class Connection {
                 throw new CallException.ConnectionLost(lost(), true);
             }
             if (exchange.kind == Protocol.CREATE && objects() >= mostStreams - 1) {
-                // Else objects would have all streams, and no call on them could begin.
+                // Otherwise objects could use all streams, and no call on them could begin.
                 throw new CallException.Busy("this connection has as many objects as it may have: " + objects());
             }
             queue.add(exchange);
@@ -99,7 +99,7 @@ final class Connection {
         }
     }
 
-    /** Objects that are there or asked for. */
+    /** Objects that exist or were requested. */
     private long objects() {
         return Stream.concat(queue.stream(), open.values().stream()).filter(one -> one.kind == Protocol.CREATE).count();
     }
@@ -108,12 +108,12 @@ final class Connection {
         return "the connection to the server was lost: " + broken;
     }
 
-    /** Nobody waits for an exchange any more: nothing is put into its arrays from now on, and the server is asked to end it. */
+    /** The caller no longer waits for an exchange: its arrays are not written any more, and the server is asked to end it. */
     void abandon(Exchange exchange) {
         abandonIf(exchange, () -> true);
     }
 
-    /** {@link #abandon}, if this holds, which nothing that comes changes meanwhile; whether it does. */
+    /** Abandons the exchange if the condition holds; incoming frames cannot change it meanwhile. Returns whether it held. */
     boolean abandonIf(Exchange exchange, BooleanSupplier condition) {
         lock.lock();
         try {
@@ -127,18 +127,18 @@ final class Connection {
         }
     }
 
-    /** The time of an exchange is over: it is abandoned. True: its server does not read, and the connection is given up. */
+    /** The exchange has exceeded its time limit and is abandoned. True: its server does not read, and the connection is closed. */
     boolean late(Exchange exchange) {
         boolean stuck = exchange.stream != 0 && !exchange.sent && !exchange.over;
         abandon(exchange);
         if (stuck) {
-            // A part of a frame is sent: nothing else can be sent any more.
+            // Part of a frame has been sent, so no other frame can follow.
             fail("the server did not read what was sent in time");
         }
         return stuck;
     }
 
-    /** Tells a metaserver how an attempt went, on the stream of its call; null: that is gone. False: the connection is lost. */
+    /** Reports an attempt to a metaserver on the stream of its call; null: the stream is gone. False: the connection is lost. */
     boolean over(Exchange exchange, MetaserverMessages.AttemptReport over) {
         lock.lock();
         try {
@@ -157,7 +157,7 @@ final class Connection {
         }
     }
 
-    /** Nobody waits for an exchange any more, and the other side ends it without being asked. */
+    /** The caller no longer waits for an exchange; the other side ends it unasked. */
     void forget(Exchange exchange) {
         lock.lock();
         try {
@@ -167,7 +167,7 @@ final class Connection {
         }
     }
 
-    /** Whether nothing is under way. */
+    /** Whether no exchange is open. */
     boolean isIdle() {
         lock.lock();
         try {
@@ -177,7 +177,7 @@ final class Connection {
         }
     }
 
-    /** Whether an exchange was under way, which it is no more. With the lock. */
+    /** Removes an exchange; returns whether it was open. Needs the lock. */
     private boolean leave(Exchange exchange, boolean cancel) {
         if (exchange.over) {
             return false;
@@ -196,7 +196,7 @@ final class Connection {
         return true;
     }
 
-    /** What is sent or comes back of an exchange cannot be read or written here: it fails. */
+    /** Fails an exchange whose data cannot be read or written here. */
     private void spoil(Exchange exchange, CallException why) {
         lock.lock();
         try {
@@ -208,13 +208,13 @@ final class Connection {
         }
     }
 
-    /** {@link #spoil}, by a thread that does not tell callers otherwise. */
+    /** {@link #spoil}, for a thread that does not notify callers otherwise. */
     private void unreadable(Exchange exchange, CallException why) {
         spoil(exchange, why);
         tell();
     }
 
-    /** Tells the server how a function has ended, unless its call is over. */
+    /** Sends the outcome of a callback, unless its call has ended. */
     private void giveBack(Exchange exchange, CallbackInvocation.CallbackOutcome ended) {
         lock.lock();
         try {
@@ -227,7 +227,7 @@ final class Connection {
         }
     }
 
-    /** Has a function called by the thread that is there for it. */
+    /** Runs a callback in the thread for callbacks. */
     private void call(Exchange exchange, CallbackInvocation called) {
         try {
             exchange.functions.turns().accept(() -> {
@@ -236,11 +236,11 @@ final class Connection {
                 }
             });
         } catch (RuntimeException | OutOfMemoryError none) {
-            giveBack(exchange, CallbackInvocation.CallbackOutcome.failed("no thread can be had for it: " + none));
+            giveBack(exchange, CallbackInvocation.CallbackOutcome.failed("no thread is available for it: " + none));
         }
     }
 
-    /** Asks for a sign of life. */
+    /** Sends a ping. */
     CompletableFuture<Void> ping() {
         lock.lock();
         try {
@@ -255,7 +255,7 @@ final class Connection {
         }
     }
 
-    /** Whether it is of no use any more. */
+    /** Whether the connection can take no new exchanges. */
     boolean isBroken() {
         lock.lock();
         try {
@@ -265,7 +265,7 @@ final class Connection {
         }
     }
 
-    /** Ends the connection: what is under way fails. */
+    /** Closes the connection: open exchanges fail. */
     void fail(String why) {
         lock.lock();
         try {
@@ -298,7 +298,7 @@ final class Connection {
         news.add(() -> exchange.answer.completeExceptionally(error));
     }
 
-    /** Tells callers what has come, without the lock. */
+    /** Notifies callers, without the lock. */
     private void tell() {
         List<Runnable> told;
         lock.lock();
@@ -328,7 +328,7 @@ final class Connection {
                     throw new IOException(ended);
                 }
                 if (needed > input.capacity()) {
-                    // A long description or list, which was asked for; its length is within the protocol's limit.
+                    // A long description or list that was requested; its length is within the protocol's limit.
                     input = ByteBuffer.allocate(needed).order(ByteOrder.LITTLE_ENDIAN).put(input);
                 } else if (!input.hasRemaining() && input.capacity() > INPUT) {
                     input = ByteBuffer.allocateDirect(INPUT).order(ByteOrder.LITTLE_ENDIAN);
@@ -341,7 +341,7 @@ final class Connection {
         } catch (ProtocolException wrong) {
             fail("the server broke the protocol: " + wrong.getMessage());
         } catch (RuntimeException | Error wrong) {
-            // Callers would wait for ever otherwise.
+            // Otherwise callers would wait for ever.
             fail("the thread that reads failed: " + wrong);
             throw wrong;
         }
@@ -355,7 +355,7 @@ final class Connection {
         lock.lock();
         try {
             if (broken != null) {
-                // What it answers is told already that it failed.
+                // Its caller already has a failure, so the answer is ignored.
                 throw new IOException(broken);
             }
             incoming.take(input);
@@ -378,7 +378,7 @@ final class Connection {
                 }
             }
         } catch (IOException gone) {
-            // What the server has said before it closed is worth more than this; the thread that reads finds it.
+            // A last frame of the server explains more than this error; the reading thread finds it.
             Timer.after(LAST_WORDS, () -> fail(reason(gone)));
         } catch (RuntimeException | Error wrong) {
             fail("the thread that writes failed: " + wrong);
@@ -386,7 +386,7 @@ final class Connection {
         }
     }
 
-    /** Puts small frames and heads into {@code out}; waits until there is something to be sent. False: never again. */
+    /** Puts small frames and heads into {@code out}; waits until there is something to send. False: the connection has ended. */
     private boolean gather(ByteBuffer out, SendQueue sending) {
         lock.lock();
         try {
@@ -436,7 +436,7 @@ final class Connection {
         open.put(exchange.stream, exchange);
     }
 
-    /** Takes what comes; called with the lock held. */
+    /** Handles incoming frames; needs the lock. */
     private final class Listener implements Sink {
         @Override
         public void hello(ServerHello said) {
@@ -528,7 +528,7 @@ final class Connection {
         @Override
         public void placed(int stream, MetaserverMessages.Placement placed) {
             Exchange exchange = open.get(stream);
-            // Who says it many times is heard once, with the last.
+            // Of several such frames only the last counts.
             if (exchange.place.getAndSet(placed) == null) {
                 news.add(exchange.placed);
             }

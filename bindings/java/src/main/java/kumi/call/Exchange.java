@@ -11,23 +11,23 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
-/** A request and what comes of it: the life of a stream. */
+/** A request and its answer: the life of a stream. */
 final class Exchange {
-    /** What has come of a request. */
+    /** The answer to a request. */
     record Answer(ResultHead result, long hash, byte[] json, List<String> names) {}
 
-    /** Where bytes that are sent come from. */
+    /** A source of bytes to send. */
     interface Source {
         /** Fills {@code into} with the bytes from {@code offset}. */
         void read(long offset, ByteBuffer into) throws IOException;
 
-        /** A part that can be sent from where it is; null: it must be read first. */
+        /** A buffer of bytes that can be sent without a copy; null: they must be read first. */
         default ByteBuffer direct(long offset, int length) {
             return null;
         }
     }
 
-    /** What is to be sent: all of these bytes from first to last. */
+    /** Data to send: all bytes of the source from first to last. */
     static final class Send {
         private final int argument;
         private final Source source;
@@ -42,17 +42,17 @@ final class Exchange {
             this.bytes = bytes;
         }
 
-        /** The same once more, from the first byte. */
+        /** The same data again, from the first byte. */
         Send again() {
             return new Send(argument, source, begin, bytes);
         }
 
-        /** Bytes from {@code begin} of these numbers. */
+        /** Bytes of these numbers, from {@code begin} on. */
         static Send of(int argument, Numbers numbers, long begin, long bytes) {
             return new Send(argument, numbers, begin, bytes);
         }
 
-        /** Bytes that were put together. */
+        /** Packed bytes. */
         static Send of(int argument, ByteBuffer packed) {
             Source source = (offset, into) -> into.put(0, packed, (int) offset, into.remaining());
             return new Send(argument, source, 0, packed.limit());
@@ -64,9 +64,9 @@ final class Exchange {
         }
     }
 
-    /** Where bytes go, from first to last; they come cut anywhere. */
+    /** A destination of bytes. They arrive in order, in pieces of any length. */
     interface Destination {
-        /** Puts the next bytes, from {@code offset} on. */
+        /** Writes the next bytes, at {@code offset}. */
         void put(long offset, ByteBuffer from) throws IOException;
     }
 
@@ -85,23 +85,23 @@ final class Exchange {
             this.file = file;
         }
 
-        /** To {@code begin} of these numbers. */
+        /** Writes to these numbers, from {@code begin} on. */
         static Target of(int argument, Numbers numbers, long begin, long bytes) {
             return new Target(argument, (offset, from) -> numbers.receive(begin + offset, from), bytes, false);
         }
 
-        /** Into this buffer. */
+        /** Writes to this buffer. */
         static Target of(int argument, ByteBuffer packed) {
             Destination place = (offset, from) -> packed.put((int) offset, from, from.position(), from.remaining());
             return new Target(argument, place, packed.limit(), false);
         }
 
-        /** A file of at most so many bytes. */
+        /** A file of at most this many bytes. */
         static Target file(int argument, Destination file, long most) {
             return new Target(argument, file, most, true);
         }
 
-        /** The same once more, from the first byte. */
+        /** The same destination again, from the first byte. */
         Target again() {
             return new Target(argument, place, bytes, file);
         }
@@ -110,7 +110,7 @@ final class Exchange {
             return argument;
         }
 
-        /** How many bytes come; of a file the most. */
+        /** Number of incoming bytes; for a file the maximum. */
         long bytes() {
             return bytes;
         }
@@ -130,32 +130,32 @@ final class Exchange {
     final byte[] body;
     final List<Send> sends;
     final List<Target> targets;
-    /** The functions that the routine may call; null: none. */
+    /** The callbacks that the routine may call; null: none. */
     final Functions functions;
-    /** What has come, or why nothing has; told by the thread that reads. */
+    /** Completed with the answer or a failure; the reading thread completes it. */
     final CompletableFuture<Answer> answer = new CompletableFuture<>();
-    /** What the server is shown before a call; null: nothing. */
+    /** The pass that the server gets before a call; null: none. */
     byte[] ticket;
-    /** What a metaserver is told behind the request. */
+    /** A frame that a metaserver gets after the request. */
     MetaserverMessages.AttemptReport behind;
-    /** Where a metaserver says that a call is to go, until that is looked at: the last word. */
+    /** The latest placement from a metaserver, until it is handled. */
     final AtomicReference<MetaserverMessages.Placement> place = new AtomicReference<>();
-    /** What is done when there is a place. */
+    /** Runs when there is a placement. */
     Runnable placed = () -> { };
-    /** When it began, when its result began to come, and when all had come: {@link System#nanoTime}. */
+    /** When it began, when its result began to come, and when the result was complete: {@link System#nanoTime}. */
     volatile long begun;
     volatile long headAt;
     volatile long endAt;
     /** The stream; 0: not begun. Changed under the connection's lock. */
     int stream;
     ResultHead head;
-    /** What a function is to be called with, while it comes; under the connection's lock. */
+    /** Arguments of a callback while they come; needs the connection's lock. */
     CallbackInvocation coming;
-    /** Why it is over, if that is a failure; of an object, why that is no more. Written before {@link #over}. */
+    /** The failure that ended it, if any; for an object, the reason of its end. Written before {@link #over}. */
     CallException why;
-    /** Nobody waits for it, or its answer has come: nothing more of it is sent. Of an object: that is no more. */
+    /** The caller no longer waits, or the answer has come: nothing more is sent. For an object: it has ended. */
     volatile boolean over;
-    /** All of it is sent. */
+    /** All data has been sent. */
     volatile boolean sent;
 
     Exchange(int kind, byte[] body, List<Send> sends, List<Target> targets, Functions functions) {
@@ -171,7 +171,7 @@ final class Exchange {
         return new Exchange(kind, body, List.of(), List.of(), null);
     }
 
-    /** Whether the other side is told when nobody waits for it any more. */
+    /** Whether the other side gets a cancellation when the caller no longer waits. */
     boolean isEndedByCancel() {
         return switch (kind) {
             case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE -> true;
@@ -179,14 +179,14 @@ final class Exchange {
         };
     }
 
-    /** Takes a result's head; why the result is not taken, or null. */
+    /** Reads a result's head; returns why the result is refused, or null. */
     CallException begin(ResultHead result) {
         head = result;
         headAt = System.nanoTime();
         for (Value value : result.values()) {
             for (Target target : targets) {
                 boolean is = value.file() != null && target.file && target.argument == value.param();
-                // Without a sign: a server may say any length.
+                // Compared as unsigned: a server may announce any length.
                 if (is && Long.compareUnsigned(value.file(), target.bytes) > 0) {
                     return new CallException.File("a file of " + Long.toUnsignedString(value.file())
                             + " bytes would come back, which is more than the " + target.bytes + " that are taken", false);
@@ -196,7 +196,7 @@ final class Exchange {
         return null;
     }
 
-    /** Puts the next bytes of an array or file where they belong; why that cannot be, or null. */
+    /** Writes the next bytes of an array or file to their destination; returns why that fails, or null. */
     CallException put(int argument, ByteBuffer bytes) {
         for (Target target : coming == null ? targets : coming.targets()) {
             if (target.argument == argument) {
@@ -211,8 +211,7 @@ final class Exchange {
     }
 
     /**
-     * Puts the next chunk into {@code out}, as much as there is room for; what is to be sent behind it from where it is,
-     * or null.
+     * Puts as much of the next chunk into {@code out} as fits. Returns a buffer to send after it without a copy, or null.
      *
      * @throws IOException it cannot be read; nothing was put
      */
@@ -238,6 +237,6 @@ final class Exchange {
         return place;
     }
 
-    /** Chunks of fewer bytes are copied, so that several go at once. */
+    /** Shorter chunks are copied, so that several are written at once. */
     private static final int WORTH = 64 << 10;
 }

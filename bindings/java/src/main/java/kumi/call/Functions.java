@@ -5,14 +5,14 @@ import java.util.function.Consumer;
 import kumi.call.idl.Routine;
 import kumi.call.wire.Values.CallbackHead;
 
-/** The functions of a call. */
+/** The callbacks of a call. */
 final class Functions {
     /**
-     * One of them.
+     * One callback.
      *
      * @param param the routine's parameter
-     * @param declared what it takes and gives, as a routine of its own
-     * @param body what it does
+     * @param declared its parameters and results, as a routine of its own
+     * @param body its code
      */
     record Function(int param, Routine declared, Callback body) {}
 
@@ -23,9 +23,9 @@ final class Functions {
     private volatile boolean called;
 
     /**
-     * Functions that {@code turns} has called.
+     * Callbacks that run by means of {@code turns}.
      *
-     * @param limit most bytes of what one is called with
+     * @param limit most bytes of the arguments of one callback
      */
     Functions(List<Function> list, long limit, Consumer<Runnable> turns) {
         this.list = list;
@@ -37,7 +37,7 @@ final class Functions {
         return turns;
     }
 
-    /** What one of them has thrown; null: nothing. */
+    /** The exception of one of them; null: none. */
     Throwable raised() {
         return raised;
     }
@@ -51,7 +51,7 @@ final class Functions {
         raised = thrown;
     }
 
-    /** What a function is called with, as far as the head says; its arrays are still to come. */
+    /** Arguments of a callback as far as the head contains them; its arrays follow. */
     CallbackInvocation begin(CallbackHead head) throws CallbackInvocation.ArgumentMismatch {
         called = true;
         for (Function function : list) {

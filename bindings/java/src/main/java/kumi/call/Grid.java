@@ -115,7 +115,7 @@ final class Grid {
         try {
             BackgroundThreads.run(() -> look(found));
         } catch (RuntimeException | OutOfMemoryError none) {
-            found(found, null, new CallException.Connect("no thread can be had to look for a metaserver: " + none, none));
+            found(found, null, new CallException.Connect("no thread is available to look for a metaserver: " + none, none));
         }
         return found;
     }
@@ -256,7 +256,7 @@ final class Grid {
         try {
             BackgroundThreads.run(() -> connect(placed, made));
         } catch (RuntimeException | OutOfMemoryError none) {
-            refuse(placed, made, new CallException.Connect("no thread can be had to connect to " + placed + ": " + none, none));
+            refuse(placed, made, new CallException.Connect("no thread is available to connect to " + placed + ": " + none, none));
         }
         return made;
     }
@@ -300,7 +300,7 @@ final class Grid {
         synchronized (this) {
             retired.removeIf(one -> one.isIdle() && idle.add(one));
         }
-        idle.forEach(one -> one.fail("it is used no more"));
+        idle.forEach(one -> one.fail("it is no longer used"));
     }
 
     /** Registers a call. */

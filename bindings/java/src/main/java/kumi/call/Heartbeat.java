@@ -29,7 +29,7 @@ final class Heartbeat {
         try {
             sign = waits ? asked : connection.isIdle() ? null : connection.ping();
         } catch (CallException.ConnectionLost gone) {
-            // Whoever waited has been told.
+            // The connection has already notified waiting callers.
             return;
         }
         Timer.after(OFTEN, () -> watch(connection, sign, waits ? missed + 1 : 0));

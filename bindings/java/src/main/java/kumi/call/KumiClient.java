@@ -142,9 +142,9 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** The routine of a call. For an ended object this fails without asking the server. */
-    private KnownRoutine known(String name, Call.CallSettings wish) {
-        if (wish.object() != null) {
-            wish.object().check();
+    private KnownRoutine known(String name, Call.CallSettings settings) {
+        if (settings.object() != null) {
+            settings.object().check();
         }
         return known(name);
     }
@@ -268,12 +268,12 @@ public final class KumiClient implements AutoCloseable {
         CompletableFuture<RemoteObject> made = routedCall.begin();
         return await(made, new LinkedBlockingQueue<>(), () -> {
             routedCall.cancel();
-            // One that was made all the same is nobody's.
+            // If the object was created nevertheless, nobody uses it.
             made.thenAccept(RemoteObject::close);
         });
     }
 
-    /** A client of a server's connection that is there, which another client ends. */
+    /** A client of an existing connection to a server, which another client closes. */
     static KumiClient over(Connection connection, ClientOptions options) {
         return new KumiClient(new Handshake(connection, connection.hello().join()), options);
     }
@@ -314,14 +314,14 @@ public final class KumiClient implements AutoCloseable {
     /** A call in progress. */
     private record StartedCall(Exchange exchange, PreparedCall prepared, Future<?> limit) {}
 
-    /** Begins a call; functions that its routine calls {@code turns} has called. */
-    private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings wish, Consumer<Runnable> turns) {
-        withoutPriority(of.routine().name(), wish.priority());
-        RemoteObject.check(of.routine(), wish.object());
+    /** Begins a call; its callbacks run by means of {@code turns}. */
+    private StartedCall begin(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
+        withoutPriority(of.routine().name(), settings.priority());
+        RemoteObject.check(of.routine(), settings.object());
         PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
         boolean begun = false;
         try {
-            StartedCall started = begin(of, prepared, wish, turns);
+            StartedCall started = begin(of, prepared, settings, turns);
             begun = true;
             return started;
         } finally {
@@ -338,11 +338,11 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings wish, Consumer<Runnable> turns) {
-        Duration time = wish.time();
+    private StartedCall begin(KnownRoutine of, PreparedCall prepared, Call.CallSettings settings, Consumer<Runnable> turns) {
+        Duration time = settings.time();
         int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
-        byte[] head = head(of, milliseconds, prepared, wish.object());
-        int kind = wish.object() == null ? Protocol.CALL : Protocol.INVOKE;
+        byte[] head = head(of, milliseconds, prepared, settings.object());
+        int kind = settings.object() == null ? Protocol.CALL : Protocol.INVOKE;
         Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
         connection.submit(exchange);
@@ -360,14 +360,14 @@ public final class KumiClient implements AutoCloseable {
         return head;
     }
 
-    /** A call through the metaserver, of which nothing has begun. */
-    private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings wish, Consumer<Runnable> turns) {
-        RemoteObject.check(of.routine(), wish.object());
+    /** A call through the metaserver that has not begun. */
+    private RoutedCall<Result> routedCall(KnownRoutine of, Arguments arguments, Call.CallSettings settings, Consumer<Runnable> turns) {
+        RemoteObject.check(of.routine(), settings.object());
         PreparedCall prepared = PreparedCall.of(of.routine(), arguments, memory, options);
         boolean done = false;
         try {
             head(of, 0, prepared, null);
-            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, wish.priority(), wish.time(),
+            RoutedCall<Result> routedCall = new RoutedCall<>(grid, new RoutedCall.Task<>(of, prepared, settings.priority(), settings.time(),
                     new RoutedOperation.RoutineCall(of, prepared, options.callbackBytes(), turns)));
             grid.begin(routedCall);
             done = true;
@@ -387,26 +387,26 @@ public final class KumiClient implements AutoCloseable {
                 : "the server did not answer in time", 0));
     }
 
-    Result run(String routine, Arguments arguments, Call.CallSettings wish) {
-        KnownRoutine of = known(routine, wish);
+    Result run(String routine, Arguments arguments, Call.CallSettings settings) {
+        KnownRoutine of = known(routine, settings);
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
         if (grid != null) {
-            RoutedCall<Result> routedCall = routedCall(of, arguments, wish, turns::add);
+            RoutedCall<Result> routedCall = routedCall(of, arguments, settings, turns::add);
             return await(routedCall.begin(), turns, routedCall::cancel);
         }
-        StartedCall started = begin(of, arguments, wish, turns::add);
+        StartedCall started = begin(of, arguments, settings, turns::add);
         Exchange exchange = started.exchange();
         return end(routine, started, () -> exchange.functions == null ? await(connection, exchange)
                 : await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
-    /** Waits for the end of a call, and has functions called that the routine calls meanwhile; an interrupt ends it. */
+    /** Waits for the end of a call and runs its callbacks meanwhile. An interrupt cancels the call. */
     private static <T> T await(CompletableFuture<T> end, BlockingQueue<Runnable> turns, Runnable leave) {
         end.whenComplete((answer, error) -> turns.add(() -> { }));
         try {
             while (!end.isDone()) {
                 turns.take().run();
-                // Of a function that was interrupted the server may have said more already; the interrupt counts all the same.
+                // After an interrupted callback the server may have sent more; the interrupt decides nevertheless.
                 if (Thread.currentThread().isInterrupted()) {
                     throw interrupted(leave);
                 }
@@ -434,7 +434,7 @@ public final class KumiClient implements AutoCloseable {
             return started.prepared().result(wait.answer().result());
         } catch (CallException failed) {
             if (failed.code() == 2) {
-                // The next call asks for the description anew.
+                // The next call fetches the description again.
                 known.remove(routine);
             }
             throw failed;
@@ -446,31 +446,31 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    CompletableFuture<Result> start(String routine, Arguments arguments, Call.CallSettings wish) {
+    CompletableFuture<Result> start(String routine, Arguments arguments, Call.CallSettings settings) {
         CompletableFuture<Result> future = new CompletableFuture<>();
-        if (wish.object() != null) {
-            // At once, even if the description must be waited for: calls on an object keep their order.
-            learnAndStart(() -> known(routine, wish), routine, arguments, wish, future);
+        if (settings.object() != null) {
+            // In order, even while the description is missing: calls on an object keep their order.
+            learnAndStart(() -> known(routine, settings), routine, arguments, settings, future);
             return future;
         }
         KnownRoutine cached = known.get(routine);
         if (cached != null) {
-            start(cached, routine, arguments, wish, future);
+            start(cached, routine, arguments, settings, future);
             return future;
         }
         try {
             if (grid != null) {
-                BackgroundThreads.run(() -> learnAndStart(() -> known(routine), routine, arguments, wish, future));
+                BackgroundThreads.run(() -> learnAndStart(() -> known(routine), routine, arguments, settings, future));
                 return future;
             }
             Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
             connection.submit(asked);
-            // Not in the thread that reads: arguments may have to be copied.
+            // Not in the reading thread: it may have to copy arguments.
             asked.answer.whenCompleteAsync((answer, error) -> {
                 if (error != null) {
                     future.completeExceptionally(error);
                 } else {
-                    learnAndStart(() -> learn(routine, answer), routine, arguments, wish, future);
+                    learnAndStart(() -> learn(routine, answer), routine, arguments, settings, future);
                 }
             });
         } catch (RuntimeException | OutOfMemoryError wrong) {
@@ -479,18 +479,18 @@ public final class KumiClient implements AutoCloseable {
         return future;
     }
 
-    private void learnAndStart(Supplier<KnownRoutine> learned, String routine, Arguments arguments, Call.CallSettings wish,
+    private void learnAndStart(Supplier<KnownRoutine> learned, String routine, Arguments arguments, Call.CallSettings settings,
             CompletableFuture<Result> future) {
         try {
-            start(learned.get(), routine, arguments, wish, future);
+            start(learned.get(), routine, arguments, settings, future);
         } catch (RuntimeException | Error wrong) {
             future.completeExceptionally(wrong);
         }
     }
 
-    /** Begins a call through the metaserver. However the future ends: if that is not the call's end, the call is ended. */
-    private void start(KnownRoutine of, Arguments arguments, Call.CallSettings wish, CompletableFuture<Result> future) {
-        RoutedCall<Result> routedCall = routedCall(of, arguments, wish, BackgroundThreads::run);
+    /** Begins a call through the metaserver. If the future ends before the call, the call is cancelled. */
+    private void start(KnownRoutine of, Arguments arguments, Call.CallSettings settings, CompletableFuture<Result> future) {
+        RoutedCall<Result> routedCall = routedCall(of, arguments, settings, BackgroundThreads::run);
         CompletableFuture<Result> end = routedCall.begin();
         future.whenComplete((result, error) -> {
             if (!end.isDone()) {
@@ -507,17 +507,17 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private void start(
-            KnownRoutine of, String routine, Arguments arguments, Call.CallSettings wish, CompletableFuture<Result> future) {
+            KnownRoutine of, String routine, Arguments arguments, Call.CallSettings settings, CompletableFuture<Result> future) {
         if (future.isDone()) {
             return;
         }
         try {
             if (grid != null) {
-                start(of, arguments, wish, future);
+                start(of, arguments, settings, future);
                 return;
             }
-            StartedCall started = begin(of, arguments, wish, BackgroundThreads::run);
-            // However the future ends: if that is not the call's end, the call is ended.
+            StartedCall started = begin(of, arguments, settings, BackgroundThreads::run);
+            // If the future ends before the call, the call is cancelled.
             future.whenComplete((result, error) -> {
                 connection.abandon(started.exchange());
                 started.exchange().answer.cancel(false);
@@ -544,8 +544,8 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Waits for an exchange's answer, for so long or, with null, as long as it takes; {@code late} is said
-     * when the time is over. An interrupt ends it.
+     * Waits for an exchange's answer, at most this time; null: no limit. {@code late} is the message when the time is over. An
+     * interrupt ends the wait.
      */
     private static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {

@@ -13,12 +13,12 @@ import kumi.call.idl.Element;
 
 /** Numbers in memory: an array of primitive numbers or a buffer of them. A {@link ByteBuffer} may hold numbers of any type. */
 final class Numbers implements Exchange.Source {
-    /** What the caller knows it by. */
+    /** The caller's array or buffer. */
     private final Object owner;
     private final Buffer buffer;
     /** Bytes of one number. */
     private final int width;
-    /** The begin of a number of which the rest has not come. */
+    /** The first bytes of a number whose rest has not come. */
     private final ByteBuffer carry = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN);
 
     private Numbers(Object owner, Buffer buffer, int width) {
@@ -51,7 +51,7 @@ final class Numbers implements Exchange.Source {
         return null;
     }
 
-    /** Room for so many elements; an array of the Java type that holds them, two numbers for each complex one. */
+    /** Memory for this many elements: an array of the matching Java type, with two numbers for each complex one. */
     static Numbers allocate(Element element, long elements) {
         int count = Math.toIntExact(elements * slots(element));
         return of(switch (element) {
@@ -64,7 +64,7 @@ final class Numbers implements Exchange.Source {
         });
     }
 
-    /** Numbers of an element. */
+    /** Numbers per element: 2 for complex ones. */
     static int slots(Element element) {
         return element == Element.C64 || element == Element.C128 ? 2 : 1;
     }
@@ -74,7 +74,7 @@ final class Numbers implements Exchange.Source {
         return owner;
     }
 
-    /** Whether these may be numbers of the element. */
+    /** Whether these can be numbers of the element. */
     boolean fits(Element element) {
         if (owner instanceof ByteBuffer) {
             return true;
@@ -83,7 +83,7 @@ final class Numbers implements Exchange.Source {
         return width == element.size() / slots(element) && real != element.isInteger();
     }
 
-    /** What they are, for messages. */
+    /** Their type, for messages. */
     String kind() {
         return buffer instanceof DoubleBuffer ? "double" : buffer instanceof FloatBuffer ? "float"
                 : buffer instanceof LongBuffer ? "long" : buffer instanceof IntBuffer ? "int"
@@ -98,7 +98,7 @@ final class Numbers implements Exchange.Source {
         return (long) buffer.limit() * width;
     }
 
-    /** Copies all bytes to numbers of as many. */
+    /** Copies all bytes to the same number of bytes in numbers. */
     void copyTo(Numbers into) {
         ByteBuffer some = ByteBuffer.allocate(64 << 10).order(ByteOrder.LITTLE_ENDIAN);
         for (long at = 0; at < bytes(); at += some.limit()) {
@@ -122,7 +122,7 @@ final class Numbers implements Exchange.Source {
         return buffer instanceof ByteBuffer bytes && bytes.isDirect() ? bytes.slice((int) offset, length) : null;
     }
 
-    /** Copies bytes from {@code offset}, which begins a number, until {@code into} is full with whole numbers. */
+    /** Copies bytes from {@code offset}, a number's first byte, until {@code into} is full of whole numbers. */
     @Override
     public void read(long offset, ByteBuffer into) {
         int at = (int) (offset / width);
@@ -144,7 +144,7 @@ final class Numbers implements Exchange.Source {
         into.position(into.position() + count * width);
     }
 
-    /** Puts bytes to {@code offset}, which begins a number; whole numbers. */
+    /** Writes whole numbers at {@code offset}, a number's first byte. */
     private void write(long offset, ByteBuffer from) {
         int at = (int) (offset / width);
         int count = from.remaining() / width;
@@ -165,7 +165,7 @@ final class Numbers implements Exchange.Source {
         from.position(from.position() + count * width);
     }
 
-    /** Puts the next bytes to {@code offset}; they come one behind the other, but cut anywhere. */
+    /** Writes the next bytes at {@code offset}. They arrive in order, in pieces of any length. */
     void receive(long offset, ByteBuffer from) {
         long at = offset;
         while (carry.position() > 0 && from.hasRemaining()) {
@@ -184,12 +184,12 @@ final class Numbers implements Exchange.Source {
         carry.put(from);
     }
 
-    /** Puts together what travels of these, in the order in which it does. */
+    /** Packs the section that travels, in its order. */
     void pack(Copies copies, Element element, ByteBuffer packed) {
         move(copies, element, packed, true);
     }
 
-    /** Puts what came, packed, to its places. */
+    /** Unpacks a received section to its places. */
     void unpack(Copies copies, Element element, ByteBuffer packed) {
         move(copies, element, packed, false);
     }

@@ -21,19 +21,19 @@ import kumi.call.idl.Type;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
-/** A call that fits its description: what is sent, and where its results go. To be closed when the call is over. */
+/** A call whose arguments fit the description, with the destinations of its results. Close it when the call has ended. */
 final class PreparedCall implements AutoCloseable {
-    /** An array of numbers that the caller gave. */
+    /** An array of numbers from the caller. */
     private record GivenArray(Numbers numbers, long[] dims, Order order) {}
 
-    /** A result that comes packed: the memory into which it comes. */
+    /** A result that comes packed, and the memory for it. */
     private record PackedResult(Argument argument, ByteBuffer packed, GivenArray place) {}
 
     private final Routine routine;
     private final Scalar[] scalars;
     private final String[] texts;
     private final GivenArray[] arrays;
-    /** Files that are sent: where they are, or their content. */
+    /** Files that are sent: their paths or their content. */
     private final Object[] sources;
     private final Long[] lengths;
     private final CallFiles files;
@@ -58,13 +58,13 @@ final class PreparedCall implements AutoCloseable {
     }
 
     /**
-     * Checks arguments, and makes room for the results.
+     * Checks arguments and allocates results.
      *
      * @param limit most bytes of memory at the server
-     * @param options how much of files is taken
-     * @throws CallException.Argument what does not fit
-     * @throws CallException.TooLarge it needs more memory
-     * @throws CallException.File a file that cannot be read or written
+     * @param options limits of files
+     * @throws CallException.Argument an argument does not fit
+     * @throws CallException.TooLarge the call needs more memory
+     * @throws CallException.File a file cannot be read or written
      */
     static PreparedCall of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
         PreparedCall prepared = new PreparedCall(routine);
@@ -84,7 +84,7 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** Checks all but files; where results go. */
+    /** Checks everything but files, and finds the destinations of results. */
     private Object[] check(Arguments arguments, long limit) {
         Object[] sent = arguments.sent(routine);
         Object[] places = arguments.places(routine);
@@ -112,7 +112,7 @@ final class PreparedCall implements AutoCloseable {
         return places;
     }
 
-    /** Opens the files that are sent, and makes those that come back. */
+    /** Opens the files that are sent, and creates those that come back. */
     private void open(Object[] places, ClientOptions options) {
         for (int index = 0; index < places.length; index++) {
             Param param = routine.params().get(index);
@@ -137,49 +137,49 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** The call is over: no file is open any more, and what has not all come is gone. */
+    /** The call has ended: closes all files, and removes incomplete ones. */
     @Override
     public void close() {
         files.close();
     }
 
-    /** The functions that the routine may call, each of which {@code turns} has called; null: there are none. */
+    /** The callbacks of the routine, which run by means of {@code turns}; null: none. */
     Functions functions(long limit, Consumer<Runnable> turns) {
         return functions.isEmpty() ? null : new Functions(functions, limit, turns);
     }
 
-    /** What is sent, from the first byte. */
+    /** Data to send, from the first byte. */
     List<Exchange.Send> sends() {
         return sends.stream().map(Exchange.Send::again).toList();
     }
 
-    /** Where results go, from the first byte; what of files has come before is forgotten. */
+    /** Destinations of results, from the first byte; file content received before is discarded. */
     List<Exchange.Target> targets() {
         files.again();
         return targets.stream().map(Exchange.Target::again).toList();
     }
 
-    /** Whether results may be written over arguments while they come: then these cannot be sent again. */
+    /** Whether results may overwrite arguments while they come; then the arguments cannot be sent again. */
     boolean overwrites() {
         return overwrites;
     }
 
-    /** Bytes of what is sent, files counted. */
+    /** Bytes to send, including files. */
     long sent() {
         long sum = plan.sent();
         for (Long length : lengths) {
-            // No more than there is on disks: no overflow.
+            // Files are smaller than disks, so the sum does not overflow.
             sum += length == null ? 0 : length;
         }
         return sum;
     }
 
-    /** Bytes of what comes back, but for files. */
+    /** Bytes that come back, without files. */
     long returned() {
         return plan.returned();
     }
 
-    /** Operations by the description; NaN: not said. */
+    /** Number of operations by the description; NaN: not described. */
     double operations() {
         return plan.operations();
     }
@@ -203,7 +203,7 @@ final class PreparedCall implements AutoCloseable {
         return wrong("`" + routine.params().get(index).name() + "` " + text);
     }
 
-    /** Takes a value for a parameter that is sent. */
+    /** Accepts a value for an input parameter. */
     private void take(int index, Object value) {
         Param param = routine.params().get(index);
         if (!param.mode().isSent()) {
@@ -287,7 +287,7 @@ final class PreparedCall implements AutoCloseable {
         return ((Type.Number) routine.params().get(index).type()).element();
     }
 
-    /** The shape of a vector that was given without one. Of a matrix it is not known: null. */
+    /** The shape of a vector that was given without one; null: for a matrix it is unknown. */
     private static long[] flat(Param param, Numbers numbers) {
         Element element = ((Type.Number) param.type()).element();
         return param.dims().size() == 1 ? new long[] {numbers.bytes() / element.size()} : null;
@@ -314,7 +314,7 @@ final class PreparedCall implements AutoCloseable {
         long[] dims = argument.sizes();
         long[] shape = given.dims();
         if (shape != null && shape.length == dims.length - 1) {
-            // A vector stands for a matrix of one column.
+            // A vector may stand for a matrix of one column.
             shape = Arrays.copyOf(shape, dims.length);
             shape[dims.length - 1] = 1;
         }
@@ -330,7 +330,7 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** Whether an array lies as the routine wants it, so that its one run goes straight there and back. */
+    /** Whether an array has the routine's memory order, so that its one run is sent and received without a copy. */
     private static boolean isStraight(Argument argument, GivenArray given) {
         long thick = argument.axes().stream().map(Axis::size).filter(size -> size > 1).count();
         return argument.section().isSingle() && (given.order() == argument.param().order() || thick < 2);
@@ -394,7 +394,7 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** Whether an array that is sent is this one, or may share its memory. */
+    /** Whether a sent array is this one, or may share its memory. */
     private boolean isSent(Object owner) {
         for (GivenArray given : arrays) {
             Object sent = given == null ? null : given.numbers().owner();
@@ -405,7 +405,7 @@ final class PreparedCall implements AutoCloseable {
         return false;
     }
 
-    /** A new array; where only a part comes back the rest is what was sent. */
+    /** A new array. If only a section comes back, the rest has the values that were sent. */
     private GivenArray fresh(int index, Argument argument) {
         GivenArray sent = arrays[index];
         boolean partial = argument.returned() < argument.bytes();
@@ -420,7 +420,7 @@ final class PreparedCall implements AutoCloseable {
         }
     }
 
-    /** What came of the call, when all has. */
+    /** The result of the call; everything has come. */
     Result result(ResultHead head) {
         if (head.values().stream().filter(value -> value.file() != null).count() != files.expected()) {
             throw new CallException.Server("the result of `" + routine.name() + "` lacks a file", 0);

@@ -71,7 +71,7 @@ final class RoutedCall<T> {
     private boolean isReattaching;
     /** The current metaserver does not know the running call. */
     private boolean unknownToMetaserver;
-    /** The last attempt, and its report if no metaserver has answered since. */
+    /** The latest attempt, and its report if no metaserver has answered since. */
     private Placement at;
     private AttemptReport unreported;
     private final List<String> tried = new ArrayList<>();
@@ -209,7 +209,7 @@ final class RoutedCall<T> {
     private void requestPlace() {
         if (hasRun && !idempotent) {
             // A metaserver that does not know the attempt would run it twice.
-            giveUp(new CallException.NoServer("no metaserver knows of it any more", SERVER_GONE, false, null));
+            giveUp(new CallException.NoServer("no metaserver knows it any more", SERVER_GONE, false, null));
             return;
         }
         grid.metaserver().whenComplete((connection, error) -> post(() -> {
@@ -448,7 +448,7 @@ final class RoutedCall<T> {
         finish(result, null);
     }
 
-    /** What an error means for a call that its client has not cancelled: one that was stopped all the same is broken. */
+    /** The meaning of an error for a call that its client has not cancelled: if it was stopped nevertheless, it is lost. */
     private CallException unasked(CallException error) {
         if (!(error instanceof CallException.Cancelled)) {
             return error;
@@ -458,7 +458,7 @@ final class RoutedCall<T> {
                 SERVER_GONE, false, null);
     }
 
-    /** What a failed attempt means for the next. */
+    /** The meaning of a failed attempt for the next one. */
     private static AttemptOutcome ended(CallException error) {
         if (error instanceof CallException.ConnectionLost || error instanceof CallException.Crashed
                 || error instanceof CallException.NoServer) {
@@ -471,13 +471,13 @@ final class RoutedCall<T> {
 
     /** An attempt has failed after it was sent. */
     private void broke(Attempt mine, CallException error) {
-        // One that was opened with a pass which is not good any more is opened anew with the next.
+        // An object whose pass has expired is opened again with the next pass.
         if (error instanceof CallException.ConnectionLost || error.code() == 20 || mine.connection.isBroken()) {
             grid.forget(mine.placed, mine.connection);
         }
         AttemptOutcome how = ended(error);
         if (how == AttemptOutcome.FAILED || !mayLeave(mine.exchange)) {
-            // A server that calls a function has begun, whatever it says.
+            // A server that calls a callback has begun, even if it reports otherwise.
             boolean lies = error.hasNotRun() && !mayRepeat(mine.exchange);
             drop(lies ? new CallException.Server(error.getMessage() + ", after it had called a function", 0) : error);
         } else {
@@ -498,7 +498,7 @@ final class RoutedCall<T> {
         boolean unknown = placeRequest == null || isReattaching;
         if (unknown && how == AttemptOutcome.BROKEN && !idempotent) {
             leaveStream();
-            giveUp(new CallException.NoServer("no metaserver knows of it", SERVER_GONE, false, null));
+            giveUp(new CallException.NoServer("no metaserver knows it", SERVER_GONE, false, null));
         } else if (placeRequest == null) {
             requestPlace();
         }

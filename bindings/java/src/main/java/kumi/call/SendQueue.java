@@ -9,7 +9,7 @@ import kumi.call.wire.Protocol;
 
 /** Queue of exchanges whose arrays or files are being sent, one chunk of each in turn. Only the writing thread uses it. */
 final class SendQueue {
-    /** The smallest room in the buffer that is used for a chunk. */
+    /** Least free space in the buffer that is used for a chunk. */
     private static final int LEAST = 4096;
 
     private final Deque<Exchange> left = new ArrayDeque<>();
@@ -18,7 +18,7 @@ final class SendQueue {
         return left.isEmpty();
     }
 
-    /** The head of an exchange was put into what is written next: what belongs to it follows. */
+    /** The head of an exchange is in the next write; its data follows. */
     void add(Exchange exchange) {
         if (exchange.sends.isEmpty()) {
             exchange.sent = true;
@@ -27,7 +27,7 @@ final class SendQueue {
         }
     }
 
-    /** Puts how a function has ended into {@code out}, unless its call is over; what it gives back follows. */
+    /** Puts the outcome of a callback into {@code out}, unless its call has ended; its results follow. */
     void giveBack(Exchange exchange, CallbackInvocation.CallbackOutcome ended, ByteBuffer out) {
         if (exchange.over) {
             return;
@@ -41,9 +41,9 @@ final class SendQueue {
     }
 
     /**
-     * Puts a chunk of each array in turn into {@code out}; one that is sent behind it from where it is, or null.
+     * Puts a chunk of each array in turn into {@code out}. Returns a buffer to send after it without a copy, or null.
      *
-     * @param spoil what is done with an exchange of which something cannot be read
+     * @param spoil handles an exchange whose data cannot be read
      */
     ByteBuffer fill(ByteBuffer out, BiConsumer<Exchange, CallException> spoil) {
         while (!left.isEmpty() && out.remaining() >= LEAST) {

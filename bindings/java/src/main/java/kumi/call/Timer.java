@@ -5,7 +5,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/** Does short things later, in one thread for all clients. */
+/** Runs short tasks later, in one thread for all clients. */
 final class Timer {
     private static final ScheduledThreadPoolExecutor THREAD = make();
 

@@ -18,15 +18,15 @@ import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 
-/** Bytes there and back. One thread reads while another writes; a third may close it, which ends both. */
+/** A byte stream in both directions. One thread reads while another writes; a third may close it, which ends both. */
 interface Transport {
-    /** Reads some bytes; -1: the other side has closed it. */
+    /** Reads some bytes; -1: the other side has closed the stream. */
     int read(ByteBuffer into) throws IOException;
 
     /** Writes all bytes. */
     void write(ByteBuffer... pieces) throws IOException;
 
-    /** Ends it at once. */
+    /** Closes it at once. */
     void close();
 
     /** Connects to {@code HOST:PORT}, {@code kumi://HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}. */
@@ -117,7 +117,7 @@ interface Transport {
         }
     }
 
-    /** A channel of the system. */
+    /** A socket channel. */
     record Channel(SocketChannel channel) implements Transport {
         @Override
         public int read(ByteBuffer into) throws IOException {
@@ -140,15 +140,15 @@ interface Transport {
             try {
                 channel.close();
             } catch (IOException gone) {
-                // It is of no use any more anyway.
+                // The socket is not used any more.
                 return;
             }
         }
     }
 
-    /** Streams over a socket, which is closed beneath them: what waits to be written does not hold it up. */
+    /** Streams over a socket. Closing the socket itself does not wait for data that is still to be written. */
     record Streams(Socket socket, InputStream in, OutputStream out) implements Transport {
-        /** What one record of TLS holds. */
+        /** Most bytes in one TLS record. */
         private static final int RECORD = 16 << 10;
 
         @Override

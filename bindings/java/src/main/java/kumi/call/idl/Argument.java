@@ -3,7 +3,7 @@ package kumi.call.idl;
 import java.util.List;
 
 /**
- * What a plan says of one argument.
+ * The plan of one argument.
  *
  * @param param its parameter
  * @param scalar the value in effect of a scalar that is sent: the caller's or the default; otherwise null

@@ -1,7 +1,7 @@
 package kumi.call.idl;
 
 /**
- * One dimension of an array, and what of it travels.
+ * One dimension of an array, and its part that travels.
  *
  * @param size elements along it
  * @param start the first that travels

@@ -3,25 +3,22 @@ package kumi.call.idl;
 import java.util.ArrayList;
 import java.util.List;
 
-/**
- * Copies between what travels of an array, packed in the order in which it does, and the array as its owner has it, in
- * either order.
- */
+/** Copies between the packed section of an array and the caller's array, in either memory order. */
 public final class Copies {
     /** Elements along each side of a block: two of them fit a first-level cache. */
     private static final int BLOCK = 32;
 
-    /** One loop of a copy: how often, and how far from one to the next on both sides, in elements. */
+    /** One loop of a copy: its count, and its strides on both sides, in elements. */
     private record Loop(int count, int packed, int array) {}
 
-    /** Takes an element from one side to the other. */
+    /** Copies an element from one side to the other. */
     @FunctionalInterface
     public interface Move {
         /**
-         * Moves one element.
+         * Copies one element.
          *
-         * @param packed its number in what travels
-         * @param array its number in the array
+         * @param packed its index in the packed section
+         * @param array its index in the array
          */
         void element(int packed, int array);
     }
@@ -31,7 +28,7 @@ public final class Copies {
     private final boolean nothing;
 
     /**
-     * Between what travels of the argument and an array that lies in {@code order}.
+     * A copy between the argument's packed section and an array in {@code order}.
      *
      * @throws ArithmeticException it has 2^31 elements or more
      */
@@ -54,7 +51,7 @@ public final class Copies {
             }
         }
         first = begin;
-        // The loop that moves least in the array last, the one that moves least in what travels before it.
+        // The loop with the smallest stride in the array is last; before it is the one with the smallest stride in the section.
         loops.sort((one, other) -> Integer.compare(other.array(), one.array()));
         if (loops.size() > 2) {
             int inner = loops.size() - 1;
@@ -69,7 +66,7 @@ public final class Copies {
         }
     }
 
-    /** Elements from one to the next along each axis. */
+    /** Stride along each axis, in elements. */
     private static int[] strides(List<Axis> axes, Order order, boolean packed) {
         int[] strides = new int[axes.size()];
         long stride = 1;
@@ -81,7 +78,7 @@ public final class Copies {
         return strides;
     }
 
-    /** Moves every element that travels, in blocks: a transposition touches a cache line once for each. */
+    /** Copies every element of the section, in blocks: a transposition touches each cache line once. */
     public void each(Move move) {
         if (nothing) {
             return;

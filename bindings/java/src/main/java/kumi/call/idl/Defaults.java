@@ -12,7 +12,7 @@ import kumi.call.idl.PlanException.Kind;
 final class Defaults {
     private Defaults() {}
 
-    /** Gives every scalar that is sent and has no value its default. */
+    /** Gives its default to every input scalar without a value. */
     static void fill(List<Param> params, Scalar[] values) throws PlanException {
         int[] order = new int[params.size()];
         int cycle = order(params.size(), index -> values[index] == null ? needs(params, index) : List.of(), order);
@@ -38,7 +38,7 @@ final class Defaults {
         }
     }
 
-    /** The parameters that a parameter's default names, in the order of the text. */
+    /** The parameters in a parameter's default, in the order of the text. */
     static List<Integer> needs(List<Param> params, int index) {
         List<Integer> found = new ArrayList<>();
         Expr expr = params.get(index).defaultValue();
@@ -77,7 +77,8 @@ final class Defaults {
     private record Step(int at, Deque<Integer> left) {}
 
     /**
-     * Fills {@code order} with {@code 0..count} so that each comes behind what it needs; one that needs itself, or -1.
+     * Fills {@code order} with {@code 0..count} so that each default comes after those it needs. Returns one that needs itself, or
+     * -1.
      */
     static int order(int count, IntFunction<List<Integer>> needs, int[] order) {
         final byte open = 1;

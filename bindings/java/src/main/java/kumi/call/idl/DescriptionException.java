@@ -1,6 +1,6 @@
 package kumi.call.idl;
 
-/** Why JSON is no description of a routine. */
+/** The JSON is not a description of a routine. */
 public final class DescriptionException extends Exception {
     private static final long serialVersionUID = 1;
 

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** Reads the canonical JSON of a description. What a server alone needs ({@code target}) is not looked at. */
+/** Reads the canonical JSON of a description. It skips the part for servers ({@code target}). */
 final class DescriptionReader {
     private DescriptionReader() {}
 
@@ -28,7 +28,7 @@ final class DescriptionReader {
         return new IllegalArgumentException(what);
     }
 
-    /** The members of an object, each of which is taken out; none may be left. */
+    /** The members of an object. Each is removed when read; none may remain. */
     private static final class Members {
         private final Map<String, Object> left;
 
@@ -88,7 +88,7 @@ final class DescriptionReader {
         return list;
     }
 
-    /** A number of 32 bits without a sign, in those bits. */
+    /** An unsigned number of 32 bits, as an int with the same bits. */
     private static int asIndex(Object value) {
         if (value instanceof BigInteger number && number.signum() >= 0 && number.bitLength() <= Integer.SIZE) {
             return number.intValue();
@@ -127,7 +127,7 @@ final class DescriptionReader {
         if (status != null && statusIndex < 0) {
             throw wrong("the status is no parameter");
         }
-        // How many ranks there are is the server's business.
+        // The number of ranks matters to the server only.
         members.take("parallel");
         members.need("target");
         members.end();

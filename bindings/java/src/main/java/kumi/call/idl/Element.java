@@ -1,6 +1,6 @@
 package kumi.call.idl;
 
-/** An element of an array, or a scalar. Little-endian wherever it is in flight. */
+/** Type of an array's element or a scalar. On the wire it is little-endian. */
 public enum Element {
     /** 8 bits, signed. */
     I8("i8", "int8", 1),
@@ -37,27 +37,27 @@ public enum Element {
         this.size = size;
     }
 
-    /** Bytes of one. */
+    /** Bytes of one element. */
     public int size() {
         return size;
     }
 
-    /** How JSON has it. */
+    /** Its name in JSON. */
     String json() {
         return json;
     }
 
-    /** Whether it may stand in a size. */
+    /** Whether it may be used in a size. */
     public boolean isInteger() {
         return ordinal() <= U64.ordinal();
     }
 
-    /** Whether it is an integer without a sign. */
+    /** Whether it is an unsigned integer. */
     public boolean isUnsigned() {
         return isInteger() && ordinal() >= U8.ordinal();
     }
 
-    /** How descriptions spell it. */
+    /** Its name in descriptions. */
     @Override
     public String toString() {
         return spelled;

@@ -1,6 +1,6 @@
 package kumi.call.idl;
 
-/** Why an expression has no value. */
+/** An expression has no value; the message says why. */
 final class EvalException extends Exception {
     private static final long serialVersionUID = 1;
 

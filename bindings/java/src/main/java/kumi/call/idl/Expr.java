@@ -2,9 +2,9 @@ package kumi.call.idl;
 
 import java.util.List;
 
-/** An expression of scalar parameters. Sizes are computed in 64-bit integers, every overflow is an error. */
+/** An expression of scalar parameters. Sizes are computed in 64-bit integers; an overflow is an error. */
 public sealed interface Expr {
-    /** Most expressions in each other. */
+    /** Deepest nesting of expressions. */
     int MOST_DEPTH = 32;
 
     /**
@@ -36,44 +36,44 @@ public sealed interface Expr {
     record Param(int index) implements Expr {}
 
     /**
-     * One operand.
+     * An operation on one operand.
      *
-     * @param operation what is done
-     * @param operand with what
+     * @param operation the operation
+     * @param operand the operand
      */
     record Unary(UnaryOperation operation, Expr operand) implements Expr {}
 
     /**
-     * Two operands.
+     * An operation on two operands.
      *
-     * @param operation what is done
-     * @param left with this
-     * @param right and this
+     * @param operation the operation
+     * @param left the left operand
+     * @param right the right operand
      */
     record Binary(BinaryOperation operation, Expr left, Expr right) implements Expr {}
 
     /**
-     * One or the other.
+     * A choice between two values.
      *
-     * @param condition what decides
-     * @param then its value when that is not 0
-     * @param otherwise its value when it is
+     * @param condition the condition
+     * @param then the value if the condition is not 0
+     * @param otherwise the value if it is 0
      */
     record If(Expr condition, Expr then, Expr otherwise) implements Expr {}
 
     /**
-     * A function's value.
+     * A function call.
      *
      * @param function the function
-     * @param arguments what it is of
+     * @param arguments its arguments
      */
     record Call(Function function, List<Expr> arguments) implements Expr {}
 
     /** An operation on one operand. */
     enum UnaryOperation {
-        /** The sign. */
+        /** Negation. */
         NEG,
-        /** 1 of 0, else 0. */
+        /** Logical "not": 1 for 0, otherwise 0. */
         NOT
     }
 
@@ -103,9 +103,9 @@ public sealed interface Expr {
         EQ(" == ", 4),
         /** Not equal. */
         NE(" != ", 4),
-        /** Both. */
+        /** Logical "and". */
         AND(" && ", 3),
-        /** One or both. */
+        /** Logical "or". */
         OR(" || ", 2);
 
         final String sign;
@@ -123,7 +123,7 @@ public sealed interface Expr {
         MIN,
         /** The greatest of two or more. */
         MAX,
-        /** Without its sign. */
+        /** Absolute value. */
         ABS,
         /** Natural logarithm. */
         LOG,

@@ -5,7 +5,7 @@ import java.util.Locale;
 import kumi.call.idl.Expr.BinaryOperation;
 import kumi.call.idl.Expr.UnaryOperation;
 
-/** Expressions as text, with the brackets they need and no others. */
+/** Expressions as text, with only the brackets they need. */
 final class ExprDisplay {
     private static final int TERNARY = 1;
     private static final int UNARY = 8;
@@ -18,7 +18,7 @@ final class ExprDisplay {
         this.params = params;
     }
 
-    /** An expression as a description spells it. */
+    /** An expression in the notation of descriptions. */
     static String text(Expr expr, List<Param> params) {
         ExprDisplay shown = new ExprDisplay(params);
         shown.write(expr, TERNARY, 1);
@@ -61,7 +61,7 @@ final class ExprDisplay {
             text.append(known ? params.get(param.index()).name() : "#" + Integer.toUnsignedString(param.index()));
         } else if (expr instanceof Expr.Unary unary) {
             text.append(unary.operation() == UnaryOperation.NEG ? '-' : '!');
-            // A sign before a number would become the number's own.
+            // Before a number the sign would become part of the number.
             boolean number = unary.operand() instanceof Expr.Int || unary.operand() instanceof Expr.Real;
             write(unary.operand(), number ? PRIMARY + 1 : UNARY, below);
         } else if (expr instanceof Expr.Binary binary) {

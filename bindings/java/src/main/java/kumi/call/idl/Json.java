@@ -14,7 +14,7 @@ import java.util.Map;
 
 /** JSON as maps, lists, texts, {@link BigInteger}s, doubles and booleans; bounded in length and depth. */
 final class Json {
-    /** What stands for JSON's null. */
+    /** Represents JSON's null. */
     static final Object NULL = new Object();
 
     private static final JsonFactory FACTORY = JsonFactory.builder()
@@ -30,7 +30,7 @@ final class Json {
 
     private Json() {}
 
-    /** The one value that the bytes are. */
+    /** Parses the bytes as one value. */
     static Object read(byte[] bytes) throws IOException {
         try (JsonParser parser = FACTORY.createParser(bytes)) {
             parser.nextToken();

@@ -1,12 +1,12 @@
 package kumi.call.idl;
 
-/** Which way a parameter goes. */
+/** Direction of a parameter. */
 public enum Mode {
     /** To the server. */
     IN,
-    /** Back. */
+    /** From the server. */
     OUT,
-    /** There and back. */
+    /** In both directions. */
     INOUT,
     /** Memory the routine needs; never sent. */
     WORK;

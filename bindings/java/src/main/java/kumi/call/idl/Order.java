@@ -1,9 +1,9 @@
 package kumi.call.idl;
 
-/** How an array of several dimensions lies in memory. */
+/** Memory order of an array of several dimensions. */
 public enum Order {
-    /** The last index moves fastest (C, Java). */
+    /** The last index varies fastest (C, Java). */
     ROW,
-    /** The first index moves fastest (Fortran). */
+    /** The first index varies fastest (Fortran). */
     COLUMN
 }

@@ -6,17 +6,17 @@ import java.util.List;
  * One parameter of a routine.
  *
  * @param name its name, unique in the routine
- * @param mode which way it goes
- * @param type what it is, or what its elements are
+ * @param mode its direction
+ * @param type its type, or the type of its elements
  * @param dims the array's dimensions in the order of the description; none: a scalar
- * @param order how the routine wants the array laid out
- * @param defaultValue what stands for a scalar that a caller leaves out; null: nothing
- * @param doc what users read about it
+ * @param order the routine's memory order of the array
+ * @param defaultValue the default of a scalar; null: none
+ * @param doc its documentation for users
  */
 public record Param(
         String name, Mode mode, Type type, List<Dimension> dims, Order order, Expr defaultValue, String doc) {
 
-    /** What it holds when it is a single number, otherwise null. */
+    /** The element type of a single number, otherwise null. */
     public Element scalar() {
         return type instanceof Type.Number number && dims.isEmpty() ? number.element() : null;
     }
@@ -31,7 +31,7 @@ public record Param(
         return type instanceof Type.Text;
     }
 
-    /** Whether expressions may name it: a single number, or a text, which stands for its first character. */
+    /** Whether expressions may use it: a single number, or a text, which has the value of its first character. */
     boolean isOperand() {
         return isText() || scalar() != null;
     }

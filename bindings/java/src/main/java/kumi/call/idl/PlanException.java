@@ -1,16 +1,16 @@
 package kumi.call.idl;
 
-/** Why there is no plan for a call: arguments that do not fit the description, or a description that cannot be. */
+/** There is no plan for a call: arguments do not fit the description, or the description is invalid. */
 public final class PlanException extends Exception {
     private static final long serialVersionUID = 1;
 
-    /** What does not fit. */
+    /** Kind of mismatch. */
     public enum Kind {
-        /** Another number of values than parameters. */
+        /** The number of values differs from the number of parameters. */
         COUNT,
         /** A scalar without value and default. */
         MISSING,
-        /** A value for what takes none. */
+        /** A value for a parameter that takes none. */
         UNEXPECTED,
         /** A value that the parameter's type cannot hold. */
         MISFIT,
@@ -37,12 +37,12 @@ public final class PlanException extends Exception {
         this.param = param;
     }
 
-    /** What does not fit. */
+    /** The kind of mismatch. */
     public Kind kind() {
         return kind;
     }
 
-    /** The parameter's name; of {@link Kind#COUNT} that of the routine. */
+    /** The parameter's name; for {@link Kind#COUNT} the routine's. */
     public String param() {
         return param;
     }

@@ -32,7 +32,7 @@ final class Planner {
             if (argument.offset() < 0 || memory < 0 || memory > limit) {
                 throw tooLarge(param, limit);
             }
-            // No more than the memory: no overflow.
+            // At most the memory limit, so the sum does not overflow.
             sent += argument.sent();
             returned += argument.returned();
             arguments.add(argument);
@@ -52,7 +52,7 @@ final class Planner {
         }
     }
 
-    /** Every scalar that is sent, in the form that belongs to its type, defaults filled in. */
+    /** Every input scalar, converted to its type, with defaults filled in. */
     private Scalar[] values(Scalar[] given, String[] texts) throws PlanException {
         List<Param> params = routine.params();
         if (given.length != params.size()) {
@@ -140,7 +140,7 @@ final class Planner {
                 param.mode().isReturned() ? section.bytes() : 0);
     }
 
-    /** What of a scalar or array travels. */
+    /** The bytes of a scalar or the section of an array that travels. */
     private static Section section(Param param, List<Axis> axes, long elements, int size) {
         if (!(param.type() instanceof Type.Number) || elements == 0 || param.mode() == Mode.WORK) {
             return Section.EMPTY;
@@ -152,7 +152,7 @@ final class Planner {
         return Section.of(size, fastestFirst);
     }
 
-    /** Elements in memory; of no dimensions one. */
+    /** Elements in memory; one without dimensions. */
     private static long elements(Param param, List<Axis> axes) throws PlanException {
         long count = 1;
         for (Axis axis : axes) {

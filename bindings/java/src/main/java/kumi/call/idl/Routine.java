@@ -4,31 +4,31 @@ import java.util.List;
 import java.util.stream.Collectors;
 
 /**
- * A routine: what it is called by, what it takes and gives, and what it costs.
+ * A routine: its name, its parameters and its cost.
  *
  * @param name its name, unique on a server
- * @param doc what users read about it
+ * @param doc its documentation for users
  * @param params the parameters in the order of a call
- * @param calcOrder operations of a call; null: not said
- * @param idempotent a call may be run twice with the effect of one
- * @param status the integer output that is an error when it is not zero: its index; -1: there is none
- * @param className the class of which it is a method, called on objects of that; empty: it is a routine
+ * @param calcOrder operations of a call; null: not described
+ * @param idempotent running a call twice has the effect of running it once
+ * @param status index of the integer output that is an error unless zero; -1: none
+ * @param className the class of a method; empty: it is a routine
  */
 public record Routine(
         String name, String doc, List<Param> params, Expr calcOrder, boolean idempotent, int status, String className) {
-    /** The version of the JSON form that is read. */
+    /** The supported version of the JSON form. */
     public static final int VERSION = 1;
     /** Most parameters of a routine. */
     public static final int MOST_PARAMS = 256;
     /** Most dimensions of an array. */
     public static final int MOST_DIMENSIONS = 15;
-    /** Bytes of JSON that are read at most. */
+    /** Most bytes of JSON. */
     public static final int MOST_JSON = 1 << 20;
 
     /**
-     * A description from elsewhere: not longer than {@link #MOST_JSON}, and valid.
+     * Reads a description from another program: not longer than {@link #MOST_JSON}, and valid.
      *
-     * @throws DescriptionException what it is instead
+     * @throws DescriptionException it is not a valid description
      */
     public static Routine fromJson(byte[] json) throws DescriptionException {
         Routine routine = DescriptionReader.read(json);
@@ -36,31 +36,30 @@ public record Routine(
         return routine;
     }
 
-    /** A routine that is no method. */
+    /** A routine that is not a method. */
     public Routine(String name, String doc, List<Param> params, Expr calcOrder, boolean idempotent, int status) {
         this(name, doc, params, calcOrder, idempotent, status, "");
     }
 
-    /** Whether it is not a routine but stands for a class, of which objects can be made. */
+    /** Whether it describes a class, of which objects can be made, and not a routine. */
     public boolean isConstructor() {
         return !className.isEmpty() && className.equals(name);
     }
 
     /**
-     * The plan of a call with these scalars and texts, by parameter; null for arrays, outputs and what its default
-     * stands for.
+     * The plan of a call with these scalars and texts, by parameter; null for arrays, outputs and values left to their default.
      *
      * @param limit most bytes of memory
-     * @throws PlanException what does not fit, by parameter and expression, or that the call needs too much
+     * @throws PlanException an argument does not fit, or the call needs too much memory
      */
     public Plan plan(Scalar[] scalars, String[] texts, long limit) throws PlanException {
         return new Planner(this, limit).plan(scalars, texts);
     }
 
     /**
-     * Fills in integers that are sent and were not given, from the shapes of arrays, by parameter and in the order of the
-     * dimensions: where a dimension's size, or the end of what travels of it, is just that parameter. Of a matrix that is
-     * given as a vector the last dimension is 1.
+     * Fills in missing input integers from the shapes of arrays, by parameter and in the order of the dimensions. A dimension gives
+     * a value if its size, or the end of its section, is just that parameter. A matrix that is given as a vector has a last
+     * dimension of 1.
      */
     public void deduce(Scalar[] scalars, long[][] shapes) {
         for (int index = 0; index < params.size() && index < shapes.length; index++) {
@@ -84,7 +83,7 @@ public record Routine(
         }
     }
 
-    /** Whether a parameter is an integer that is sent, which may follow from an array's size. */
+    /** Whether a parameter is an input integer, which may follow from an array's size. */
     private boolean follows(int index) {
         if (Integer.compareUnsigned(index, params.size()) >= 0) {
             return false;
@@ -93,7 +92,7 @@ public record Routine(
         return element != null && element.isInteger() && params.get(index).mode().isSent();
     }
 
-    /** Whether a caller may leave a parameter out: it has a default, or is the size of an array that is sent. */
+    /** Whether a caller may leave out a parameter: it has a default, or is the size of an input array. */
     public boolean isOptional(int index) {
         Param param = params.get(index);
         if (param.isArray() || !param.mode().isSent()) {
@@ -118,7 +117,7 @@ public record Routine(
         return -1;
     }
 
-    /** What it takes and gives, on one line. */
+    /** Its parameters and results, on one line. */
     @Override
     public String toString() {
         String sent = params.stream().filter(param -> param.mode().isSent())

@@ -55,7 +55,7 @@ public sealed interface Scalar {
     }
 
     /**
-     * What a Java number is.
+     * Converts a Java number.
      *
      * @throws ArithmeticException an integer that has more than 64 bits
      */
@@ -79,9 +79,8 @@ public sealed interface Scalar {
     }
 
     /**
-     * This value in the form that belongs to the element; null when the element cannot hold it: an integer out of its
-     * range or beyond what a floating-point number counts exactly, a number with a fraction for an integer, a
-     * complex one for a real.
+     * This value converted to the element's type; null if that cannot hold it. Examples are an integer out of range, or beyond the
+     * exact integers of a floating-point type, a fraction for an integer type, and a complex number for a real type.
      */
     default Scalar fit(Element element) {
         return switch (element) {
@@ -112,7 +111,7 @@ public sealed interface Scalar {
         };
     }
 
-    /** The value as a signed integer, when it is one; otherwise null. */
+    /** The value as a signed integer; null if it is none. */
     default Long asInteger() {
         if (this instanceof Signed signed) {
             return signed.value;
@@ -120,7 +119,7 @@ public sealed interface Scalar {
         return this instanceof Unsigned unsigned && unsigned.bits >= 0 ? unsigned.bits : null;
     }
 
-    /** The value as a real number, when it is one and a double counts it exactly; otherwise null. */
+    /** The value as a real number; null if a double does not hold it exactly. */
     default Double asReal() {
         if (this instanceof Real real) {
             return real.value;
@@ -130,12 +129,12 @@ public sealed interface Scalar {
         return value != null && value >= -exact && value <= exact ? Double.valueOf(value) : null;
     }
 
-    /** What a text is in an expression: the code of its first character in capitals, 0 when it is empty. */
+    /** Value of a text in an expression: the code of its first character in upper case, or 0 if it is empty. */
     static Scalar letter(String text) {
         if (text.isEmpty()) {
             return new Unsigned(0);
         }
-        // The first byte of its UTF-8.
+        // The first byte of its UTF-8 form.
         int first = text.codePointAt(0);
         if (first >= 'a' && first <= 'z') {
             first -= 'a' - 'A';
@@ -154,13 +153,13 @@ public sealed interface Scalar {
                 : value >> bits - 1 == 0 || value >> bits - 1 == -1;
     }
 
-    /** Whether a finite value stays finite in the element; what is infinite or no number stays that. */
+    /** Whether a finite value stays finite in the element's type; infinities and NaN always fit. */
     private static boolean holds(double value, Element element) {
         boolean single = element == Element.F32 || element == Element.C64;
         return !single || !Double.isFinite(value) || Float.isFinite((float) value);
     }
 
-    /** A number as descriptions spell it. */
+    /** A number in the notation of descriptions. */
     static String spelled(double value) {
         double size = Math.abs(value);
         if (value == 0 || !Double.isFinite(value) || size >= 1e-5 && size < 1e16) {

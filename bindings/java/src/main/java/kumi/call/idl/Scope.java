@@ -5,9 +5,9 @@ import kumi.call.idl.Expr.BinaryOperation;
 import kumi.call.idl.Expr.Function;
 import kumi.call.idl.Expr.UnaryOperation;
 
-/** The parameters that expressions name and their values, and the values of expressions. */
+/** The values of parameters, and of expressions that use them. */
 record Scope(List<Param> params, Scalar[] scalars) {
-    /** The value of a size, a bound or a default of an integer. */
+    /** The value of an integer's size, bound or default. */
     long integer(Expr expr) throws EvalException {
         try {
             return integer(expr, 1);
@@ -16,7 +16,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
         }
     }
 
-    /** The value of a cost or a default of a number. */
+    /** The value of a cost, or of a number's default. */
     double real(Expr expr) throws EvalException {
         return real(expr, 1);
     }
@@ -98,7 +98,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
             case GE -> truth(left >= right);
             case EQ -> truth(left == right);
             case NE -> truth(left != right);
-            // What the left side did not decide.
+            // The left side did not decide.
             case AND, OR -> truth(right != 0);
         };
     }
@@ -120,7 +120,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
             return exponent % 2 == 0 ? 1 : -1;
         }
         long value = 1;
-        // Of a base of two or more every further factor doubles it: an overflow ends this soon.
+        // With a base of two or more each further factor at least doubles the product, so an overflow ends this soon.
         for (long left = exponent; left > 0; left--) {
             value = Math.multiplyExact(value, base);
         }
@@ -175,7 +175,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
         for (Expr argument : call.arguments().subList(1, call.arguments().size())) {
             double other = real(argument, depth);
             boolean least = call.function() == Function.MIN;
-            // What is no number gives way to what is one.
+            // A NaN gives way to a number.
             value = Double.isNaN(value) ? other
                     : Double.isNaN(other) ? value
                     : least ? Math.min(value, other) : Math.max(value, other);
@@ -192,7 +192,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
         }
         if (scalar instanceof Scalar.Unsigned unsigned) {
             long bits = unsigned.bits();
-            // Half of it, with the lost bit kept for the rounding, twice.
+            // Half of it, keeping the lost bit for rounding, times two.
             return bits >= 0 ? bits : (double) (bits >>> 1 | bits & 1) * 2;
         }
         throw EvalException.notANumber();
@@ -205,7 +205,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
             case MUL -> left * right;
             case DIV -> left / right;
             case REM -> left % right;
-            // Two values that C has and Java has not.
+            // Two values that C distinguishes and Java does not.
             case POW -> left == 1 || left == -1 && Double.isInfinite(right) ? 1 : Math.pow(left, right);
             case LT -> truth(left < right);
             case LE -> truth(left <= right);
@@ -229,7 +229,7 @@ record Scope(List<Param> params, Scalar[] scalars) {
         return value;
     }
 
-    /** Whether {@code &&} and {@code ||} have their value by their left side already: that side's. */
+    /** The value of {@code &&} or {@code ||} if the left side decides it. */
     private static boolean isDecided(BinaryOperation operation, boolean left) {
         return operation == BinaryOperation.AND && !left || operation == BinaryOperation.OR && left;
     }

@@ -3,12 +3,12 @@ package kumi.call.idl;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The part of an array that travels, in the order in which it does: that of the routine's memory. All in bytes. */
+/** The part of an array that travels, in the order of the routine's memory. All numbers are bytes. */
 public final class Section {
-    /** Nothing. */
+    /** An empty section. */
     static final Section EMPTY = new Section(0, 0, List.of(), 0);
 
-    /** A loop beyond a run: how often, and how far from one to the next. */
+    /** A loop around runs: its count and its stride. */
     record Loop(long count, long stride) {}
 
     private final long first;
@@ -23,7 +23,10 @@ public final class Section {
         this.bytes = bytes;
     }
 
-    /** Of elements of {@code size} bytes, by axes of which the fastest comes first; the whole array has fewer than 2^63 bytes. */
+    /**
+     * A section of elements of {@code size} bytes; the axis that varies fastest comes first. The whole array has fewer than 2^63
+     * bytes.
+     */
     static Section of(int size, List<Axis> fastestFirst) {
         long first = 0;
         long run = size;
@@ -37,7 +40,7 @@ public final class Section {
             first += axis.start() * stride;
             bytes *= axis.count();
             if (axis.count() > 1) {
-                // What is inside fills the stride: several of it touch each other.
+                // The inner part fills the stride, so its repetitions are contiguous.
                 if (outer.isEmpty() && axis.step() == 1 && run == stride) {
                     run *= axis.count();
                 } else {
@@ -49,31 +52,31 @@ public final class Section {
         return new Section(first, run, List.copyOf(outer), bytes);
     }
 
-    /** Bytes in all. */
+    /** Total bytes. */
     public long bytes() {
         return bytes;
     }
 
-    /** Whether it is one run of bytes, which is sent from and received into its place at once. */
+    /** Whether it is one run of bytes, which is sent and received without a copy. */
     public boolean isSingle() {
         return outer.isEmpty() && bytes > 0;
     }
 
-    /** Where its first run begins. */
+    /** Offset of its first run. */
     public long first() {
         return first;
     }
 
-    /** Bytes of each of its runs. */
+    /** Bytes of each run. */
     public long run() {
         return run;
     }
 
-    /** What is done with a run. */
+    /** Handles a run. */
     @FunctionalInterface
     public interface RunAction {
         /**
-         * Takes a run.
+         * Handles one run.
          *
          * @param offset bytes from the array's begin
          * @param length its bytes, never 0
@@ -81,7 +84,7 @@ public final class Section {
         void take(long offset, long length);
     }
 
-    /** Goes through the runs in the routine's order, at most {@code most} of them. */
+    /** Visits the runs in the routine's order, at most {@code most} of them. */
     public void eachRun(long most, RunAction action) {
         long left = bytes == 0 ? 0 : Math.min(most, bytes / run);
         long[] at = new long[outer.size()];

@@ -2,7 +2,7 @@ package kumi.call.idl;
 
 import java.util.List;
 
-/** What a parameter is. */
+/** Type of a parameter. */
 public sealed interface Type {
     /**
      * A number, or an array of them.
@@ -14,13 +14,13 @@ public sealed interface Type {
     /** Bytes of text. */
     record Text() implements Type {}
 
-    /** A file: its contents travel. */
+    /** A file: its content travels. */
     record File() implements Type {}
 
     /**
-     * A function of the client that the routine may call.
+     * A callback: a function of the client that the routine may call.
      *
-     * @param params what it takes
+     * @param params its parameters
      */
     record Callback(List<Param> params) implements Type {}
 }

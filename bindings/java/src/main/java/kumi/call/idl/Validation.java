@@ -5,7 +5,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 
-/** What makes a description one that can be used, whoever wrote it. */
+/** Checks that a description is valid, whoever wrote it. */
 final class Validation {
     /** Most bytes of a parameter's name, and of each part of a routine's. */
     private static final int MOST_NAME = 128;
@@ -72,7 +72,7 @@ final class Validation {
         require(cycle < 0, "a default needs itself");
     }
 
-    /** What does not depend on other parameters. */
+    /** Checks of one parameter that do not depend on others. */
     private void param(Param param) throws DescriptionException {
         require(isName(param.name()), "a parameter's name is none");
         require(param.dims().size() <= Routine.MOST_DIMENSIONS, "`" + param.name() + "` has too many dimensions");

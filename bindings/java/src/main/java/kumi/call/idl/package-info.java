@@ -1,6 +1,5 @@
 /**
- * Descriptions of routines, and the plan of a call that client and server both compute from one: which bytes of which
- * argument travel, before a byte of it does. The same as the Rust crate {@code kumi-idl}; shared test vectors hold the
- * two together.
+ * Descriptions of routines, and plans of calls. Client and server compute the same plan from a description: which bytes of which
+ * argument travel, before any of them is sent. The Rust crate {@code kumi-idl} does the same; shared test vectors compare the two.
  */
 package kumi.call.idl;

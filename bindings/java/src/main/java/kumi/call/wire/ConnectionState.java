@@ -6,7 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** The state of a connection at its client: what has been asked and is not answered. Not for several threads at once. */
+/** The client's state of a connection: its unanswered requests. Not safe for several threads at once. */
 public final class ConnectionState {
     /** An array that comes back. */
     private static final class IncomingArray {
@@ -19,27 +19,27 @@ public final class ConnectionState {
         }
     }
 
-    /** Where a function of the client is that a routine calls. */
+    /** State of a callback that a routine has called. */
     private enum CallbackState {
-        /** None is called. */
+        /** No callback. */
         NONE,
-        /** It is asked what becomes of its arrays. */
+        /** The client must accept or refuse its arrays. */
         ASKED,
-        /** Its arrays come. */
+        /** Its arrays are coming. */
         COMING,
-        /** It is not called: what comes is skipped. */
+        /** It was refused: its arrays are skipped. */
         REFUSED,
         /** It runs. */
         RUNS
     }
 
-    /** What is asked. */
+    /** A request. */
     private static final class Stream {
         private final int kind;
         private final List<IncomingArray> parts = new ArrayList<>();
-        /** Parameters in which files come back. */
+        /** Parameters of files that come back. */
         private final List<Integer> files = new ArrayList<>();
-        /** The arrays of the function that is called. */
+        /** Arrays of the callback in progress. */
         private List<IncomingArray> given = List.of();
         private CallbackState back = CallbackState.NONE;
         private boolean begun;
@@ -53,7 +53,7 @@ public final class ConnectionState {
             return parts.stream().allMatch(part -> part.left == 0);
         }
 
-        /** Whether a result or a function's call may come. */
+        /** Whether a result or a callback may follow. */
         boolean isRunning() {
             return (kind == Protocol.CALL || kind == Protocol.INVOKE) && !begun && back == CallbackState.NONE;
         }
@@ -64,18 +64,18 @@ public final class ConnectionState {
     private boolean greeted;
     private int next;
     private int needed = Protocol.HELLO;
-    /** What is left of the chunk that is coming. */
+    /** Remaining bytes of the current chunk. */
     private int left;
     private int chunkStream;
-    /** Where it belongs; null: nowhere. */
+    /** The chunk's destination; null: it is skipped. */
     private IncomingArray chunk;
 
-    /** A connection on which nothing has come. */
+    /** A connection that has received nothing. */
     public ConnectionState(Sink sink) {
         this.sink = sink;
     }
 
-    /** Begins a request of this kind; its stream, which no open one has. */
+    /** Begins a request of this kind. Returns its stream, whose number no open stream has. */
     public int begin(int kind) {
         do {
             next++;
@@ -84,17 +84,17 @@ public final class ConnectionState {
         return next;
     }
 
-    /** Says that an array of so many bytes comes back in a stream's parameter. */
+    /** Announces an array of this many bytes that comes back in a stream's parameter. */
     public void expect(int stream, int argument, long bytes) {
         streams.get(stream).parts.add(new IncomingArray(argument, bytes));
     }
 
-    /** Says that a file comes back in a stream's parameter; its length comes with the result. */
+    /** Announces a file that comes back in a stream's parameter; its length comes with the result. */
     public void expectFile(int stream, int argument) {
         streams.get(stream).files.add(argument);
     }
 
-    /** Says that a function that is called takes arrays of so many bytes, by parameter. */
+    /** Accepts a callback, whose arrays have this many bytes, by parameter. */
     public void accept(int stream, Map<Integer, Long> sizes) {
         Stream open = streams.get(stream);
         if (open != null && open.back == CallbackState.ASKED) {
@@ -103,7 +103,7 @@ public final class ConnectionState {
         }
     }
 
-    /** Says that a function cannot be called: its arrays are skipped. */
+    /** Refuses a callback: its arrays are skipped. */
     public void refuse(int stream) {
         Stream open = streams.get(stream);
         if (open != null && open.back == CallbackState.ASKED) {
@@ -111,9 +111,7 @@ public final class ConnectionState {
         }
     }
 
-    /**
-     * A function has ended, well or not; whether that is to be sent: otherwise its call has ended meanwhile.
-     */
+    /** A callback has ended, with success or not. Returns whether to send its outcome; false: its call has ended meanwhile. */
     public boolean returned(int stream, boolean well) {
         Stream open = streams.get(stream);
         if (open != null && open.back == CallbackState.RUNS) {
@@ -123,7 +121,7 @@ public final class ConnectionState {
         return open != null && open.back == CallbackState.REFUSED && !well;
     }
 
-    /** Nobody waits for this stream any more: what it still brings is skipped. */
+    /** The caller no longer waits for this stream: its further frames are skipped. */
     public void abandon(int stream) {
         Stream open = streams.get(stream);
         if (open != null) {
@@ -131,18 +129,18 @@ public final class ConnectionState {
         }
     }
 
-    /** Streams that are open. */
+    /** Number of open streams. */
     public int open() {
         return streams.size();
     }
 
-    /** How many bytes of input are needed before anything more can be done with it. */
+    /** Least number of input bytes for the next step. */
     public int needed() {
         return needed;
     }
 
     /**
-     * Does what can be done with the input, of which the rest is left.
+     * Handles as much input as possible, and leaves the rest.
      *
      * @throws ProtocolException the server broke the protocol
      */
@@ -184,7 +182,7 @@ public final class ConnectionState {
             return true;
         }
         Stream asked = asked(kind, stream);
-        // Not before it is known that somebody asked for it is room made for a long one.
+        // Memory for a long answer is allocated only once it is known that it was requested.
         if (input.remaining() - Protocol.HEADER < length) {
             needed = Protocol.HEADER + length;
             return false;
@@ -227,7 +225,7 @@ public final class ConnectionState {
                 "a frame of kind " + kind + " for stream " + Integer.toUnsignedString(stream) + " answers nothing");
     }
 
-    /** Where the bytes of a chunk belong. */
+    /** The destination of a chunk's bytes. */
     private IncomingArray part(int stream, int argument, int length) throws ProtocolException {
         Stream open = streams.get(stream);
         if (open != null && !open.begun && open.back == CallbackState.REFUSED) {
@@ -237,7 +235,7 @@ public final class ConnectionState {
             throw unasked(Protocol.CHUNKS, stream);
         }
         for (IncomingArray part : open.begun ? open.parts : open.given) {
-            // Without a sign: a server may say any length of a file.
+            // Compared as unsigned: a server may announce any length of a file.
             if (part.argument == argument && Long.compareUnsigned(length, part.left) <= 0) {
                 return part;
             }
@@ -278,7 +276,7 @@ public final class ConnectionState {
         return true;
     }
 
-    /** Bytes for a function have come. */
+    /** Bytes for a callback have come. */
     private void given(int stream, Stream open) {
         if (Stream.isComplete(open.given)) {
             open.back = open.wanted ? CallbackState.RUNS : CallbackState.REFUSED;
@@ -300,7 +298,7 @@ public final class ConnectionState {
         sink.closed(stream);
     }
 
-    /** The stream that a frame answers; null: the connection. */
+    /** The stream that a frame answers; null: it concerns the connection. */
     private Stream asked(int kind, int stream) throws ProtocolException {
         if (kind == Protocol.PING || kind == Protocol.PONG || kind == Protocol.ERROR && stream == 0) {
             return null;
@@ -310,7 +308,7 @@ public final class ConnectionState {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
             case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
-            // A second one of an object that is there answers nothing.
+            // A second answer for an existing object answers nothing.
             case Protocol.CREATED -> open.kind == Protocol.CREATE && !open.begun;
             case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
             case Protocol.ERROR -> true;

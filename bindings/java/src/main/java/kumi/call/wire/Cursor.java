@@ -5,7 +5,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 
-/** Bytes that are read from first to last; every length is compared with what is there before it is believed. */
+/** Reads bytes from first to last. It compares every length with the remaining bytes before it uses it. */
 final class Cursor {
     private final ByteBuffer bytes;
 
@@ -54,7 +54,7 @@ final class Cursor {
         return text(take(length));
     }
 
-    /** A name that a routine can have. */
+    /** A valid name of a routine. */
     String name(int length) throws ProtocolException {
         ByteBuffer bytes = take(length);
         String name = text(bytes);
@@ -64,7 +64,7 @@ final class Cursor {
         return name;
     }
 
-    /** What somebody else wrote, to be shown: control characters but tabs and ends of lines are escaped. */
+    /** A text of the other side, for display: control characters except tabs and line ends are escaped. */
     static String printable(String text) {
         StringBuilder shown = new StringBuilder(text.length());
         text.codePoints().forEach(letter -> {

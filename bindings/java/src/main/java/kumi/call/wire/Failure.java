@@ -3,9 +3,9 @@ package kumi.call.wire;
 import java.nio.ByteBuffer;
 
 /**
- * What a server says of a failure.
+ * A failure that a server reports.
  *
- * @param code what kind of failure
+ * @param code its kind
  * @param detail a number that belongs to it
  * @param text a sentence
  */
@@ -13,7 +13,7 @@ public record Failure(int code, long detail, String text) {
     /** Longest sentence, in bytes. */
     private static final int MOST_TEXT = 2048;
 
-    /** Reads one; a sentence that is too long is cut. */
+    /** Reads a failure; a sentence that is too long is cut. */
     static Failure decode(ByteBuffer bytes) throws ProtocolException {
         Cursor cursor = new Cursor(bytes);
         int code = cursor.u16();

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
-/** What clients and metaservers tell each other of a call. */
+/** Messages between clients and metaservers about a call. */
 public final class MetaserverMessages {
     /** Longest address, name or pass, in bytes. */
     private static final int MOST_TEXT = 512;
@@ -26,23 +26,23 @@ public final class MetaserverMessages {
     }
 
     /**
-     * A call that is to be placed.
+     * A request to place a call.
      *
      * @param client random bytes of the client
-     * @param number the number of the call there
-     * @param hash hash of the description that the client has
+     * @param number the number of the call at the client
+     * @param hash hash of the client's description
      * @param sent bytes of the arguments
      * @param returned bytes of the results
-     * @param operations operations; NaN: not said
-     * @param milliseconds that it may take; 0: no limit
-     * @param attempts that came to nothing before a connection was lost
+     * @param operations operations; NaN: not described
+     * @param milliseconds time limit; 0: none
+     * @param attempts failed attempts before a connection was lost
      * @param priority 0 to 9, among the calls of the user
-     * @param idempotent two runs have the effect of one
+     * @param idempotent running it twice has the effect of running it once
      * @param routine the routine
      */
     public record PlacementRequest(long client, long number, long hash, long sent, long returned, double operations,
             int milliseconds, int attempts, int priority, boolean idempotent, String routine) {
-        /** The body of a PLACE. */
+        /** The body of a PLACE frame. */
         public byte[] encode() {
             byte[] name = routine.getBytes(StandardCharsets.UTF_8);
             ByteBuffer out = ByteBuffer.allocate(60 + name.length).order(ByteOrder.LITTLE_ENDIAN);
@@ -53,12 +53,12 @@ public final class MetaserverMessages {
     }
 
     /**
-     * Where a call is to go.
+     * The placement of a call.
      *
      * @param ticket the attempt
      * @param address the server's address
      * @param server its name
-     * @param pass what the server is shown; empty: nothing
+     * @param pass the pass for the server; empty: none
      */
     public record Placement(Ticket ticket, String address, String server, String pass) {
         static Placement decode(ByteBuffer bytes) throws ProtocolException {
@@ -80,7 +80,7 @@ public final class MetaserverMessages {
             return text;
         }
 
-        /** The body of a TICKET. */
+        /** The body of a TICKET frame. */
         public byte[] shown() {
             byte[] shown = pass.getBytes(StandardCharsets.UTF_8);
             ByteBuffer out = ByteBuffer.allocate(Ticket.LENGTH + shown.length).order(ByteOrder.LITTLE_ENDIAN);
@@ -88,7 +88,7 @@ public final class MetaserverMessages {
             return out.put(shown).array();
         }
 
-        /** Whether this is the same attempt at the same place: metaservers that know nothing of each other may use the same numbers. */
+        /** Whether this is the same attempt at the same place: independent metaservers may use the same numbers. */
         public boolean isSame(Placement other) {
             return other != null && ticket.equals(other.ticket) && address.equals(other.address);
         }
@@ -107,7 +107,7 @@ public final class MetaserverMessages {
         NOT_BEGUN,
         /** It may have run in part. */
         BROKEN,
-        /** It failed, and would elsewhere. */
+        /** It failed, and would fail elsewhere too. */
         FAILED
     }
 
@@ -125,12 +125,12 @@ public final class MetaserverMessages {
      */
     public record AttemptReport(
             Ticket ticket, AttemptOutcome ended, long sent, long sending, long returned, long receiving, long ran, long waited) {
-        /** One of which nothing was measured. */
+        /** A report without measurements. */
         public static AttemptReport of(Ticket ticket, AttemptOutcome ended) {
             return new AttemptReport(ticket, ended, 0, 0, 0, 0, 0, 0);
         }
 
-        /** The body of an OVER. */
+        /** The body of an ATTEMPT_REPORT frame. */
         public byte[] encode() {
             ByteBuffer out = ByteBuffer.allocate(Ticket.LENGTH + 1 + 48).order(ByteOrder.LITTLE_ENDIAN);
             ticket.put(out);

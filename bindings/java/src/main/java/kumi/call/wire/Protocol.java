@@ -6,7 +6,7 @@ import java.nio.charset.StandardCharsets;
 
 /** Numbers of the protocol, and small frames. */
 public final class Protocol {
-    /** The version that this code speaks. */
+    /** The version of this code. */
     public static final int VERSION = 1;
     /** Bytes of a frame's header. */
     public static final int HEADER = 12;
@@ -14,22 +14,22 @@ public final class Protocol {
     public static final int HELLO = 16;
     /** Most bytes of a hello's fields. */
     static final int MOST_FIELDS = 4096;
-    /** Longest body of a frame from a client that is no chunk. */
+    /** Longest body of a client's frame, except chunks. */
     public static final int MOST_REQUEST = 64 << 10;
-    /** Longest body of a frame from a server that is no chunk. */
+    /** Longest body of a server's frame, except chunks. */
     static final int MOST_ANSWER = 4 << 20;
-    /** Longest chunk that is taken. */
+    /** Longest chunk that is accepted. */
     static final int MOST_CHUNK = 16 << 20;
-    /** Length of the chunks that are sent. */
+    /** Length of sent chunks. */
     public static final int CHUNK = 1 << 20;
     /** Longest name of a routine. */
     public static final int MOST_NAME = 512;
     /** Longest token. */
     public static final int MOST_TOKEN = 1024;
 
-    /** Asks for a description. */
+    /** Requests a description. */
     public static final int INTERFACE = 1;
-    /** Asks for names. */
+    /** Requests names. */
     public static final int LIST = 2;
     /** A call's head. */
     public static final int CALL = 3;
@@ -43,28 +43,28 @@ public final class Protocol {
     static final int ERROR = 11;
     static final int CALLBACK = 12;
     static final int CALLBACK_RETURN = 13;
-    /** Asks for an object of a class; the stream is the object. */
+    /** Requests an object of a class; the stream stands for the object. */
     public static final int CREATE = 16;
     static final int CREATED = 17;
     /** The head of a call on an object. */
     public static final int INVOKE = 18;
-    /** Asks a metaserver where a call is to go. */
+    /** Requests a placement from a metaserver. */
     public static final int PLACE = 32;
     static final int PLACED = 33;
-    static final int OVER = 34;
+    static final int ATTEMPT_REPORT = 34;
     static final int CLOSED = 35;
     static final int TICKET = 46;
-    /** From here on who does not know a frame skips it. */
+    /** Receivers skip unknown frames from here on. */
     static final int EXTENSIONS = 128;
 
     private Protocol() {}
 
-    /** What a client says first. */
+    /** The client's hello. */
     public static byte[] hello(String token, String program) {
         return hello(token, program, "");
     }
 
-    /** What a client says first, and of which site it is; empty: that is not said. */
+    /** The client's hello with its site; empty: unknown. */
     public static byte[] hello(String token, String program, String site) {
         byte[] where = site.getBytes(StandardCharsets.UTF_8);
         byte[] who = token.getBytes(StandardCharsets.UTF_8);
@@ -84,7 +84,7 @@ public final class Protocol {
         return out.array();
     }
 
-    /** The longest beginning that has at most {@code most} bytes. */
+    /** The longest prefix of at most {@code most} bytes. */
     static String shortened(String text, int most) {
         int bytes = 0;
         int end = 0;
@@ -99,7 +99,7 @@ public final class Protocol {
         return text.substring(0, end);
     }
 
-    /** Whether a routine can have this name. */
+    /** Whether the name is valid for a routine. */
     public static boolean isName(String name) {
         return !name.isEmpty() && name.getBytes(StandardCharsets.UTF_8).length <= MOST_NAME
                 && name.codePoints().noneMatch(Character::isISOControl);
@@ -112,32 +112,32 @@ public final class Protocol {
         return out.put(body).array();
     }
 
-    /** How a function of the client ended, as {@link Values#returned} or {@link Values#failed} says it. */
+    /** The outcome of a callback, from {@link Values#returned} or {@link Values#failed}. */
     public static byte[] callbackReturn(int stream, byte[] body) {
         return frame(CALLBACK_RETURN, stream, body);
     }
 
-    /** How an attempt of a call went; stream 0: that of the call is gone. */
+    /** The report on an attempt; stream 0: the call's own stream is gone. */
     public static byte[] over(int stream, MetaserverMessages.AttemptReport over) {
-        return frame(OVER, stream, over.encode());
+        return frame(ATTEMPT_REPORT, stream, over.encode());
     }
 
-    /** What a server is shown right before a call, as {@link MetaserverMessages.Placement#shown} says it. */
+    /** The pass right before a call, from {@link MetaserverMessages.Placement#shown}. */
     public static byte[] ticket(int stream, byte[] shown) {
         return frame(TICKET, stream, shown);
     }
 
-    /** The wish that a call end. */
+    /** The request to cancel a call. */
     public static byte[] cancel(int stream) {
         return frame(CANCEL, stream, new byte[0]);
     }
 
-    /** Asks for a sign of life. */
+    /** A ping. */
     public static byte[] ping() {
         return frame(PING, 0, new byte[8]);
     }
 
-    /** Puts the header of a chunk. */
+    /** Writes the header of a chunk. */
     public static void chunk(ByteBuffer out, int stream, int argument, int length) {
         header(out, length, stream, CHUNKS, argument);
     }

@@ -4,19 +4,19 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 
 /**
- * What a server says first.
+ * The server's hello.
  *
  * @param version the version of the connection; 0: refused
  * @param name the server's name
  * @param streams most streams that may be open at once
  * @param bytes most bytes of memory of one call
- * @param metaserver whether it tells where calls are to go, and takes none itself
- * @param refusal why it is refused; otherwise null
+ * @param metaserver whether it places calls, and runs none itself
+ * @param refusal the refusal, or null
  */
 public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, Failure refusal) {
     private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
 
-    /** Reads one from the beginning of the input, or gives null when more bytes are needed: {@link #needed}. */
+    /** Reads one from the beginning of the input; null: more bytes are needed, see {@link #needed}. */
     static ServerHello decode(ByteBuffer input) throws ProtocolException {
         int length = needed(input);
         if (input.remaining() < length) {
@@ -57,7 +57,7 @@ public record ServerHello(int version, String name, int streams, long bytes, boo
                 13, highest, "client and server have no version of the protocol in common; update the older");
     }
 
-    /** How many bytes of the input are needed at least. A stranger is refused at his first wrong byte. */
+    /** Least number of input bytes needed. A peer of another protocol is refused at its first wrong byte. */
     static int needed(ByteBuffer input) throws ProtocolException {
         for (int index = 0; index < MAGIC.length && index < input.remaining(); index++) {
             if (input.get(input.position() + index) != MAGIC[index]) {

@@ -3,9 +3,9 @@ package kumi.call.wire;
 import java.nio.ByteBuffer;
 import java.util.List;
 
-/** Who is told what has come over a connection. Streams that nobody waits for any more are not spoken of. */
+/** Receiver of a connection's events. There are none for abandoned streams. */
 public interface Sink {
-    /** The server has said who it is. */
+    /** The server's hello has come. */
     void hello(ServerHello hello);
 
     /** A description with its hash; the stream has ended. */
@@ -17,39 +17,39 @@ public interface Sink {
     /** A result's head; its arrays follow. */
     void result(int stream, Values.ResultHead head);
 
-    /** The next bytes of an array, all of which are to be taken now. */
+    /** The next bytes of an array; all of them must be consumed now. */
     void data(int stream, int argument, ByteBuffer bytes);
 
     /**
-     * The routine of a call calls a function: {@link ConnectionState#accept} or {@link ConnectionState#refuse} is to be called now, by
-     * which it is said what becomes of its arrays, which follow.
+     * The routine of a call calls a callback. {@link ConnectionState#accept} or {@link ConnectionState#refuse} must be called now,
+     * to decide about the arrays that follow.
      */
     void callback(int stream, Values.CallbackHead head);
 
-    /** All that a function is called with has come; {@link ConnectionState#returned} is to be called when it has ended. */
+    /** All arguments of a callback have come. When it has ended, {@link ConnectionState#returned} must be called. */
     void called(int stream);
 
-    /** An object is there; its stream goes on as long as it is, and ends with {@link #failed}. */
+    /** An object exists. Its stream lasts as long as the object, and ends with {@link #failed}. */
     void created(int stream);
 
-    /** A metaserver says where a call is to go; it may say so again. */
+    /** A metaserver places a call; it may place it again later. */
     void placed(int stream, MetaserverMessages.Placement placed);
 
-    /** All of a result has come, or a metaserver knows that the call is over; the stream has ended. */
+    /** A complete result has come, or a metaserver has confirmed the call's end; the stream has ended. */
     void done(int stream);
 
     /** A failure; the stream has ended. */
     void failed(int stream, Failure failure);
 
-    /** The server gives up the connection. */
+    /** The server closes the connection. */
     void ended(Failure failure);
 
-    /** A stream has ended, whether somebody waited for it or not. */
+    /** A stream has ended, abandoned or not. */
     void closed(int stream);
 
-    /** The server asks for a sign of life; this is to be sent. */
+    /** The server sent a ping; this is the answer to send. */
     void ping(byte[] pong);
 
-    /** A sign of life. */
+    /** An answer to a ping. */
     void pong();
 }

@@ -8,20 +8,20 @@ import java.util.ArrayList;
 import java.util.List;
 import kumi.call.idl.Scalar;
 
-/** Scalars, texts and lengths of files in the heads of calls and results, and of functions' calls and their ends. */
+/** Scalars, texts and lengths of files in the heads of calls and results, and in those of callbacks. */
 public final class Values {
     private Values() {}
 
-    /** Longest sentence of a function that has failed, in bytes. */
+    /** Longest sentence about a failed callback, in bytes. */
     private static final int MOST_TEXT = 2048;
 
     /**
-     * A scalar, a text or the length of a file: one of them.
+     * One scalar, text or length of a file.
      *
      * @param param the parameter
      * @param scalar the scalar, or null
      * @param text the text, or null
-     * @param file the bytes of a file, without a sign, or null
+     * @param file the unsigned length of a file, or null
      */
     public record Value(int param, Scalar scalar, String text, Long file) {
         /** A scalar or a text. */
@@ -40,7 +40,7 @@ public final class Values {
      *
      * @param waited nanoseconds that the call waited for a slot
      * @param ran nanoseconds that the routine ran
-     * @param values what comes back of scalars, texts and lengths of files, in ascending order of the parameters
+     * @param values returned scalars, texts and lengths of files, in ascending order of the parameters
      */
     public record ResultHead(long waited, long ran, List<Value> values) {
         static ResultHead decode(ByteBuffer bytes) throws ProtocolException {
@@ -50,10 +50,10 @@ public final class Values {
     }
 
     /**
-     * The head of a function's call.
+     * The head of a callback.
      *
-     * @param param the routine's parameter that is the function
-     * @param values what is sent of scalars and texts, in ascending order of the function's parameters
+     * @param param the routine's parameter that is the callback
+     * @param values sent scalars and texts, in ascending order of the callback's parameters
      */
     public record CallbackHead(int param, List<Value> values) {
         static CallbackHead decode(ByteBuffer bytes) throws ProtocolException {
@@ -62,7 +62,7 @@ public final class Values {
         }
     }
 
-    /** What a function that has returned says: the scalars and texts that come back, in ascending order. */
+    /** The outcome of a callback that has returned: its scalars and texts, in ascending order. */
     public static byte[] returned(List<Value> values) {
         ByteArrayOutputStream out = new ByteArrayOutputStream(3 + 16 * values.size());
         out.write(0);
@@ -70,13 +70,13 @@ public final class Values {
         return out.toByteArray();
     }
 
-    /** What a function that has failed says; a sentence that is too long is cut. */
+    /** The outcome of a callback that has failed; a sentence that is too long is cut. */
     public static byte[] failed(String text) {
         byte[] sentence = Protocol.shortened(text, MOST_TEXT).getBytes(StandardCharsets.UTF_8);
         return ByteBuffer.allocate(1 + sentence.length).put((byte) 1).put(sentence).array();
     }
 
-    /** The body of a call's head; the values in ascending order of the parameters. */
+    /** The body of a call's head; the values are in ascending order of the parameters. */
     public static byte[] callHead(long hash, int milliseconds, String routine, List<Value> values) {
         byte[] name = routine.getBytes(StandardCharsets.UTF_8);
         ByteArrayOutputStream out = new ByteArrayOutputStream(64 + 16 * values.size());

@@ -1,2 +1,2 @@
-/** The protocol of library calls (docs/reference/call-protocol.md): frames, and a connection as its client sees it; no sockets. */
+/** The protocol of calls (docs/reference/call-protocol.md): frames, and the client's state of a connection; no sockets. */
 package kumi.call.wire;

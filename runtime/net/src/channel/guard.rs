@@ -1,0 +1,237 @@
+//! Guard of a channel: the right of the thread that holds its lock.
+
+use std::marker::PhantomData;
+
+use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::{ChannelError, Shared};
+use crate::segment::attachment::Attachment;
+use crate::wait::Wait;
+
+/// Most packets of full length of one run, and most bytes.
+const MOST_SEGMENTS: usize = 44;
+const MOST_BYTES: usize = 65_507;
+
+/// The right to drive the channel, until it is dropped.
+///
+/// It names the channel and holds no reference into what the lock protects: the handler thread may take that over as soon
+/// as the lock is back. Each method borrows the core anew, for as long as the guard is borrowed.
+///
+/// [`Channel::wait`](crate::Channel::wait) lends a guard to each attempt and keeps its own. So an attempt that puts the
+/// guard of another channel into its place does not change which channel the wait drives.
+pub struct Guard<'c, H: Handler> {
+    pub(crate) shared: &'c Shared<H>,
+    /// The lock goes back with this guard: not with one that another guard lends.
+    owns_lock: bool,
+    /// It stays with the thread that took the lock.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<H: Handler> std::fmt::Debug for Guard<'_, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("attachment", &self.shared.attachment).finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Drop for Guard<'_, H> {
+    fn drop(&mut self) {
+        if self.owns_lock {
+            self.shared.handover.leave_main(self.shared.wait_set.get());
+        }
+    }
+}
+
+impl<'c, H: Handler> Guard<'c, H> {
+    /// Takes the lock.
+    #[inline]
+    pub(crate) fn take(shared: &'c Shared<H>) -> Guard<'c, H> {
+        shared.handover.enter_main();
+        Guard { shared, owns_lock: true, _not_send: PhantomData }
+    }
+
+    /// The same right for a shorter time, in which this guard cannot be used.
+    #[inline]
+    pub(crate) fn lend(&mut self) -> Guard<'_, H> {
+        Guard { shared: self.shared, owns_lock: false, _not_send: PhantomData }
+    }
+
+    /// The core.
+    #[inline]
+    pub(crate) fn core(&mut self) -> &mut ChannelCore<H> {
+        // SAFETY: this thread holds the lock as long as the guard, or the one that lent it, exists. Both are borrowed
+        // for the whole time, so nobody else of this thread gets a reference meanwhile.
+        unsafe { &mut *self.shared.core() }
+    }
+
+    /// The core, and where this rank is.
+    #[inline]
+    fn parts(&mut self) -> (&mut ChannelCore<H>, &'c Attachment) {
+        let attachment = &self.shared.attachment;
+        (self.core(), attachment)
+    }
+
+    /// The core, to look at.
+    #[inline]
+    pub(crate) fn core_ref(&self) -> &ChannelCore<H> {
+        // SAFETY: as in `core`; shared references come only from borrows of the same guard.
+        unsafe { &*self.shared.core() }
+    }
+}
+
+impl<H: Handler> Guard<'_, H> {
+    /// The layer above.
+    pub fn handler(&mut self) -> &mut H {
+        &mut self.core().handler
+    }
+
+    /// Queues one frame made of the parts; false if there is no room now. To another node it leaves
+    /// with [`Guard::transmit`], so that a run of frames is sent by one call.
+    ///
+    /// # Errors
+    /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
+    pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
+        let (core, attachment) = self.parts();
+        core.send(attachment, to, parts)
+    }
+
+    /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it
+    /// where it is to be. It gets room for the longest frame and says how long its own is.
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    #[inline]
+    pub fn send_remote_with(
+        &mut self,
+        to: u32,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        let (core, attachment) = self.parts();
+        core.send_remote_with(attachment, to, write)
+    }
+
+    /// Two numbers for a rank of another node: how many frames [`Guard::send`] takes now, and how many
+    /// are worth waiting for when more will follow. The second is a run of packets, which leaves by one
+    /// system call. (Filling every slot as soon as an ack frees it makes ever shorter runs, and as many
+    /// acks.)
+    ///
+    /// `None` for a rank of this node.
+    #[must_use]
+    pub fn room(&self, to: u32) -> Option<(usize, usize)> {
+        let remote = self.core_ref().remote.as_ref()?;
+        if self.shared.attachment.local_of(to).is_some() {
+            return None;
+        }
+        let endpoint = &remote.endpoint;
+        let config = endpoint.config();
+        let run = (MOST_BYTES / config.max_datagram).min(MOST_SEGMENTS);
+        Some((endpoint.room(to), run.min(config.window / 2).max(1)))
+    }
+
+    /// Tries again to answer ranks of this node whose rings were full.
+    pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        if core.blocked { core.service(attachment) } else { Ok(()) }
+    }
+
+    /// Puts queued frames on the wire.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    pub fn transmit(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        core.publish(attachment);
+        core.transmit(attachment)
+    }
+
+    /// As [`Guard::transmit`], for a program that sends on without waiting. While packets to `to` are
+    /// in flight, further ones are held back until one of these happens:
+    ///
+    /// - they fill a run, which leaves by one system call;
+    /// - this rank waits or asks for progress;
+    /// - the handler thread looks, at most a millisecond later.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    #[inline]
+    pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        core.transmit_soon(attachment, to)
+    }
+
+    /// Takes what the socket gave. The attempt comes first: an ack can then be piggybacked on the
+    /// program's next packet, instead of waiting for the handler thread's tick.
+    pub(crate) fn take_datagrams<R, E: From<ChannelError>>(
+        &mut self,
+        attempt: &mut impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        let (core, attachment) = self.parts();
+        core.take_datagrams(attachment);
+        let result = attempt(&mut self.lend())?;
+        if result.is_some() {
+            let (core, attachment) = self.parts();
+            if core.is_pressed() {
+                core.service(attachment)?;
+            }
+            core.publish(attachment);
+        }
+        Ok(result)
+    }
+
+    /// Sends what is held back when a wait is over at once: the program may compute next. One for room
+    /// belongs to a send, which decides itself.
+    pub(crate) fn let_go(&mut self, wait: Wait) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        if wait == Wait::Room || !core.holds_back() {
+            return Ok(());
+        }
+        core.transmit(attachment)
+    }
+
+    /// Takes what lies in the rings.
+    pub(crate) fn drain_rings(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        core.drain_rings(attachment)
+    }
+
+    /// Hands out answers, acts on deadlines, and sends what is to be sent.
+    pub(crate) fn service(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        core.service(attachment)
+    }
+
+    /// Everything sent to this rank has been taken there.
+    #[must_use]
+    pub fn flushed(&self, to: u32) -> bool {
+        let core = self.core_ref();
+        match (self.shared.attachment.local_of(to), &core.remote) {
+            (Some(local), _) => core.drained(local),
+            (None, Some(remote)) => remote.endpoint.flushed(to),
+            (None, None) => true,
+        }
+    }
+
+    /// Takes all that has arrived, and sends what is due. Does not wait.
+    ///
+    /// # Errors
+    /// Those of the channel.
+    pub fn progress(&mut self) -> Result<(), ChannelError> {
+        let (core, attachment) = self.parts();
+        let most = 2 * attachment.ring_bytes() / crate::channel::core::ENOUGH + 1;
+        for _ in 0..most {
+            core.drain_rings(attachment)?;
+            if !core.ring_hint(attachment) {
+                break;
+            }
+        }
+        // Bounded: a flood must not keep the caller here.
+        for _ in 0..64 {
+            if !core.receive()? {
+                break;
+            }
+            core.take_datagrams(attachment);
+            core.service(attachment)?;
+        }
+        core.service(attachment)?;
+        core.publish(attachment);
+        Ok(())
+    }
+}

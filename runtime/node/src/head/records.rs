@@ -1,0 +1,70 @@
+//! Records of jobs on their way to the durable table.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use kumi_control::message::JobRecord;
+use kumi_sched::JobId;
+
+use super::job_table::{JobTable, TableError};
+use super::metrics::HeadCounters;
+
+/// The durable table, and what it has not taken yet.
+#[derive(Debug)]
+pub(super) struct JobRecords {
+    table: JobTable,
+    /// Records that could not be written yet, the latest of each job.
+    unwritten: BTreeMap<JobId, JobRecord>,
+    counts: Rc<HeadCounters>,
+}
+
+impl JobRecords {
+    /// Opens the table at `path`, or makes it. Returns the records that it holds, too.
+    ///
+    /// # Errors
+    /// When the table cannot be used or read.
+    pub(super) fn open(
+        path: &Path,
+        counts: Rc<HeadCounters>,
+    ) -> Result<(Self, Vec<JobRecord>), TableError> {
+        let mut table = JobTable::open(path)?;
+        let records = table.load()?;
+        Ok((Self { table, unwritten: BTreeMap::new(), counts }, records))
+    }
+
+    /// Whether the table has all records. While it has not, a new job could be lost.
+    pub(super) fn all_written(&self) -> bool {
+        self.unwritten.is_empty()
+    }
+
+    /// Makes records durable, those that failed before included.
+    pub(super) fn persist(&mut self, records: BTreeMap<JobId, JobRecord>) {
+        if records.is_empty() {
+            return;
+        }
+        self.unwritten.extend(records);
+        self.write_again();
+    }
+
+    /// Tries once more to write what failed before.
+    pub(super) fn write_again(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
+        match self.table.persist(self.unwritten.values()) {
+            Ok(()) => self.unwritten.clear(),
+            Err(error) => {
+                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
+            }
+        }
+        self.counts.unwritten.set(self.unwritten.len());
+    }
+
+    /// Removes keys of ended jobs from the disk.
+    pub(super) fn forget_keys(&mut self) {
+        if let Err(error) = self.table.forget_keys() {
+            tracing::error!(%error, "keys of jobs that are over are still in the log of the job table");
+        }
+    }
+}
