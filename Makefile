@@ -19,6 +19,7 @@
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
 #   make flaky        all test programs again and again in random order, alone and beside busy processes
+#   make mutants      a sample of small changes to the code of core/: does a test notice each? An hour; CRATE=, SAMPLE=, SEED=
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
@@ -42,7 +43,7 @@ some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --packag
 MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
-.PHONY: all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky soak fuzz setup clean
+.PHONY: all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
 
 all: build
 
@@ -194,6 +195,10 @@ bench-peers:
 properties: setup
 	PROPTEST_CASES=$(or $(CASES),20000) PROPTEST_RNG_SEED=$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') \
 	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim)
+
+# Mutants of a crate are tested by its own tests only, in a copy below target/mutants.
+mutants: setup
+	@scripts/mutants $(if $(CRATE),--crate $(CRATE)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 # In `make test` the same is short.
 soak: setup

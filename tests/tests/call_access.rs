@@ -165,8 +165,9 @@ fn a_sandbox_does_not_know_its_servers_token() {
     let path = found(&inside, "PATH");
     if !path.status.success() {
         // Here it is not permitted, and says so.
-        assert!(refused(&path, 70).contains("there can be no sandbox"));
-        return;
+        let said = refused(&path, 70);
+        assert!(said.contains("there can be no sandbox"), "{said}");
+        return kumi_skip::skip("a_sandbox_does_not_know_its_servers_token", said.trim());
     }
     assert_ne!(text(&path).trim(), "address = 0");
     assert_eq!(text(&found(&inside, "KUMI_CALL_TOKEN")).trim(), "address = 0");

@@ -66,11 +66,21 @@ fn status_shows_the_nodes() {
 fn the_doctor_and_the_views_answer() {
     let cluster = TestCluster::up(2);
     let doctor = cluster.json(&["doctor", "--json"]);
-    assert!(!doctor.is_null());
+    // Clusters come up here, so the doctor finds that jobs can run, and what they need.
+    assert_eq!(doctor["can_run"], true, "{doctor}");
+    let checks = doctor["checks"].as_array().expect("checks");
+    let daemon = checks.iter().find(|check| check["name"] == "the daemon kumid");
+    assert!(daemon.is_some_and(|check| check["ok"] == true), "{doctor}");
     let top = cluster.kumi(&["top", "--once"]).ok().out;
     assert!(top.contains("node0"), "{top}");
-    cluster.kumi(&["ps"]).ok();
-    cluster.kumi(&["stats"]).ok();
+    cluster.kumi(&["run", "--name", "seen", "true"]).ok();
+    let jobs = cluster.kumi(&["ps", "--all"]).ok().out;
+    assert!(jobs.contains("seen"), "{jobs}");
+    let stats = cluster.kumi(&["stats"]).ok().out;
+    for node in ["0", "1"] {
+        let row = stats.lines().any(|line| line.split_whitespace().next() == Some(node));
+        assert!(row, "no row of node {node}: {stats}");
+    }
 }
 
 /// Copies the binaries to where every user may execute them.

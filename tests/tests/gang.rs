@@ -116,12 +116,18 @@ fn mode_and_slice_change_while_jobs_run() {
     let lockstep = program("lockstep");
     let args = ["run", "-n", "2", "--nodes", "2", &lockstep, "--seconds", "3"];
     let jobs = [cluster.start(&args), cluster.start(&args)];
-    for change in [["--slice", "1ms"], ["--mode", "os"], ["--mode", "gang"], ["--slice", "10ms"]] {
-        cluster.kumi(&["cluster", "set", change[0], change[1]]).ok();
+    for (option, value, mode, slice_us) in [
+        ("--slice", "1ms", "gang", 1_000.0),
+        ("--mode", "os", "os", 1_000.0),
+        ("--mode", "gang", "gang", 1_000.0),
+        ("--slice", "10ms", "gang", 10_000.0),
+    ] {
+        cluster.kumi(&["cluster", "set", option, value]).ok();
         std::thread::sleep(std::time::Duration::from_millis(200));
+        let status = cluster.json(&["cluster", "status", "--json"]);
+        assert_eq!(status["mode"], mode, "{status}");
+        assert_eq!(status["slice_us"].as_f64(), Some(slice_us), "{status}");
     }
-    let status = cluster.json(&["cluster", "status", "--json"]);
-    assert_eq!(status["mode"], "gang", "{status}");
     for job in jobs {
         job.finish().ok();
     }

@@ -138,7 +138,9 @@ fn the_demonstrations_give_what_is_known() {
     assert_eq!(numbers(&ep, "q"), annuli);
     // Without disorder the density is that of a chain of equal atoms; in the middle, and near the edge, where it is higher.
     let dos = server.results(&["dos", "0,1.5", "disorder=0", "most=1", "atoms=100000"]);
-    for (found, energy) in numbers(&dos, "density").into_iter().zip([0.0_f64, 1.5]) {
+    let densities = numbers(&dos, "density");
+    assert_eq!(densities.len(), 2, "{dos}");
+    for (found, energy) in densities.into_iter().zip([0.0_f64, 1.5]) {
         let exact = 1.0 / (std::f64::consts::PI * (4.0 - energy * energy).sqrt());
         assert!((found / exact - 1.0).abs() < 0.01, "{dos}");
     }

@@ -14,11 +14,14 @@ fn kernels_verify(cluster: &TestCluster) {
         let path = binaries::path(file).display().to_string();
         let args = ["run", "-n", "2", "--nodes", "2", "--name", name, &path, "--class", "S"];
         let out = cluster.kumi(&args).ok().out;
-        let verified = out.lines().any(|line| {
-            line.trim_start().starts_with("Verification") && line.ends_with(" SUCCESSFUL")
-        });
-        assert!(verified, "{name}: {out}");
+        assert!(is_verified(&out), "{name}: {out}");
     }
+}
+
+/// Whether a kernel found its own result right.
+fn is_verified(out: &str) -> bool {
+    out.lines()
+        .any(|line| line.trim_start().starts_with("Verification") && line.ends_with(" SUCCESSFUL"))
 }
 
 fn survives_loss(test: &str, probability: &str) {
@@ -52,12 +55,25 @@ fn loss_while_jobs_are_switched() {
     for node in 0..2 {
         lose(&cluster, node, "0.05");
     }
+    // Whatever else runs takes turns with this one.
+    let lockstep = binaries::path("lockstep").display().to_string();
+    let on_both = ["run", "-n", "2", "--nodes", "2", "--name", "beside", &lockstep];
+    let beside = cluster.start(&[&on_both[..], &["--seconds", "600"]].concat());
+    let number = cluster.wait_state("beside", "running")["job"].to_string();
     let path = binaries::path("is").display().to_string();
     let args = ["run", "-n", "2", "--nodes", "2", &path, "--class", "S"];
     let jobs: Vec<RunningCommand> = (0..3).map(|_| cluster.start(&args)).collect();
     for job in jobs {
-        job.finish().ok();
+        let out = job.finish().ok().out;
+        assert!(is_verified(&out), "{out}");
     }
+    assert!(lost(&cluster, 0) + lost(&cluster, 1) > 0, "no packet was lost");
+    let stats = cluster.json(&["stats", "--json"]);
+    for node in stats["nodes"].as_array().expect("nodes") {
+        assert!(node["switching"]["count"].as_u64() > Some(0), "{node}");
+    }
+    cluster.kumi(&["kill", &number]).ok();
+    beside.finish().fails(137, &[]);
 }
 
 #[test]
@@ -66,14 +82,23 @@ fn a_slow_wire() {
         return;
     }
     let cluster = TestCluster::up(2);
-    for node in 0..2 {
+    let interface = |node| {
         let links = on_node(&cluster, node, "ip -o link show type veth");
         let name = links.split(": ").nth(1).and_then(|name| name.split('@').next());
-        let name = name.expect("the node's interface");
+        name.expect("the node's interface").to_owned()
+    };
+    for node in 0..2 {
         let limit = "root tbf rate 100mbit burst 32kbit latency 20ms";
-        on_node(&cluster, node, &format!("tc qdisc add dev {name} {limit}"));
+        on_node(&cluster, node, &format!("tc qdisc add dev {} {limit}", interface(node)));
     }
     kernels_verify(&cluster);
+    for node in 0..2 {
+        // Packets that had to wait: "... (dropped 0, overlimits 12 requeues 0)".
+        let queue = on_node(&cluster, node, &format!("tc -s qdisc show dev {}", interface(node)));
+        let late = queue.split("overlimits ").nth(1).and_then(|rest| rest.split(' ').next());
+        let late: u64 = late.and_then(|word| word.parse().ok()).expect("a count");
+        assert!(late > 0, "the wire of node {node} was fast enough: {queue}");
+    }
 }
 
 /// What the other node or a router says of a path is no reason to end.

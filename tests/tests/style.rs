@@ -160,13 +160,17 @@ fn is_crate_root(path: &str) -> bool {
 
 #[test]
 fn the_cores_need_no_operating_system() {
+    let mut cores = 0;
     for file in source::files(&["rs"]) {
         let parts: Vec<&str> = file.path.split('/').collect();
         if let ["core", _, "src", "lib.rs"] = parts[..] {
             let declared = ["#![no_std]", "#![cfg_attr(not(test), no_std)]"];
             assert!(declared.iter().any(|line| file.text.contains(line)), "{}", file.path);
+            cores += 1;
         }
     }
+    let folders = std::fs::read_dir(repository().join("core")).expect("the cores");
+    assert_eq!(cores, folders.count(), "a core without a src/lib.rs, or a file that was not read");
 }
 
 #[test]

@@ -348,6 +348,7 @@ static void signals(void)
 	pthread_mutex_lock(&heard.lock);
 	while (heard.count < 2)
 		pthread_cond_wait(&heard.more, &heard.lock);
+	EXPECT(heard.length == 4 && strcmp(heard.text, "two") == 0);
 	pthread_mutex_unlock(&heard.lock);
 	EXPECT(kumi_fifo_append(window, 0, 128, "x", 1) == KUMI_ERR_FIFO);
 	EXPECT(kumi_signal_remove(window, 64) == KUMI_ERR_FIFO);
@@ -514,12 +515,18 @@ static void collectives(void)
 	EXPECT(kumi_allreduce(sums, sums, 3, KUMI_F64, KUMI_MAX) == KUMI_OK);
 	EXPECT(sums[2] == 2.0);
 	EXPECT(kumi_reduce(0, small, smaller, 3, KUMI_I16, KUMI_BITXOR) ==
-	       KUMI_OK && smaller[1] == -2);
+	       KUMI_OK);
+	EXPECT(memcmp(small, smaller, sizeof small) == 0);
+	memset(smaller, 0, sizeof smaller);
 	EXPECT(kumi_gather(0, small, smaller, 3, KUMI_I16) == KUMI_OK);
+	EXPECT(memcmp(small, smaller, sizeof small) == 0);
+	memset(smaller, 0, sizeof smaller);
 	EXPECT(kumi_alltoall(small, smaller, 3, KUMI_I16) == KUMI_OK);
+	EXPECT(memcmp(small, smaller, sizeof small) == 0);
 	memset(smaller, 0, sizeof smaller);
 	EXPECT(kumi_alltoallv(small, counts, smaller, counts, KUMI_I16) ==
-	       KUMI_OK && smaller[2] == 3);
+	       KUMI_OK);
+	EXPECT(memcmp(small, smaller, sizeof small) == 0);
 	EXPECT(kumi_allreduce(NULL, NULL, 0, KUMI_U8, KUMI_SUM) == KUMI_OK);
 
 	EXPECT(kumi_broadcast(1, values, 1, KUMI_F64) == KUMI_ERR_RANK);

@@ -47,10 +47,12 @@ def test_results_go_where_they_are_wanted() -> None:
     array, out = np.arange(3), np.zeros(3, int)
     assert kumi.allreduce(array, out=out) is out and out.tolist() == [0, 1, 2]
     assert kumi.allreduce(array, out=array) is array
-    assert kumi.reduce(array, out=out) is out
+    out[:] = 9
+    assert kumi.reduce(array, out=out) is out and out.tolist() == [0, 1, 2]
     gathered = np.zeros((1, 3), int)
     assert kumi.gather(array, out=gathered) is gathered and gathered.tolist() == [[0, 1, 2]]
-    assert kumi.alltoall(array, out=out) is out
+    out[:] = 9
+    assert kumi.alltoall(array, out=out) is out and out.tolist() == [0, 1, 2]
     # A number of numpy is an array of no dimension.
     assert kumi.allreduce(np.float64(2.5)) == 2.5  # type: ignore[arg-type]
 

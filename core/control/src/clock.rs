@@ -154,4 +154,78 @@ mod tests {
         filter.sample(20, ClusterTime(5), 10);
         assert_eq!(filter.cluster_time(11_000_000_500), ClusterTime(5_500));
     }
+
+    #[test]
+    fn a_new_offset_is_approached_at_one_part_in_a_hundred() {
+        let mut filter = ClockFilter::new();
+        filter.sample(0, ClusterTime(1_000), 0);
+        assert!(filter.synchronised());
+        assert_eq!((filter.offset(), filter.cluster_time(7)), (1_000, ClusterTime(1_007)));
+        // 50 us more: that takes 5 ms.
+        let start = 1_000_000;
+        filter.sample(start, ClusterTime(start + 51_000), start);
+        assert_eq!(filter.offset(), 51_000);
+        for (passed, offset) in [
+            (0, 1_000),
+            (99, 1_000),
+            (100, 1_001),
+            (4_999_900, 50_999),
+            (5_000_000, 51_000),
+            (9_000_000, 51_000),
+        ] {
+            let local = start + passed;
+            assert_eq!(filter.cluster_time(local), ClusterTime(local + offset), "{passed}");
+        }
+        // Back by 20 us, and in the middle of that another sample says the same.
+        let back = 10_000_000;
+        filter.sample(back, ClusterTime(back + 31_000), back);
+        let half = back + 1_000_000;
+        assert_eq!(filter.cluster_time(half), ClusterTime(half + 41_000));
+        filter.sample(half, ClusterTime(half + 31_000), half);
+        for (passed, offset) in [(0, 41_000), (500_000, 36_000), (1_000_000, 31_000)] {
+            let local = half + passed;
+            assert_eq!(filter.cluster_time(local), ClusterTime(local + offset), "{passed}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_worse_by_thirty_nanoseconds_a_millisecond() {
+        // The first answer takes 200 ns, the second comes 10 ms later: by then the first is off by up to 400.
+        for (half_trip, wins) in [(399, true), (401, false)] {
+            let mut filter = ClockFilter::new();
+            filter.sample(0, ClusterTime(100), 200);
+            let sent = 10_000_200 - 2 * half_trip;
+            filter.sample(sent, ClusterTime(sent + half_trip + 70), 10_000_200);
+            assert_eq!(filter.offset(), if wins { 70 } else { 0 }, "{half_trip}");
+        }
+    }
+
+    #[test]
+    fn the_best_of_the_last_sixteen_samples_counts() {
+        let mut filter = ClockFilter::new();
+        filter.sample(0, ClusterTime(0), 0);
+        for sent in 1..16 {
+            filter.sample(sent, ClusterTime(sent + 600), sent + 200);
+            assert_eq!(filter.offset(), 0, "{sent}");
+        }
+        filter.sample(16, ClusterTime(16 + 600), 216);
+        assert_eq!(filter.offset(), 500);
+    }
+
+    #[test]
+    fn another_clock_is_more_than_a_tenth_of_a_second_and_a_trip_away() {
+        for (trip, off, other) in [
+            (0, STEP_NS, false),
+            (0, STEP_NS + 1, true),
+            (1_000, STEP_NS + 1_000, false),
+            (1_000, STEP_NS + 1_001, true),
+        ] {
+            let mut filter = ClockFilter::new();
+            filter.sample(0, ClusterTime(0), 0);
+            filter.sample(100, ClusterTime(100 + trip / 2 + off), 100 + trip);
+            // Taken over at once, or approached from where it was.
+            let time = filter.cluster_time(100 + trip).0;
+            assert_eq!(time, 100 + trip + if other { off } else { 0 }, "{trip} {off}");
+        }
+    }
 }

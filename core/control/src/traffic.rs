@@ -72,3 +72,36 @@ impl ControlMessage for Down {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{IdleReport, NodeSet};
+    use alloc::vec::Vec;
+    use kumi_sched::{ClusterTime, JobId};
+
+    #[test]
+    fn every_message_is_for_something() {
+        let job = JobId(1);
+        let down = |command| Down::Command(NodeSet::default(), command).kind();
+        assert_eq!(down(Command::Lease { nanos: 1 }), MessageKind::Lease);
+        assert_eq!(down(Command::Sample { request: 1 }), MessageKind::Sample);
+        assert_eq!(down(Command::SamplePeers { request: 1, job }), MessageKind::Sample);
+        assert_eq!(down(Command::Kill { job }), MessageKind::Other);
+        assert_eq!(Down::Clock { stamp: 1, time: ClusterTime(1) }.kind(), MessageKind::Clock);
+        assert_eq!(Down::Disclosed(Vec::new()).kind(), MessageKind::Disclosure);
+        assert_eq!(Up::ClockProbe { stamp: 1 }.kind(), MessageKind::Clock);
+        assert_eq!(Up::Disclosed(Vec::new()).kind(), MessageKind::Disclosure);
+        let samples = Report::Samples { request: 1, nodes: Vec::new() };
+        assert_eq!(Up::Report(samples).kind(), MessageKind::Sample);
+        let idle = IdleReport { job, nodes: NodeSet::default(), idle: true };
+        assert_eq!(Up::Report(Report::Idle(idle)).kind(), MessageKind::Other);
+    }
+
+    #[test]
+    fn all_kinds_together() {
+        let counts =
+            MessageCounts { clock: 1, disclosure: 20, lease: 300, sample: 4_000, other: 50_000 };
+        assert_eq!((counts.total(), MessageCounts::default().total()), (54_321, 0));
+    }
+}

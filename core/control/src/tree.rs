@@ -166,6 +166,7 @@ impl Routes {
 mod tests {
     use super::*;
     use alloc::string::String;
+    use alloc::vec;
 
     /// `path`: the attachments of the daemons on the way, all in their first incarnation.
     fn description(node: u32, path: &[u64]) -> NodeDescription {
@@ -253,5 +254,64 @@ mod tests {
         routes.job_ends(NodeId(5), JobId(2), true);
         let jobs = &routes.descriptions().next().unwrap().jobs;
         assert_eq!(*jobs, [(JobId(1), Vec::new())]);
+    }
+
+    #[test]
+    fn nodes_are_found_by_their_links() {
+        let (left, right) = (LinkId(1), LinkId(2));
+        let mut routes = Routes::default();
+        for (link, node) in [(left, 1), (right, 2), (left, 3), (right, 4)] {
+            assert!(routes.attach(link, description(node, &[1])));
+        }
+        assert_eq!(routes.reached(), 4);
+        assert!(routes.nodes().eq([1, 2, 3, 4].map(NodeId)));
+        assert_eq!(
+            [1, 4, 5].map(|node| routes.link(NodeId(node))),
+            [Some(left), Some(right), None]
+        );
+        let some = NodeSet::from_nodes([2, 3, 4, 9].map(NodeId));
+        assert_eq!(routes.among(right, &some), [NodeId(2), NodeId(4)]);
+        assert_eq!(routes.among(LinkId(3), &some), []);
+        let groups = routes.by_link(&some);
+        let expected = [(left, vec![3]), (right, vec![2, 4])];
+        assert_eq!(groups.len(), 2);
+        for (link, nodes) in expected {
+            assert_eq!(groups[&link], NodeSet::from_nodes(nodes.into_iter().map(NodeId)));
+        }
+        assert_eq!(routes.detach(left, &some), [NodeId(3)], "of its own");
+        assert_eq!(routes.drop_link(right), [NodeId(2), NodeId(4)]);
+        assert!(routes.nodes().eq([NodeId(1)]));
+    }
+
+    #[test]
+    fn paths_are_compared_where_they_part() {
+        let hop = |incarnation, attachment| Hop { incarnation, attachment };
+        let newest = [hop(5, 1), hop(5, 4)];
+        for (path, current) in [
+            (&[hop(5, 1), hop(5, 4)][..], true),
+            (&[hop(5, 1)], true),
+            (&[], true),
+            (&[hop(5, 1), hop(5, 5)], true),
+            (&[hop(5, 1), hop(5, 3)], false),
+            (&[hop(5, 0), hop(5, 9)], false),
+            (&[hop(6, 0), hop(5, 0)], true),
+        ] {
+            assert_eq!(is_current(path, &newest, true), current, "{path:?}");
+            assert_eq!(is_current(path, &newest, false), current, "{path:?}");
+        }
+        let earlier = [hop(4, 9), hop(5, 9)];
+        assert!(!is_current(&earlier, &newest, true) && is_current(&earlier, &newest, false));
+    }
+
+    #[test]
+    fn a_job_that_begins_again_is_listed_once() {
+        let mut routes = Routes::default();
+        routes.attach(LinkId(1), description(5, &[1]));
+        routes.job_begins(NodeId(5), JobId(1), [0].into());
+        routes.job_begins(NodeId(5), JobId(2), [1].into());
+        routes.job_begins(NodeId(5), JobId(1), [2, 3].into());
+        routes.job_begins(NodeId(6), JobId(1), [4].into());
+        let jobs = &routes.descriptions().next().unwrap().jobs;
+        assert_eq!(*jobs, [(JobId(2), Vec::from([1])), (JobId(1), Vec::from([2, 3]))]);
     }
 }

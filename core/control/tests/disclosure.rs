@@ -227,6 +227,119 @@ fn a_large_job_hides_no_other() {
     assert_eq!(named, [1, 3, 5]);
 }
 
+#[test]
+fn the_states_of_any_number_of_ranks_are_kept() {
+    let states = [RankState::Over, RankState::Running, RankState::Unknown, RankState::Idle];
+    for count in 0..11 {
+        let ranks: Vec<_> = states.into_iter().cycle().take(count).collect();
+        let facts = JobFacts::new(JobId(1), true, 100, &ranks);
+        let expected = (100..).zip(ranks);
+        assert!(facts.ranks().eq(expected), "{count}");
+        assert_eq!(facts.count as usize, count);
+    }
+}
+
+/// What may be sent by somebody who does not keep to the rules: numbers and bits that do not fit.
+#[derive(serde::Serialize)]
+struct Forged {
+    job: JobId,
+    scheduled: bool,
+    first: u32,
+    count: u32,
+    states: Vec<u8>,
+}
+
+fn forged(first: u32, count: u32, bytes: usize) -> JobFacts {
+    let states = vec![0xFF; bytes];
+    let job = Forged { job: JobId(3), scheduled: true, first, count, states };
+    postcard::from_bytes(&postcard::to_allocvec(&job).unwrap()).unwrap()
+}
+
+#[test]
+fn facts_are_taken_up_to_their_bounds() {
+    let from = LinkPeer::Child(LinkId(1));
+    let mut head = Disclosure::new(None, 2);
+    head.link_up(from);
+    let mut count = 0;
+    let mut taken = |jobs: Vec<JobFacts>| {
+        count += 1;
+        let message = vec![NodeFacts { count, jobs, ..facts(1, 0) }];
+        head.receive(0, from, message) == 0
+    };
+    assert!(taken(vec![forged(0, 1024, 256)]));
+    assert!(!taken(vec![forged(0, 1025, 257)]));
+    assert!(taken(vec![forged(0, 5, 2)]) && taken(vec![forged(0, 8, 2)]));
+    assert!(!taken(vec![forged(0, 8, 3)]) && !taken(vec![forged(0, 9, 2)]));
+    assert!(taken(vec![forged(u32::MAX - 4, 4, 1)]));
+    assert!(!taken(vec![forged(u32::MAX - 3, 4, 1)]));
+    // Each alone is short enough, but not all together: eight jobs may have eight bytes more than 1,024 ranks need.
+    assert!(taken(vec![forged(0, 1, 1); 8]));
+    assert!(!taken(vec![forged(0, 1, 1); 9]));
+    assert!(taken(vec![forged(0, 132, 33); 8]));
+    let mut more = vec![forged(0, 132, 33); 7];
+    more.push(forged(0, 136, 34));
+    assert!(!taken(more));
+    // Of a node that does not exist.
+    let foreign = vec![facts(2, 0)];
+    assert_eq!(head.receive(0, from, foreign), 1);
+}
+
+#[test]
+fn a_job_that_fills_the_bound_is_told_whole() {
+    let job = |ranks| JobFacts::new(JobId(1), true, 0, &vec![RankState::Running; ranks]);
+    for (jobs, left) in [(vec![1024], 1), (vec![1025], 0), (vec![1000, 24], 2), (vec![1000, 25], 1)]
+    {
+        let mut own = NodeFacts { jobs: jobs.into_iter().map(job).collect(), ..facts(0, 1) };
+        own.bound();
+        assert_eq!(own.jobs.len(), left);
+    }
+    let mut own = NodeFacts { jobs: vec![job(1); 9], ..facts(0, 1) };
+    own.bound();
+    assert_eq!(own.jobs.len(), 8);
+}
+
+#[test]
+fn what_is_heard_later_is_older() {
+    let mut one = Disclosure::new(Some(NodeId(0)), 2);
+    let mut two = Disclosure::new(Some(NodeId(1)), 2);
+    one.link_up(LinkPeer::Parent);
+    two.link_up(LinkPeer::Child(LinkId(1)));
+    let ms = 1_000_000;
+    one.tell(100 * ms, facts(0, 1));
+    // 30.9 ms later on its own clock, it says 30; the other's clock is elsewhere.
+    let message = one.message(130 * ms + 900_000, LinkPeer::Parent);
+    assert_eq!(message[0].age_ms, 30);
+    two.receive(7_000 * ms, LinkPeer::Child(LinkId(1)), message);
+    assert_eq!(two.node(NodeId(0)).unwrap().1, 6_970 * ms);
+    // Older than the clock itself.
+    let ancient = NodeFacts { count: 9, age_ms: u32::MAX, ..facts(0, 1) };
+    two.receive(7_000 * ms, LinkPeer::Child(LinkId(1)), vec![ancient]);
+    assert_eq!(two.node(NodeId(0)).unwrap().1, 0);
+}
+
+#[test]
+fn messages_are_as_long_as_they_may_be_and_no_longer() {
+    let mut one = Disclosure::new(None, 1_000);
+    one.link_up(LinkPeer::Parent);
+    one.link_up(LinkPeer::Child(LinkId(1)));
+    // Without jobs each counts as 80 bytes.
+    let all: Vec<_> =
+        (0..1_000).map(|node| NodeFacts { count: 1, jobs: Vec::new(), ..facts(node, 0) }).collect();
+    assert_eq!(one.receive(0, LinkPeer::Child(LinkId(1)), all), 0);
+    let most = MESSAGE_BYTES / 80;
+    let sent: Vec<usize> = (0..7).map(|_| one.message(0, LinkPeer::Parent).len()).collect();
+    assert_eq!(sent, [most, most, most, most, 1_000 - 4 * most, 0, 0]);
+    // Jobs count with 24 bytes and their ranks' states.
+    let job = || JobFacts::new(JobId(1), true, 0, &[RankState::Idle; 128]);
+    let all: Vec<_> = (0..1_000)
+        .map(|node| NodeFacts { count: 2, jobs: vec![job()], ..facts(node, 0) })
+        .collect();
+    one.receive(0, LinkPeer::Child(LinkId(1)), all);
+    assert_eq!(one.message(0, LinkPeer::Parent).len(), MESSAGE_BYTES / (80 + 24 + 32));
+    // The child, from which all came, lacks nothing.
+    assert_eq!(one.message(0, LinkPeer::Child(LinkId(1))), []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

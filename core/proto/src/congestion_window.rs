@@ -175,4 +175,97 @@ mod tests {
         }
         assert_eq!(c.window(), 2);
     }
+
+    #[test]
+    fn begins_within_its_bounds() {
+        let begins = |initial| CongestionWindow::new(initial, 64, 0).window();
+        assert_eq!([0, 1, 2, 3, 64, 65].map(begins), [2, 2, 2, 3, 64, 64]);
+    }
+
+    #[test]
+    fn a_loss_from_before_the_reduction_belongs_to_it() {
+        let mut c = CongestionWindow::new(64, 128, 0);
+        c.lost(99_000, 100_000);
+        assert_eq!(c.window(), 32);
+        // As far back as packets can be under way, up to the last transmission before it.
+        for lost in [100_000 - NEAR, 99_500, 99_999] {
+            c.lost(lost, 100_001);
+            assert_eq!(c.window(), 32, "{lost}");
+        }
+        c.lost(100_000, 100_001);
+        assert_eq!(c.window(), 16);
+        // So far back that the numbers have come round.
+        c.lost(100_001 - NEAR - 1, 100_002);
+        assert_eq!(c.window(), 8);
+    }
+
+    #[test]
+    fn a_needless_reduction_is_undone() {
+        let mut c = CongestionWindow::new(32, 128, 0);
+        c.lost(0, 32);
+        c.undo();
+        assert_eq!(c.window(), 32);
+        // Above the threshold, which is where it was before, it grows by one a window.
+        c.acked(31);
+        assert_eq!(c.window(), 32);
+        c.acked(1);
+        assert_eq!(c.window(), 33);
+        // What has grown meanwhile stays.
+        c.lost(40, 50);
+        (0..10_000).for_each(|_| c.acked(1));
+        c.undo();
+        assert_eq!(c.window(), 128);
+    }
+
+    /// Rounds of one packet each, through a queue of `queue` microseconds.
+    fn rounds(c: &mut CongestionWindow, from: u32, count: u32, queue: u64) -> u32 {
+        for acked in from..from + count {
+            c.limited();
+            c.measured(100 + queue, acked, acked + 1, 800, false);
+        }
+        from + count
+    }
+
+    #[test]
+    fn a_queue_decides_whether_it_grows_and_shrinks() {
+        let mut c = CongestionWindow::new(100, 128, 0);
+        let at = rounds(&mut c, 1, 2, 0);
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 100, false));
+        // Half the target: some queue. It is full of packets, and who holds back sends one.
+        let at = rounds(&mut c, at, 1, 400);
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 1, true));
+        c.acked(1);
+        assert_eq!(c.window(), 101, "some queue does not hinder it");
+        // Above the target once: it does not grow.
+        let at = rounds(&mut c, at, 1, 1_000);
+        c.acked(50);
+        assert_eq!(c.window(), 101);
+        // Twice: by a tenth, but by an eighth at least. 88.4 packets are 88.
+        let at = rounds(&mut c, at, 1, 1_000);
+        assert_eq!(c.window(), 88);
+        // No queue: on a short path an eighth of the target is as much as the window, which doubles.
+        let at = rounds(&mut c, at, 1, 0);
+        assert_eq!((c.window(), c.held()), (128, 128), "up to the most");
+        c.lost(5_000, 6_000);
+        rounds(&mut c, at, 1, 0);
+        assert_eq!(c.window(), 128);
+    }
+
+    #[test]
+    fn without_a_target_queues_do_not_matter() {
+        let mut c = CongestionWindow::new(100, 128, 0);
+        for acked in 1..20 {
+            c.limited();
+            c.measured(1_000 * u64::from(acked), acked, acked + 1, 0, false);
+        }
+        assert_eq!((c.window(), c.held(), c.saturated()), (100, 100, false));
+    }
+
+    #[test]
+    fn the_least_window_survives_any_queue() {
+        let mut c = CongestionWindow::new(8, 128, 0);
+        let at = rounds(&mut c, 1, 1, 0);
+        rounds(&mut c, at, 40, 1_000_000);
+        assert_eq!(c.window(), LEAST);
+    }
 }

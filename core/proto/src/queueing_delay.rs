@@ -228,4 +228,75 @@ mod tests {
         }
         assert_eq!(round(&mut delay, &mut at, 3_000), Some(QueueVerdict::Free(2)));
     }
+
+    /// The verdict of a round on a path of 100 us with such a queue, with a target of 800, and what is known then.
+    fn after(queue: u32) -> (Option<QueueVerdict>, bool, bool) {
+        let mut delay = DelayMonitor::new(0);
+        delay.limited();
+        delay.sample(100, 1, 2, 40, 800, false);
+        delay.limited();
+        let verdict = delay.sample(100 + queue, 2, 3, 40, 800, false);
+        (verdict, delay.standing(), delay.saturated())
+    }
+
+    #[test]
+    fn queues_are_judged_by_eighth_half_and_whole_of_the_target() {
+        // 40 packets * 800 / (8 * round trip).
+        assert_eq!(after(0), (Some(QueueVerdict::Free(40)), false, false));
+        assert_eq!(after(100), (Some(QueueVerdict::Free(20)), false, false));
+        assert_eq!(after(101), (Some(QueueVerdict::Free(19)), true, false));
+        assert_eq!(after(399), (Some(QueueVerdict::Free(8)), true, false));
+        assert_eq!(after(400), (Some(QueueVerdict::Some), true, true));
+        assert_eq!(after(800), (Some(QueueVerdict::Some), true, true));
+        assert_eq!(after(801), (Some(QueueVerdict::Enough), true, true));
+    }
+
+    #[test]
+    fn a_round_has_the_mean_of_its_round_trips_and_ends_with_the_next_ones_first() {
+        let mut delay = DelayMonitor::new(0);
+        delay.limited();
+        assert!(delay.sample(100, 5, 10, 40, 800, false).is_some());
+        delay.limited();
+        // 5 to 9 were sent before 10, at which this round ends.
+        assert_eq!(delay.sample(200, 8, 12, 40, 800, false), None);
+        assert_eq!(delay.sample(1_000, 9, 14, 40, 800, false), None);
+        // The mean is 500 and the queue 400; of the last one alone there would be none.
+        assert_eq!(delay.sample(300, 10, 16, 40, 800, false), Some(QueueVerdict::Some));
+        delay.limited();
+        assert_eq!(delay.sample(100, 15, 20, 40, 800, false), None);
+        assert_eq!(delay.sample(100, 16, 20, 40, 800, false), Some(QueueVerdict::Free(40)));
+    }
+
+    #[test]
+    fn numbers_of_transmissions_come_round() {
+        let mut delay = DelayMonitor::new(0);
+        delay.sample(100, 1 << 30, 3 << 30, 40, 800, false);
+        delay.sample(100, 3 << 30, 3, 40, 800, false);
+        delay.limited();
+        assert_eq!(delay.sample(100, u32::MAX, 5, 40, 800, false), None);
+        assert_eq!(delay.sample(100, 2, 5, 40, 800, false), None);
+        assert!(delay.sample(100, 3, 5, 40, 800, false).is_some());
+    }
+
+    #[test]
+    fn a_round_that_did_not_fill_the_window_breaks_the_row() {
+        let (mut delay, mut at) = (DelayMonitor::new(0), 0);
+        round(&mut delay, &mut at, 100);
+        for _ in 0..5 {
+            assert_eq!(round(&mut delay, &mut at, 700), Some(QueueVerdict::Enough));
+            at += 10;
+            assert_eq!(delay.sample(700, at - 1, at, 100, 500, false), None);
+        }
+    }
+
+    #[test]
+    fn the_shortest_round_trip_is_kept_for_almost_two_periods() {
+        let (mut delay, mut at) = (DelayMonitor::new(0), 0);
+        round(&mut delay, &mut at, 100);
+        for _ in 1..2 * FORGET - 1 {
+            let verdict = round(&mut delay, &mut at, 3_000);
+            assert!(matches!(verdict, Some(QueueVerdict::Enough | QueueVerdict::TooMuch(_))));
+        }
+        assert_eq!(round(&mut delay, &mut at, 3_000), Some(QueueVerdict::Free(2)));
+    }
 }

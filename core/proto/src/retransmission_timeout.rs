@@ -152,6 +152,51 @@ mod tests {
     }
 
     #[test]
+    fn samples_are_weighed_as_the_standard_says_and_calm_ones_count_less() {
+        let config = Config { min_rto: 1, initial_rto: 100_000, ..Config::default() };
+        let mut retransmission = RetransmissionTimeout::default();
+        // Round trip, then the smoothed one and the timeout, worked out by hand from RFC 6298, 2.3. The last two deviate
+        // by less than the mean deviation, which then weighs a sixteenth.
+        for (round_trip, smoothed, timeout) in [
+            (8_000, 8_000, 8_000 + 16_000),
+            (4_000, 7_500, 7_500 + 16_000),
+            (15_500, 8_500, 8_500 + 20_000),
+            (8_500, 8_500, 8_500 + 18_750),
+            (10_500, 8_750, 8_750 + 18_079),
+        ] {
+            retransmission.sample(round_trip, &config);
+            assert_eq!(retransmission.smoothed(), Some(smoothed));
+            assert_eq!(retransmission.timeout(&config), timeout);
+        }
+    }
+
+    #[test]
+    fn a_sample_counts_as_four_timeouts_a_minute_and_a_microsecond_at_the_ends() {
+        let first = |round_trip, initial_rto| {
+            let config = Config { initial_rto, max_rto: u64::MAX, ..Config::default() };
+            let mut retransmission = RetransmissionTimeout::default();
+            retransmission.sample(round_trip, &config);
+            retransmission.smoothed()
+        };
+        assert_eq!(first(1_000_000, 10_000), Some(40_000));
+        assert_eq!(first(39_999, 10_000), Some(39_999));
+        assert_eq!(first(u64::MAX, 1 << 40), Some(60_000_000));
+        assert_eq!(first(0, 10_000), Some(1));
+    }
+
+    #[test]
+    fn a_sample_ends_the_back_off() {
+        let config = Config::default();
+        let mut retransmission = RetransmissionTimeout::default();
+        retransmission.back_off();
+        retransmission.back_off();
+        assert_eq!(retransmission.timeout(&config), 4 * config.initial_rto);
+        assert_eq!(retransmission.base(&config), config.initial_rto);
+        retransmission.sample(100, &config);
+        assert_eq!(retransmission.timeout(&config), config.min_rto);
+    }
+
+    #[test]
     fn absurd_samples_do_not_overflow() {
         let config = Config::default();
         let mut retransmission = RetransmissionTimeout::default();

@@ -2,7 +2,7 @@
 
 use kumi_proto::wire::{
     ACK_NOW, COVERED_BYTES, Codec, DropReason, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header,
-    MAGIC, PART, PacketKind, RESENT, SHORT_BYTES, TWICE, VERSION, echo_of,
+    MAGIC, PART, PacketKind, RESENT, SHORT_BYTES, TWICE, VERSION, echo_of, first_length,
 };
 use kumi_proto::{ChannelKey, Checksum, Config, Counters, Delivery, Endpoint, Rank, Sink};
 
@@ -140,6 +140,7 @@ fn dropped(datagram: &[u8], counter: &str) {
     endpoint.handle_datagram(5, datagram, &mut Nothing);
     let raised: Vec<_> = endpoint.counters().entries().into_iter().filter(|e| e.1 > 0).collect();
     assert_eq!(raised, [(counter, 1)]);
+    assert_eq!(endpoint.counters().dropped_in_all(), 1);
     assert!(endpoint.poll_transmit(5).is_none());
     assert_eq!(endpoint.next_timeout(), None);
 }
@@ -222,6 +223,37 @@ fn the_parser_names_its_reasons() {
     let codec = Codec::new(KEY, 1_472);
     assert_eq!(codec.open(1, 2, &[0; 31]), Err(DropReason::Short));
     assert_eq!(codec.open(1, 2, &[0; 32]), Err(DropReason::Magic));
+}
+
+#[test]
+fn a_run_is_cut_by_its_first_header_whatever_that_says() {
+    let (first, second) = (packet(&data(0), &[7; 100]), packet(&data(1), &[8; 50]));
+    assert_eq!(first_length(&[&first[..], &second].concat()), HEADER_BYTES + 100);
+    assert_eq!(first_length(&first), first.len());
+    // It says more than there is, or there is no header.
+    assert_eq!(first_length(&first[..50]), 50);
+    assert_eq!((first_length(&first[..31]), first_length(&[5]), first_length(&[])), (31, 1, 1));
+}
+
+/// Acks have a bit map in words of eight bytes, probes no body, and a number only with the flag that says so.
+#[test]
+fn a_body_fits_its_kind() {
+    let codec = Codec::new(KEY, 1_472);
+    for (kind, flags, length, fits) in [
+        (PacketKind::Ack, FRESH | TWICE | HOLD | ECHO, 16, true),
+        (PacketKind::Nack, ECHO | FULL | FRESH | TWICE | HOLD, 8, true),
+        (PacketKind::Nack, 0, 12, false),
+        (PacketKind::Probe, ACK_NOW | FRESH | TWICE | HOLD, 0, true),
+        (PacketKind::Probe, FULL, 0, false),
+        (PacketKind::Data, ACK_NOW | FRESH | RESENT | TWICE | HOLD | echo_of(0xFF), 5, true),
+        (PacketKind::Data, 0x0100, 5, false),
+        (PacketKind::Data, ECHO, 5, true),
+    ] {
+        let header = Header { kind, flags, ..data(0) };
+        let sealed = packet(&header, &vec![0; length]);
+        let expected = if fits { Ok((header, &sealed[32..])) } else { Err(DropReason::Kind) };
+        assert_eq!(codec.open(1, 2, &sealed), expected, "{kind:?} {flags:#x} {length}");
+    }
 }
 
 #[test]

@@ -2,11 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod any;
+mod bounds;
 mod callbacks;
 mod frames;
 mod fuzzed;
+mod held;
 mod hostile;
 mod meta;
+mod metaserver;
 mod objects;
 #[path = "../../../fuzz/samples.rs"]
 mod samples;

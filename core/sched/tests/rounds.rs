@@ -174,3 +174,37 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Many slots that pass at once leave everybody where the same slots, run one by one, would: jobs with several turns
+    /// in the middle of these, too.
+    #[test]
+    fn what_passes_at_once_passes_exactly(
+        name in prop_oneof![Just("dqt"), Just("fair-dqt"), Just("dqt3:max"), Just("dqt+shares")],
+        jobs in prop::collection::vec((1..9u32, 1..8u16, 0..3u32), 1..9),
+        passes in prop::collection::vec(1..400u64, 1..4),
+    ) {
+        let mut both = [0, 1].map(|_| by_name(name, Limits::default()).expect("a policy"));
+        for policy in &mut both {
+            (0..8).for_each(|node| policy.add_node(NodeId(node)));
+            for (job, &(nodes, priority, user)) in (0..).zip(&jobs) {
+                let user = UserId(user);
+                let request = Request { priority, user, ..Request::new(JobId(job), nodes) };
+                policy.arrive(&request, NOW).expect("a job");
+                policy.next_placement(NOW).expect("room");
+                policy.set_active(JobId(job), true);
+            }
+        }
+        let [fast, slow] = &mut both;
+        for slots in passes {
+            fast.advance(slots);
+            (0..slots).for_each(|_| slow.run_slot(&mut |_| {}));
+            prop_assert_eq!(fast.tree(0), slow.tree(0));
+        }
+        for _ in 0..60 {
+            prop_assert_eq!(slot(&mut **fast), slot(&mut **slow));
+        }
+    }
+}

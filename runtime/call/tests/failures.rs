@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{config, eventually, served};
 use kumi_call::{Arg, Array, CallError, Client, Options};
 use kumi_idl::{Order, Scalar};
-use kumi_rpc::{CallHead, ClientHello, Value};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, HEADER, ServerHello, Value};
 
 fn runs(client: &Client) {
     let mut c = [0.0];
@@ -243,15 +243,27 @@ fn strangers_are_told_and_closed() {
     let chunk = kumi_rpc::chunk_header(1, 0, u32::MAX);
     let call = [&hello[..], &[0xff; 12]].concat();
     let long = [&hello[..], &chunk].concat();
+    let mut versions = Vec::new();
     for bytes in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), newer.encode(), call, long] {
         let mut raw_client = TcpStream::connect(server.address).expect("a connection");
         raw_client.write_all(&bytes).expect("it is sent");
         let mut said = Vec::new();
-        raw_client.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
-        // A reset counts as an end.
-        let _end = raw_client.read_to_end(&mut said);
-        assert!(said.starts_with(b"KUMICALL"), "{said:?}");
+        raw_client.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        match raw_client.read_to_end(&mut said) {
+            Ok(_) => {}
+            // A reset counts as an end.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("it is not closed: {error}"),
+        }
+        let (hello, length) = ServerHello::decode(&said).expect("a hello").expect("all of it");
+        // Of another protocol or version the hello says so; whoever was greeted gets a failure.
+        if hello.version.is_ok() {
+            let failure = said.get(length + HEADER..).map(Failure::decode).expect("a failure");
+            assert_eq!(failure.expect("well-formed").code, Code::Protocol);
+        }
+        versions.push(hello.version.is_ok());
     }
+    assert_eq!(versions, [false, false, true, true]);
     runs(&client);
     let nobody = Client::connect("127.0.0.1:1", &Options::default());
     assert!(matches!(nobody, Err(CallError::Connect { .. })));

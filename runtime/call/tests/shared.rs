@@ -175,7 +175,7 @@ fn sections_and_orders_are_as_ever() {
 }
 
 #[test]
-fn arguments_may_change_when_a_call_has_begun_and_many_go_at_once() {
+fn many_go_at_once_and_end_in_any_order() {
     let (server, _) = counted(|_| {});
     let client = server.client();
     std::thread::scope(|scope| {

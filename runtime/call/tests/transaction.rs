@@ -44,9 +44,9 @@ const BYTES: u64 = 8 * N as u64;
 #[test]
 fn a_chain_brings_only_its_end() {
     let all = servers(1, |_| {});
-    let (a, mut d) = (vec![2.0; N], vec![0.0; N]);
+    let (a, mut end) = (vec![2.0; N], vec![-1.0; N]);
     let mut tx = Transaction::new();
-    let (a, d, x, y) = (tx.input(&a), tx.array(&mut d), tx.intermediate(), tx.intermediate());
+    let (a, d, x, y) = (tx.input(&a), tx.array(&mut end), tx.intermediate(), tx.intermediate());
     let n = N as i32;
     tx.call("fill", vec![n.into(), 0.into(), 1.0.into(), x.into()]);
     tx.call("add", vec![n.into(), a.into(), x.into()]);
@@ -66,6 +66,7 @@ fn a_chain_brings_only_its_end() {
     assert_eq!(svg.matches(&all.addresses[0]).count(), 5, "{svg}");
     assert_eq!(svg.matches("<line").count(), 3);
     drop(tx);
+    assert!(end.iter().all(|cell| *cell == 3.0), "{}", end[0]);
 }
 
 #[test]

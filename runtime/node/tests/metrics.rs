@@ -36,6 +36,7 @@ fn check_format(page: &str) {
             current = rest.split(' ').next().unwrap().to_owned();
             assert!(families.insert(current.clone()), "{current} is announced twice");
         } else if !line.starts_with("# HELP ") {
+            assert!(!current.is_empty(), "{line} comes before any announcement");
             assert!(line.starts_with(&current), "{line} is not of {current}");
             let (_, value) = line.rsplit_once(' ').unwrap();
             assert!(value.parse::<f64>().is_ok(), "{line}");

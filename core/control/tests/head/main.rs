@@ -10,6 +10,7 @@ use kumi_control::message::{
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
+mod admission;
 mod clients;
 mod idle;
 mod keys;

@@ -80,3 +80,90 @@ impl PathMtu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config { max_datagram: 9_000, path_retry: 1_000, ..Config::default() }
+    }
+
+    /// Finds long packets lost until they count as too long.
+    fn vanish(path: &mut PathMtu, now: Micros, config: &Config) {
+        for _ in 0..TRIES {
+            assert!(!path.lost(now, TRIES, config));
+        }
+        assert!(path.lost(now, TRIES, config));
+    }
+
+    #[test]
+    fn a_length_is_blamed_after_more_than_three_losses_of_a_packet_sent_three_times_again() {
+        let config = config();
+        let mut path = PathMtu::new(&config);
+        for _ in 0..TRIES {
+            assert!(!path.lost(0, 200, &config));
+        }
+        assert!(!path.lost(0, TRIES - 1, &config), "not sent again often enough");
+        path.passed();
+        for _ in 0..TRIES {
+            assert!(!path.lost(0, TRIES, &config), "one has arrived meanwhile");
+        }
+        assert_eq!(path.whole_datagram(&config), 9_000);
+        assert!(path.lost(0, TRIES, &config));
+        assert_eq!(path.whole_datagram(&config), config.safe_datagram);
+    }
+
+    #[test]
+    fn long_packets_are_tried_again_after_pauses_that_double_six_times() {
+        let config = config();
+        let mut path = PathMtu::new(&config);
+        let mut now = 50;
+        for pause in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000] {
+            vanish(&mut path, now, &config);
+            path.retry(now + pause - 1);
+            assert_eq!(path.whole_datagram(&config), 1_200, "{pause}");
+            now += pause;
+            path.retry(now);
+            assert_eq!(path.whole_datagram(&config), 9_000, "{pause}");
+        }
+        // For ever is not "never": the limit stays.
+        let config = Config { path_retry: Micros::MAX, ..config };
+        vanish(&mut path, now, &config);
+        assert_eq!(path.whole_datagram(&config), 1_200);
+    }
+
+    #[test]
+    fn the_wire_may_tell_any_length() {
+        let config = config();
+        let mut path = PathMtu::new(&config);
+        for (told, whole) in [(10, 64), (64, 64), (500, 500), (9_000, 9_000), (70_000, 9_000)] {
+            path.set(told, &config);
+            assert_eq!(path.whole_datagram(&config), whole);
+        }
+        path.set(500, &config);
+        vanish(&mut path, 0, &config);
+        assert_eq!(path.whole_datagram(&config), 500, "the lesser of both limits");
+    }
+
+    #[test]
+    fn frames_are_not_cut_shorter_than_the_settings_say() {
+        let config = Config { least_datagram: 600, ..config() };
+        let mut path = PathMtu::new(&config);
+        assert_eq!(path.datagram_limit(&config), 9_000);
+        path.set(100, &config);
+        assert_eq!((path.whole_datagram(&config), path.datagram_limit(&config)), (100, 600));
+        let short = Config { max_datagram: 200, ..config };
+        assert_eq!(path.datagram_limit(&short), 200);
+    }
+
+    #[test]
+    fn long_are_those_that_might_not_arrive_for_their_length() {
+        let config = config();
+        let mut path = PathMtu::new(&config);
+        let long = |path: &PathMtu| [1_200, 1_201, 9_000, 9_001].map(|n| path.is_long(n, &config));
+        assert_eq!(long(&path), [false, true, true, false]);
+        vanish(&mut path, 0, &config);
+        assert_eq!(long(&path), [false; 4], "those are fragmented now");
+    }
+}
