@@ -389,12 +389,7 @@ impl Sender {
         self.path.retry(now);
         let (carries, trailer) = (self.path.whole_datagram(config), shared.packets.trailer());
         if self.full == TRYING {
-            let first = self.oldest;
-            let slot = ring.slot(first);
-            let fragment = usize::from(slot.length) + trailer > carries;
-            let lent = slot.is_lent();
-            let run = PacketRun { first, count: 1, in_place: true, lent, resent: true, fragment };
-            return (slot.state == PacketState::LOST).then_some(run);
+            return self.refused_packet(ring, carries.saturating_sub(trailer));
         }
         let (first, wanted, end) = if self.lost > 0 {
             let mut first = self.oldest;
@@ -430,6 +425,16 @@ impl Sender {
         let fragment = usize::from(length) + trailer > carries;
         let resent = wanted == PacketState::LOST;
         Some(PacketRun { first, count, in_place, lent, resent, fragment })
+    }
+
+    /// The oldest packet alone, if it is to be sent again after it was refused; `whole` bytes of a packet arrive whole.
+    fn refused_packet(&self, ring: &mut SendRing<'_>, whole: usize) -> Option<PacketRun> {
+        let first = self.oldest;
+        let slot = ring.slot(first);
+        let fragment = usize::from(slot.length) > whole;
+        let lent = slot.is_lent();
+        let run = PacketRun { first, count: 1, in_place: true, lent, resent: true, fragment };
+        (slot.state == PacketState::LOST).then_some(run)
     }
 
     /// Packets that may be in flight now.

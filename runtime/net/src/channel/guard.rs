@@ -212,6 +212,12 @@ impl<H: Handler> Guard<'_, H> {
         core.service(attachment)
     }
 
+    /// Takes what lies in the rings, then serves.
+    pub(crate) fn drain_and_serve(&mut self) -> Result<(), ChannelError> {
+        self.drain_rings()?;
+        self.service()
+    }
+
     /// Everything sent to this rank has been taken there.
     #[must_use]
     pub fn flushed(&self, to: u32) -> bool {

@@ -297,8 +297,7 @@ impl<H: Handler> Channel<H> {
             return Ok(result);
         }
         // Frames refused before may fit the new wait.
-        guard.drain_rings()?;
-        guard.service()?;
+        guard.drain_and_serve()?;
         let mut spin = self.spin.borrow_mut();
         let limit = self.limit(&spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
