@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use kumi_net::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
 use kumi_net::layout::ArenaKind;
@@ -275,4 +275,62 @@ fn any_damaged_header_is_refused_or_harmless() {
         }
     }
     assert!(refused > 100, "{refused} of 512");
+}
+
+/// The state of the endpoint lies in the rank file: there is room for it whatever the datagrams, and until it is used it
+/// takes next to no memory.
+#[test]
+fn the_channels_state_lies_in_the_rank_file() {
+    for (ranks, datagram) in [(2, 548), (3, 1472), (1024, 1472), (1024, 8972), (16_384, 65_507)] {
+        let spec = SegmentSpec {
+            channel_key: 9,
+            seal_key: None,
+            ranks,
+            local_ranks: 0..1,
+            ring_bytes: 4096,
+            arena_bytes: 8192,
+        };
+        let (mut segment, files) = Segment::create(&spec).expect("segment");
+        let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        segment.publish_peers(&vec![nobody; ranks as usize], datagram).expect("peers");
+        let socket = bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0;
+        let bells = vec![doorbell().expect("doorbell")];
+        let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
+        let (attachment, socket) =
+            Attachment::attach(&own.block(5, 0, ranks, 1), own).expect("attach");
+        let read = |at, into: &mut [u8]| segment.read_channel_context(0, at, into).expect("read");
+        let mut start = [1; 64];
+        assert_eq!(read(0, &mut start), 64);
+        assert_eq!(start, [0; 64], "{ranks}, {datagram}: nothing is there yet");
+        let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
+        let channel = Channel::start(attachment, Some(socket), settings, NoHandler);
+        let channel = channel.unwrap_or_else(|error| panic!("{ranks}, {datagram}: {error}"));
+        assert_eq!(read(0, &mut start), 64);
+        assert_eq!(start[..8], *b"KUMICTX\x01");
+        assert_eq!(start[20..24], ranks.to_ne_bytes());
+        let rank_file = files.for_rank(0).ranks[0][0].try_clone_to_owned().expect("dup");
+        let blocks = File::from(rank_file).metadata().expect("metadata").blocks();
+        assert!(blocks * 512 < 128 << 10, "{ranks}, {datagram}: {blocks} blocks of an idle rank");
+        let mut guard = channel.lock().expect("lock");
+        assert!(guard.send(1, &[b"a frame"]).expect("sent"));
+        drop(guard);
+        let last = segment.channel_context_bytes() - 1;
+        assert_eq!([read(last, &mut start), read(last + 1, &mut start)], [1, 0]);
+        assert_eq!(segment.read_channel_context(1, 0, &mut start).expect("no such rank"), 0);
+    }
+}
+
+#[test]
+fn a_job_on_one_node_has_no_channel_to_others() {
+    let spec = SegmentSpec {
+        channel_key: 9,
+        seal_key: None,
+        ranks: 2,
+        local_ranks: 0..2,
+        ring_bytes: 4096,
+        arena_bytes: 8192,
+    };
+    let (segment, _files) = Segment::create(&spec).expect("segment");
+    assert_eq!(segment.channel_context_bytes(), 0);
+    assert_eq!(segment.read_channel_context(0, 0, &mut [0; 8]).expect("nothing"), 0);
 }
