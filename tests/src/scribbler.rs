@@ -123,7 +123,7 @@ impl Scribbler {
         };
         let arenas = shared.start + self.local_ranks * LINES;
         match region {
-            Region::Lines => vec![shared.start..arenas],
+            Region::Lines => std::iter::once(shared.start..arenas).collect(),
             Region::OpenArenas => {
                 let bytes = (shared.end - arenas) / self.local_ranks;
                 let starts = (0..self.local_ranks).map(|local| arenas + local * bytes);
