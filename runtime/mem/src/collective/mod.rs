@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::message::mailbox::{MatchPattern, MessageStatus, Source, Tag};
 
-const BARRIER: i32 = -1;
+pub(crate) const BARRIER: i32 = -1;
 const BROADCAST: i32 = -2;
 const REDUCE: i32 = -3;
 const ALLREDUCE: i32 = -4;

@@ -301,11 +301,13 @@ impl<H: Handler> Channel<H> {
         let mut spin = self.spin.borrow_mut();
         let limit = self.limit(&spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
+        let mut awaited = guard.core().handler.awaits();
         loop {
             if let Some(result) = attempt(&mut guard.lend())? {
                 waiting.over(&mut spin);
                 return Ok(result);
             }
+            guard.retry_refused(&mut awaited);
             waiting.idle(true);
             match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 WaitEvent::Counter => {
@@ -329,10 +331,9 @@ impl<H: Handler> Channel<H> {
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
                     guard.core().check_unreachable()?;
+                    let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
-                    if wait == Wait::Room
-                        && let Some(result) = attempt(&mut guard.lend())?
-                    {
+                    if room && let Some(result) = attempt(&mut guard.lend())? {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
