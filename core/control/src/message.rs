@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::channel_sample::{ChannelPeer, ChannelSample, ChannelSight, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
@@ -20,7 +21,7 @@ pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 7;
+pub const CONTROL_VERSION: u32 = 8;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -353,6 +354,15 @@ pub enum Command {
         request: u64,
         /// The job.
         job: JobId,
+    },
+    /// Answer with `Sample`: only the channels of this job's ranks, or of one of them.
+    SampleChannels {
+        /// Returned with the answer.
+        request: u64,
+        /// The job.
+        job: JobId,
+        /// The rank; all of the job on these nodes if none is given.
+        rank: Option<u32>,
     },
 }
 

@@ -358,6 +358,7 @@ fn samples_of_the_subtree_come_together_or_late() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        channels: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),

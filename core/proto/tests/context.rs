@@ -330,6 +330,8 @@ fn a_report_says_what_the_endpoint_knows() {
         (0, 4, 32, 2, 1)
     );
     assert!(!report.changing && !report.closed && !report.encrypted);
+    let changes = u64::from_ne_bytes(bytes[ContextReport::CHANGES].try_into().unwrap());
+    assert!(changes > 0 && report.changes == changes / 2);
     assert_eq!((report.counters.sent, report.counters.data_out), (4, 3));
     let [two, one] = report.peers[..] else { panic!("{:?}", report.peers) };
     assert_eq!((two.rank, two.oldest, two.next, two.tail, two.in_flight), (2, 0, 3, 4, 3));

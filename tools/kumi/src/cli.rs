@@ -38,6 +38,9 @@ pub enum Command {
     Top(TopArgs),
     /// Show statistics of gang switching and of the ranks' channels
     Stats(StatsArgs),
+    /// Look into a running job to find a fault
+    #[command(subcommand)]
+    Debug(crate::debug::DebugCommand),
     /// Check what this machine permits, what is missing, what that costs and how to get it
     Doctor(DoctorArgs),
     /// Demonstrate gang scheduling on a temporary cluster on this machine
@@ -462,6 +465,8 @@ mod tests {
             &["kumi", "run", "--ack", "sometimes", "prog"],
             &["kumi", "run", "--checksum", "none", "prog"],
             &["kumi", "stats", "--peers"],
+            &["kumi", "debug", "channel"],
+            &["kumi", "debug", "channel", "1", "-1"],
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],

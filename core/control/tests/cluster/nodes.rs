@@ -167,10 +167,13 @@ impl World {
                 assert!(timetable.columns.iter().all(|column| column.node == NodeId(number)));
                 node.timetable = Some(timetable);
             }
-            AgentAction::Sample { request } | AgentAction::SamplePeers { request, .. } => {
+            AgentAction::Sample { request }
+            | AgentAction::SamplePeers { request, .. }
+            | AgentAction::SampleChannels { request, .. } => {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),
+                    channels: Vec::new(),
                     machine_clock: String::new(),
                     switching: SwitchSample::default(),
                     control_messages: MessageCounts::default(),

@@ -10,14 +10,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use kumi_proto::{ContextError, SealKey};
 
+use crate::channel::change::Change;
 use crate::disclosure::RankState;
 use crate::segment::channel_region::ChannelRegion;
 use crate::segment::files::{RankFiles, private_memory};
 use crate::segment::header::SegmentNumbers;
 use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError, LocalRank};
 use crate::segment::layout::{
-    ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext, RingPosition,
-    SharedLines,
+    ATTACH_COPY, ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext,
+    RingPosition, SharedLines,
 };
 use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
@@ -45,11 +46,17 @@ pub enum AttachError {
         "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadPages(&'static str),
-    /// The channel's state cannot lie where it should.
-    #[error(
-        "the memory of the rank's channel is not usable ({0}): this program and the daemon must be of the same version of Kumi"
-    )]
+    /// The channel's state cannot lie where it should, or is not one to go on with.
+    #[error("the memory of the rank's channel is not usable: {0}")]
     Context(#[from] ContextError),
+    /// A channel was to start anew, but the rank's files are copies.
+    #[error(
+        "rank {0} goes on with a copy of its channel, and this program starts anew; resume the channel instead"
+    )]
+    IsCopy(u32),
+    /// A channel was to go on, but the rank starts anew.
+    #[error("rank {0} has no copy of a channel to go on with; start the channel instead")]
+    NoCopy(u32),
     /// Another process uses the rank's channel, or has used it.
     #[error(
         "rank {0} has already joined its job, or tried to: one process per rank can, and only once"
@@ -96,6 +103,7 @@ pub struct Attachment {
     bells: Vec<OwnedFd>,
     /// The memory of the channel context has an owner.
     channel_taken: AtomicBool,
+    is_copy: bool,
     /// The arena that no other process maps.
     private: OnceLock<Mapping>,
 }
@@ -164,7 +172,7 @@ impl Attachment {
         let local = (rank - layout.local_first) as usize;
         // SAFETY: RankContext consists of atomics only.
         let context: &RankContext = unsafe { map.view(layout.context(local)) };
-        claim(&context.state.attached, rank)?;
+        let is_copy = claim(&context.state.attached, rank)?;
         Ok(Attachment {
             map,
             layout,
@@ -178,8 +186,22 @@ impl Attachment {
             addresses,
             bells,
             channel_taken: AtomicBool::new(false),
+            is_copy,
             private: OnceLock::new(),
         })
+    }
+
+    /// Whether its files are copies of those of a rank that was stopped: its channel goes on by
+    /// [`Channel::resume`](crate::Channel::resume).
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// Begins a change that takes several stores.
+    #[inline]
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change::begin(&self.own().state.changes)
     }
 
     /// The job's number.
@@ -448,7 +470,12 @@ impl Drop for Attachment {
     }
 }
 
-fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<(), AttachError> {
-    let claimed = attached.compare_exchange(ATTACH_NEVER, ATTACH_NOW, SeqCst, SeqCst);
-    claimed.map(drop).map_err(|_| AttachError::AlreadyAttached(rank))
+/// Makes this process the rank; whether it goes on with a copy.
+fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<bool, AttachError> {
+    let claim = |from| attached.compare_exchange(from, ATTACH_NOW, SeqCst, SeqCst).is_ok();
+    match (claim(ATTACH_NEVER), claim(ATTACH_COPY)) {
+        (true, _) => Ok(false),
+        (_, true) => Ok(true),
+        _ => Err(AttachError::AlreadyAttached(rank)),
+    }
 }

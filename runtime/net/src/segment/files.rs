@@ -66,6 +66,25 @@ impl WritableFiles {
     }
 }
 
+impl WritableFiles {
+    /// Those that ranks write.
+    pub(crate) fn written_by_ranks(&self) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'_>)> {
+        written_by_ranks(&self.shared, &self.ranks)
+    }
+}
+
+fn written_by_ranks<'f>(
+    shared: &'f OwnedFd,
+    ranks: &'f [RankFiles<OwnedFd>],
+) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'f>)> {
+    let of_rank = |(local, files): (usize, &'f RankFiles<OwnedFd>)| {
+        let (own, arena) = (files.own.as_fd(), files.arena.as_fd());
+        [(SegmentPart::Rank(local), own), (SegmentPart::Arena(local), arena)]
+    };
+    let of_ranks = ranks.iter().enumerate().flat_map(of_rank);
+    std::iter::once((SegmentPart::Shared, shared.as_fd())).chain(of_ranks)
+}
+
 /// The files of a segment as its daemon hands them to the ranks. Needed until the ranks have started.
 #[derive(Debug)]
 pub struct SegmentFiles {
@@ -109,6 +128,11 @@ impl SegmentFiles {
         };
         let ranks = (0..self.readable.len()).map(pick).collect();
         FilesOfRank { job: self.job.as_fd(), shared: self.shared.as_fd(), ranks }
+    }
+
+    /// Those that ranks write, to be read.
+    pub(crate) fn written_by_ranks(&self) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'_>)> {
+        written_by_ranks(&self.shared, &self.readable)
     }
 
     /// Another descriptor of the rank file of each local rank, for reading.

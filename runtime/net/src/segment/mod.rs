@@ -2,6 +2,8 @@
 
 pub(crate) mod attachment;
 pub(crate) mod channel_region;
+mod context_reader;
+mod copy;
 pub mod counters;
 pub(crate) mod files;
 pub(crate) mod header;
@@ -32,6 +34,11 @@ use crate::segment::layout::{
 };
 use crate::shm::idle_flag;
 use crate::shm::mapping::Mapping;
+
+pub use context_reader::{ContextReader, ContextSight};
+pub use copy::{CopyError, SegmentCopy};
+pub use kumi_proto::Counters as EndpointCounters;
+pub use kumi_proto::context::{ContextReport, PeerReport};
 
 /// Smallest datagram size that [`Segment::publish_peers`] accepts: every IPv4 path carries it.
 pub const MIN_DATAGRAM: u16 = 548;
@@ -95,6 +102,11 @@ pub enum SegmentError {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// A copy of a segment of other ranks or sizes.
+    #[error(
+        "the copy is of a segment of other ranks or sizes; go on with the same ranks, rings and arenas"
+    )]
+    OtherSizes,
     /// Datagrams too small or too large.
     #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to {MAX_DATAGRAM}")]
     BadDatagram(u16),
@@ -146,8 +158,17 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::BadSpec`] and [`SegmentError::Io`].
     pub fn create(spec: &SegmentSpec) -> Result<(Segment, SegmentFiles), SegmentError> {
+        Segment::filled(spec, |_, _| Ok(()))
+    }
+
+    /// The same, with something in the files from the start.
+    fn filled(
+        spec: &SegmentSpec,
+        fill: impl FnOnce(&Layout, &WritableFiles) -> Result<(), SegmentError>,
+    ) -> Result<(Segment, SegmentFiles), SegmentError> {
         let layout = spec.layout()?;
         let files = WritableFiles::create(&layout)?;
+        fill(&layout, &files)?;
         let segment = Segment::write(spec, &layout, &files)?;
         let files = SegmentFiles::new(files)?;
         Ok((segment.with_ranks(&files)?, files))
@@ -223,6 +244,27 @@ impl Segment {
         let start = (self.layout.rank_front + at) as u64;
         rank.file.read_exact_at(&mut into[..length], start)?;
         Ok(length)
+    }
+
+    /// Looks at the channel of a local rank to other nodes. Accepts any contents and takes a bounded time; a rank that is
+    /// not there has an empty one.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn channel(
+        &self,
+        local_index: usize,
+        reader: &mut ContextReader,
+    ) -> io::Result<ContextSight> {
+        let bytes = self.channel_context_bytes();
+        if bytes == 0 || local_index >= self.ranks.len() {
+            return Ok(ContextSight::Empty);
+        }
+        let me = self.layout.local_first + local_index as u32;
+        reader.read((me, self.layout.ranks), bytes, |at, room| {
+            let copied = self.read_channel_context(local_index, at, room)?;
+            if copied == room.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        })
     }
 
     /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
