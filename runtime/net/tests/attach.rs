@@ -1,7 +1,7 @@
 //! Attaching: environments that a rank accepts, and its errors for all others.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
@@ -40,7 +40,7 @@ fn segment(publish: bool) -> Segment {
     let spec = SegmentSpec { channel_key, seal_key, ranks, local_ranks, ring_bytes, arena_bytes };
     let mut segment = Segment::create(&spec).expect("segment");
     if publish {
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         segment.publish_peers(&[address; 3], 1472).expect("peers");
     }
     segment
@@ -51,7 +51,7 @@ fn launch(segment: &Segment, rank: u32) -> (LaunchBlock, LaunchDescriptors) {
     let bell = || doorbell().expect("doorbell");
     let own = LaunchDescriptors {
         segment: segment.as_fd().try_clone_to_owned().expect("dup"),
-        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0,
+        socket: bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0,
         doorbells: vec![bell(), bell()],
     };
     let block = LaunchBlock {

@@ -1,6 +1,6 @@
 //! The daemon's side of the segment: layout, samples of damaged contents, the launch block.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
@@ -118,11 +118,15 @@ fn senseless_specs_are_refused() {
 #[test]
 fn peers_need_one_address_each_and_a_possible_datagram() {
     let mut segment = Segment::create(&spec(2, 0..2)).expect("segment");
-    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let few = segment.publish_peers(&[address], 1472);
     assert!(matches!(few, Err(SegmentError::AddressCount { given: 1, ranks: 2 })));
     let tiny = segment.publish_peers(&[address; 2], 100);
     assert!(matches!(tiny, Err(SegmentError::BadDatagram(100))));
+    let other = SocketAddr::from((Ipv6Addr::LOCALHOST, 9));
+    let mixed = segment.publish_peers(&[address, other], 1472);
+    assert!(matches!(mixed, Err(SegmentError::TwoFamilies)));
+    segment.publish_peers(&[other; 2], 1472).expect("good peers");
     segment.publish_peers(&[address; 2], 1472).expect("good peers");
 }
 
@@ -162,7 +166,7 @@ fn a_large_segment_takes_no_memory_until_used() {
 
 #[test]
 fn launch_survives_the_environment() {
-    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    let (socket, port) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
     assert_ne!(port, 0);
     let bells: Vec<_> = (0..3).map(|_| doorbell().expect("doorbell")).collect();
     let launch = LaunchBlock {

@@ -3,7 +3,7 @@
 //! the others use UDP.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -45,6 +45,8 @@ pub struct Job<'j> {
     pub cpus: &'j [usize],
     /// Packets are encrypted.
     pub encrypted: bool,
+    /// All sockets are at `::1`; otherwise each node has an address of its own, of IPv4.
+    pub ipv6: bool,
     /// Pages for the ranks, with this turn, and whether another job wants all processors.
     pub pages: Option<(Turn, bool)>,
     /// Show what the ranks print (in tests that is the test runner's noise).
@@ -60,6 +62,7 @@ impl Default for Job<'_> {
             env: &[],
             cpus: &[],
             encrypted: false,
+            ipv6: false,
             pages: None,
             show: false,
         }
@@ -80,7 +83,7 @@ pub fn closed_gate(base: usize) -> bool {
 pub struct Running {
     layout: Vec<u32>,
     /// Where each rank's socket is.
-    pub addresses: Vec<SocketAddrV4>,
+    pub addresses: Vec<SocketAddr>,
     segments: Vec<Segment>,
     /// One pair a node, or none.
     pub pages: Vec<(NodePage, JobPage)>,
@@ -118,10 +121,13 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     let mut addresses = Vec::new();
     for (node, count) in job.layout.iter().enumerate() {
         for _ in 0..*count {
-            let address = Ipv4Addr::new(127, 0, 0, node as u8 + 1);
-            let (socket, port) = bind_socket(address).expect("socket");
+            let address = match job.ipv6 {
+                true => IpAddr::V6(Ipv6Addr::LOCALHOST),
+                false => IpAddr::V4(Ipv4Addr::new(127, 0, 0, node as u8 + 1)),
+            };
+            let (socket, port) = bind_socket((address, 0)).expect("socket");
             sockets.push(socket);
-            addresses.push(SocketAddrV4::new(address, port));
+            addresses.push(SocketAddr::new(address, port));
         }
     }
     let (layout, segments, children) = (job.layout.to_vec(), vec![], vec![]);

@@ -1,7 +1,7 @@
 //! Attachment of a rank: its mapped segment, and the descriptors it inherited.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -78,7 +78,7 @@ pub struct Attachment {
     seal_key: Option<SealKey>,
     max_datagram: usize,
     /// Where the sockets are, by rank.
-    addresses: Box<[SocketAddrV4]>,
+    addresses: Box<[SocketAddr]>,
     bells: Vec<OwnedFd>,
 }
 
@@ -124,8 +124,7 @@ impl Attachment {
         };
         let mut segment = Segment::create(&spec)?;
         // Nothing is sent to it.
-        segment
-            .publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)], segment::MIN_DATAGRAM)?;
+        segment.publish_peers(&[(Ipv4Addr::LOCALHOST, 0).into()], segment::MIN_DATAGRAM)?;
         let file = segment.as_fd().try_clone_to_owned().map_err(io_error("dup"))?;
         let (map, numbers) = map_segment(&file)?;
         claim(&segment::context(&map, &numbers.layout, 0).state.attached, 0)?;
@@ -136,9 +135,9 @@ impl Attachment {
     /// The first rank of a segment. Of the header and the peer table nothing is read after this.
     fn of(map: Mapping, numbers: SegmentNumbers, bells: Vec<OwnedFd>) -> Attachment {
         let SegmentNumbers { layout, channel_key, seal_key, max_datagram } = numbers;
-        let word = |rank| segment::peer(&map, &layout, rank).address.load(Relaxed);
         let addresses =
-            (0..layout.ranks as usize).map(|rank| segment::unpack(word(rank))).collect();
+            (0..layout.ranks as usize).map(|rank| segment::peer(&map, &layout, rank).load());
+        let addresses = addresses.collect();
         let (job, rank, node, local) = (0, layout.local_first, 0, 0);
         Attachment {
             map,
@@ -312,7 +311,7 @@ impl Attachment {
         self.max_datagram
     }
 
-    pub(crate) fn address(&self, rank: u32) -> SocketAddrV4 {
+    pub(crate) fn address(&self, rank: u32) -> SocketAddr {
         self.addresses[rank as usize]
     }
 

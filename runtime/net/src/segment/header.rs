@@ -8,7 +8,7 @@ use crate::disclosure::MOST_RANKS;
 use crate::segment::MIN_DATAGRAM;
 use crate::segment::layout::{Header, Layout, MAGIC, VERSION};
 
-/// Longest payload of a UDP datagram over IPv4.
+/// Longest payload of a UDP datagram over IPv4; over IPv6 it is a little longer.
 pub const MAX_DATAGRAM: u32 = 65_507;
 
 /// A private copy of the words of a [`Header`], in their order.
@@ -161,7 +161,7 @@ mod tests {
             && layout.total <= 1 << 46
             && layout.ranks <= MOST_RANKS
             && layout.local_first + layout.local_count <= layout.ranks
-            && layout.peers + layout.ranks as usize * 8 <= layout.contexts
+            && layout.peers + layout.ranks as usize * 24 <= layout.contexts
             && layout.context(last + 1) <= layout.rings
             && layout.ring(last, last) < layout.arenas
             && layout.ring_bytes.is_power_of_two()

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -67,12 +67,14 @@ pub struct Header {
     pub seal_key: [AtomicU64; 2],
 }
 
-/// Where one rank's socket is: IPv4 address in the upper 32 bits of the low 48, port in the low 16.
+/// Where one rank's socket is.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Peer {
-    /// `address << 16 | port`.
-    pub address: AtomicU64,
+    /// IPv6 address, its first byte lowest in the first word; IPv4 addresses as `::ffff:a.b.c.d`.
+    pub address: [AtomicU64; 2],
+    /// UDP port in the low 16 bits; in the upper 32 this machine's interface of a link-local address, else 0.
+    pub port: AtomicU64,
 }
 
 /// The line of a context that its same-node peers read after every delivery.
@@ -213,7 +215,7 @@ pub struct RingHead {
 #[derive(Debug)]
 pub struct RingPosition(pub AtomicU64);
 
-const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 8);
+const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 24);
 const _: () =
     assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
 const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);

@@ -1,6 +1,6 @@
 //! Tests of unreachable peers, with a driver that refuses packets.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
@@ -98,8 +98,8 @@ fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
         arena_bytes: 4096,
     };
     let mut segment = Segment::create(&spec).expect("segment");
-    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
-    let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let (socket, port) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
+    let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     segment.publish_peers(&[address(port), address(9)], 1472).expect("peers");
     let own = LaunchDescriptors {
         segment: segment.as_fd().try_clone_to_owned().expect("dup"),
