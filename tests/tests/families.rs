@@ -62,9 +62,7 @@ fn nodes_that_have_ipv6_only() {
             assert_eq!(others, "", "it has IPv4 too");
         }
     }
-    for kernel in ["is", "ft"] {
-        verifies(&cluster, "2", kernel);
-    }
+    verifies(&cluster, "2", "ft");
     // The other daemon's output comes over its link.
     let out = cluster.kumi(&["run", "-n", "2", "--nodes", "2", "echo", "here"]).ok().out;
     assert_eq!(out.matches("here").count(), 2, "{out}");
@@ -79,7 +77,7 @@ fn nodes_that_have_ipv4_only() {
     for node in 0..2 {
         on_node(&cluster, node, "ip -6 address flush dev eth0");
     }
-    verifies(&cluster, "2", "is");
+    verifies(&cluster, "2", "ft");
 }
 
 /// Packets of ranks are lost, and come all the same.
@@ -107,7 +105,7 @@ fn nodes_with_link_local_addresses() {
     }
     let cluster = at(&["fe80::77:1", "fe80::77:2", "fe80::77:3"], Some("eth0"));
     // Sockets that talk to one rank and to several.
-    verifies(&cluster, "2", "is");
+    verifies(&cluster, "2", "ft");
     let lockstep = binaries::path("lockstep").display().to_string();
     cluster.kumi(&["run", "-n", "3", "--nodes", "3", &lockstep, "--seconds", "0.2"]).ok();
 }

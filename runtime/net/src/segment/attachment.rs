@@ -311,7 +311,12 @@ impl Attachment {
         self.max_datagram
     }
 
-    pub(crate) fn address(&self, rank: u32) -> SocketAddr {
+    /// Where the socket of a rank is.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn address(&self, rank: u32) -> SocketAddr {
         self.addresses[rank as usize]
     }
 

@@ -11,7 +11,7 @@ use crate::channel::zero_copy;
 use crate::segment::attachment::Attachment;
 use crate::sys;
 use crate::wire::address::{Family, RawAddress};
-use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 
 /// Room for one receive: the largest run of packets that the kernel joins.
 const RECEIVE_BYTES: usize = 65_536;
@@ -378,8 +378,8 @@ impl Driver for UdpDriver {
         sys::longest_payload(attachment.address(attachment.rank()), attachment.address(to)).ok()
     }
 
-    fn readable(&self) -> RawFd {
-        self.raw()
+    fn sleep_on(&self) -> SleepDescriptors {
+        [self.raw(), -1]
     }
 
     /// The kernel keeps the answers "nobody listens there".

@@ -38,7 +38,7 @@ pub struct DemoArgs {
           default_value = "EP,CG,IS,lockstep", hide_possible_values = true)]
     programs: Vec<String>,
     /// About how long each program runs alone, in seconds; it repeats its work as needed
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "2")]
     seconds: f64,
     /// Nodes of the cluster, a power of two [default: one for each core, from 2 to 8]
     #[arg(long, value_name = "N")]
