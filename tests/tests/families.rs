@@ -22,29 +22,31 @@ fn shown(cluster: &TestCluster) -> Vec<String> {
     nodes.map(|node| node["address"].as_str().expect("an address").to_owned()).collect()
 }
 
-/// A cluster of nodes with addresses of the test's own, and an interface if they need one; with the head at the first.
+/// A cluster of nodes whose addresses, which `change` is given, the test changes; with an interface if they need one. The head
+/// is at the first.
 #[track_caller]
-fn at(addresses: &[&str], interface: Option<&str>) -> TestCluster {
+fn changed(
+    nodes: usize,
+    interface: Option<&str>,
+    change: impl Fn(usize, &str) -> String,
+) -> TestCluster {
     let mut cluster = TestCluster::prepare();
-    let count = addresses.len().to_string();
-    cluster.kumi(&["cluster", "init", "--local", &count]).ok();
+    cluster.kumi(&["cluster", "init", "--local", &nodes.to_string()]).ok();
     let path = cluster.path().join("cluster.toml");
     let text = std::fs::read_to_string(&path).expect("the configuration");
     let mut config: toml::Table = text.parse().expect("a table");
-    let head = if addresses[0].contains(':') {
-        format!("[{}]:7700", addresses[0])
-    } else {
-        format!("{}:7700", addresses[0])
-    };
-    config.insert("head".to_owned(), head.into());
-    let nodes = config["nodes"].as_array_mut().expect("nodes");
-    for (node, address) in nodes.iter_mut().zip(addresses) {
+    for (index, node) in config["nodes"].as_array_mut().expect("nodes").iter_mut().enumerate() {
         let node = node.as_table_mut().expect("a node");
-        node.insert("address".to_owned(), (*address).into());
+        let address = change(index, node["address"].as_str().expect("an address"));
+        node.insert("address".to_owned(), address.into());
         if let Some(interface) = interface {
             node.insert("interface".to_owned(), interface.into());
         }
     }
+    let first = config["nodes"][0]["address"].as_str().expect("an address");
+    let head =
+        if first.contains(':') { format!("[{first}]:7700") } else { format!("{first}:7700") };
+    config.insert("head".to_owned(), head.into());
     std::fs::write(&path, config.to_string()).expect("the configuration");
     cluster.try_up_as_it_is().ok();
     cluster
@@ -103,7 +105,7 @@ fn nodes_with_link_local_addresses() {
     if !possible("nodes_with_link_local_addresses") {
         return;
     }
-    let cluster = at(&["fe80::77:1", "fe80::77:2", "fe80::77:3"], Some("eth0"));
+    let cluster = changed(3, Some("eth0"), |index, _| format!("fe80::77:{}", index + 1));
     // Sockets that talk to one rank and to several.
     verifies(&cluster, "2", "ft");
     let lockstep = binaries::path("lockstep").display().to_string();
@@ -116,11 +118,15 @@ fn a_job_has_nodes_of_one_family() {
     if !possible("a_job_has_nodes_of_one_family") {
         return;
     }
-    let cluster = at(&["10.9.8.1", "10.9.8.2", "fd09::1", "fd09::2"], None);
-    let beginnings = ["10.9.8.1:", "10.9.8.2:", "[fd09::1]:", "[fd09::2]:"];
-    for (address, beginning) in shown(&cluster).iter().zip(beginnings) {
-        assert!(address.starts_with(beginning), "{address}");
-    }
+    let cluster = changed(4, None, |index, address| {
+        let bytes: Vec<u8> = address.split('.').map(|byte| byte.parse().expect("a byte")).collect();
+        match index {
+            0 | 1 => address.to_owned(),
+            _ => format!("fd77:6b75:6d69:{:x}::{}", bytes[2], bytes[3]),
+        }
+    });
+    let of_ipv6: Vec<bool> = shown(&cluster).iter().map(|at| at.starts_with("[fd77:")).collect();
+    assert_eq!(of_ipv6, [false, false, true, true]);
     let path = binaries::path("lockstep").display().to_string();
     let all = ["run", "-n", "4", "--nodes", "4", &*path, "--seconds", "0.2"];
     cluster.kumi(&all).fails(64, &["IPv4 address", "IPv6 address", "cluster.toml"]);
