@@ -32,21 +32,30 @@ impl Wire {
         faults: Option<FaultSettings>,
     ) -> Result<Box<dyn Driver>, AttachError> {
         let mut driver: Box<dyn Driver> = match self {
+            #[cfg(miri)]
+            Wire::Udp(_) => {
+                Box::new(crate::miri::wire::QueueDriver::new(attachment.address(attachment.rank())))
+            }
+            #[cfg(not(miri))]
             Wire::Udp(socket) => Box::new(udp(attachment, socket)?),
             Wire::Own(driver) => driver,
         };
         if let Some(faults) = faults {
             driver = Box::new(faults.on(driver, attachment.rank()));
         }
-        let arena = attachment.arena(attachment.local()).as_ptr().cast_const();
-        let memory = arena..arena.wrapping_add(attachment.arena_bytes());
-        driver.register(memory).map_err(io_error("registering memory with the wire"))?;
+        let local = attachment.local();
+        for arena in [attachment.open_arena(local), attachment.readable_arena(local)] {
+            let start = arena.as_ptr().cast_const();
+            let memory = start..start.wrapping_add(attachment.arena_bytes());
+            driver.register(memory).map_err(io_error("registering memory with the wire"))?;
+        }
         Ok(driver)
     }
 }
 
 /// UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
+#[cfg(not(miri))]
 fn udp(attachment: &Attachment, socket: OwnedFd) -> Result<UdpDriver, AttachError> {
     let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());
