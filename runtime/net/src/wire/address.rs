@@ -17,6 +17,9 @@ pub(crate) struct Family {
     pub(crate) discover: libc::c_int,
     /// Option and control message: reports of ICMP.
     pub(crate) errors: libc::c_int,
+    /// Bytes of packets that every path carries, if senders fragment: routers of IPv6 never do. Set for the option
+    /// [`Family::mtu`], it makes the kernel cut fragments to this.
+    pub(crate) least_mtu: Option<libc::c_int>,
     /// Bytes of the headers of IP (without options) and UDP.
     pub(crate) header_bytes: usize,
 }
@@ -27,6 +30,7 @@ impl Family {
         mtu: libc::IP_MTU,
         discover: libc::IP_MTU_DISCOVER,
         errors: libc::IP_RECVERR,
+        least_mtu: None,
         header_bytes: 28,
     };
     const V6: Family = Family {
@@ -34,6 +38,7 @@ impl Family {
         mtu: libc::IPV6_MTU,
         discover: libc::IPV6_MTU_DISCOVER,
         errors: libc::IPV6_RECVERR,
+        least_mtu: Some(1_280),
         header_bytes: 48,
     };
 

@@ -160,7 +160,15 @@ impl UdpDriver {
     }
 
     fn discover(&self, how: libc::c_int) -> io::Result<()> {
-        sys::set_option(self.socket.as_fd(), self.family.level, self.family.discover, how)
+        let Family { level, discover, mtu, least_mtu, .. } = self.family;
+        sys::set_option(self.socket.as_fd(), level, discover, how)?;
+        match least_mtu {
+            Some(bytes) => {
+                let fragments = if how == libc::IP_PMTUDISC_DONT { bytes } else { 0 };
+                sys::set_option(self.socket.as_fd(), level, mtu, fragments)
+            }
+            None => Ok(()),
+        }
     }
 
     fn send_plain(&self, address: &RawAddress, bytes: &[u8]) -> isize {

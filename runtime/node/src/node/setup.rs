@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Shared, TreeEvent, clients, tree};
 use crate::cgroup;
 use crate::client::refusal;
-use crate::clock::{self, SharedClock};
+use crate::clock::SharedClock;
 use crate::config::{ClusterConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::job::program::Programs;
@@ -141,20 +141,11 @@ impl Started {
             live: RefCell::default(),
         });
         let shared = Shared { clock, ..Shared::default() };
-        let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
-        let tree = tree::Tree {
-            config: Arc::clone(&config),
-            node,
-            scope,
-            incarnation,
-            credentials,
-            shared: shared.clone(),
-            events: tree_sender,
-        };
+        let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
+        let description = describe(&config, &tree, &own.name, &services.cpus, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
         write_pid(&pid)?;
-        let description = describe(&config, node, &own.name, incarnation, &services.cpus, limits);
         tracing::info!(%node, address = %own.endpoint(), max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?description.limits, "ready");
         Ok(Self {
             services,
@@ -222,16 +213,15 @@ fn start_switcher(
 
 fn describe(
     config: &ClusterConfig,
-    node: NodeId,
+    tree: &tree::Tree,
     name: &str,
-    incarnation: u64,
     cpus: &[usize],
     limits: Vec<String>,
 ) -> NodeDescription {
     let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     NodeDescription {
-        node,
-        incarnation,
+        node: tree.node,
+        incarnation: tree.incarnation,
         name: name.to_owned(),
         processors,
         max_ranks: processors

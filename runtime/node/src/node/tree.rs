@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
-use crate::clock::monotonic;
+use crate::clock::{monotonic, wall_ms};
 use crate::config::{ClusterConfig, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
@@ -46,6 +46,19 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// For this life of the node, which is later than those before. `scope` is its interface to the others.
+    pub(super) fn new(
+        config: &Arc<ClusterConfig>,
+        (node, scope): (NodeId, u32),
+        credentials: Credentials,
+        shared: &Shared,
+        events: mpsc::Sender<TreeEvent>,
+    ) -> Tree {
+        let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
+        let (config, shared) = (Arc::clone(config), shared.clone());
+        Tree { config, node, scope, incarnation, credentials, shared, events }
+    }
+
     pub(super) fn hello(&self, purpose: Purpose) -> LinkHello {
         LinkHello {
             version: CONTROL_VERSION,
