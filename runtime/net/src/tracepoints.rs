@@ -8,9 +8,11 @@
 
 /// Miri knows no assembly.
 macro_rules! probe {
-    (kumi, $($part:ident),+) => {
+    (kumi, $name:ident $(, $value:ident)*) => {
         #[cfg(not(miri))]
-        probe::probe!(kumi, $($part),+);
+        probe::probe!(kumi, $name $(, $value)*);
+        #[cfg(miri)]
+        let _ = ($($value,)*);
     };
 }
 

@@ -118,7 +118,9 @@ impl SegmentFiles {
 }
 
 #[cfg(miri)]
-use crate::miri::{add_seals, length, memory_file, read_only, seals};
+use crate::miri::{add_seals, memory_file, read_only};
+#[cfg(miri)]
+pub(crate) use crate::miri::{length, seals};
 
 /// A memory file of this length. Nobody but its maker's user can open it once more.
 #[cfg(not(miri))]
