@@ -75,6 +75,7 @@ pub fn longest_payload(mut from: SocketAddr, to: SocketAddr) -> io::Result<usize
 ///
 /// # Errors
 /// The kernel's error, for example that the address is not one of this machine.
+#[cfg(not(miri))]
 pub fn bind_socket(address: impl Into<SocketAddr>) -> io::Result<(OwnedFd, u16)> {
     use std::os::fd::AsFd;
     let name = RawAddress::new(address.into());
@@ -100,6 +101,15 @@ pub fn bind_socket(address: impl Into<SocketAddr>) -> io::Result<(OwnedFd, u16)>
     check(unsafe { libc::getsockname(socket.as_raw_fd(), start, &raw mut length) })?;
     let port = bound.address().map(|address| address.port());
     port.map(|port| (socket, port)).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Under Miri: a place for packets in this process.
+///
+/// # Errors
+/// None.
+#[cfg(miri)]
+pub fn bind_socket(address: impl Into<SocketAddr>) -> io::Result<(OwnedFd, u16)> {
+    Ok((doorbell()?, crate::miri::wire::free_port(address.into())))
 }
 
 /// A non-blocking eventfd.
@@ -148,15 +158,24 @@ pub(crate) fn timespec(microseconds: u64) -> libc::timespec {
 /// Blocks until one of the descriptors is readable or a signal comes; which of them are. The first is
 /// a doorbell, which is silenced. -1 stands for none.
 pub(crate) fn wait_readable<const N: usize>(descriptors: [RawFd; N]) -> [bool; N] {
-    let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
-    // look again.
-    unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
-    let readable = list.map(|entry| entry.revents != 0);
-    if readable[0] {
+    #[cfg(miri)]
+    {
+        std::thread::sleep(crate::miri::NAP);
         silence(descriptors[0]);
+        return [false; N];
     }
-    readable
+    #[cfg(not(miri))]
+    {
+        let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
+        // look again.
+        unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
+        let readable = list.map(|entry| entry.revents != 0);
+        if readable[0] {
+            silence(descriptors[0]);
+        }
+        readable
+    }
 }
 
 /// Takes what an eventfd or a timer has counted.
