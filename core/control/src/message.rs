@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
@@ -116,11 +117,11 @@ pub struct JobSpec {
     pub seal_key: Option<SealKey>,
 }
 
-/// Where a rank's socket is: IPv4 address and UDP port.
+/// Where a rank's socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankAddress {
-    /// IPv4 address, most significant byte first.
-    pub ip: [u8; 4],
+    /// Address of IPv4 or IPv6. The interface of a link-local one is not told: each node has its own.
+    pub ip: IpAddr,
     /// UDP port.
     pub port: u16,
 }

@@ -82,6 +82,14 @@ pub struct NodePlacementArgs {
     pub hosts: Option<PathBuf>,
 }
 
+/// Addresses of the nodes.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AddressArgs {
+    /// Give the nodes of a local cluster IPv6 addresses, and look up names of hosts as such
+    #[arg(long)]
+    pub ipv6: bool,
+}
+
 /// Sharing of processors, and the shape of the control tree.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
@@ -131,6 +139,8 @@ pub struct InitArgs {
     #[command(flatten)]
     pub place: NodePlacementArgs,
     #[command(flatten)]
+    pub addresses: AddressArgs,
+    #[command(flatten)]
     pub sharing: SharingArgs,
     /// The cluster's name; the same as --cluster
     #[arg(long, value_name = "NAME", value_parser = parse::cluster_name)]
@@ -142,6 +152,8 @@ pub struct InitArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub place: NodePlacementArgs,
+    #[command(flatten)]
+    pub addresses: AddressArgs,
     #[command(flatten)]
     pub sharing: SharingArgs,
     /// Largest packet between the nodes of a local cluster, where they are network namespaces; 9000

@@ -220,7 +220,7 @@ impl World {
             let message = "no memory".into();
             Err(Refusal { kind: RefusalKind::NoResources, message })
         } else {
-            let address = RankAddress { ip: [10, 0, 0, number as u8], port: 1 };
+            let address = RankAddress { ip: [10, 0, 0, number as u8].into(), port: 1 };
             Ok(PreparedRanks { addresses: vec![address; count], max_datagram: 1400 })
         };
         self.later(number, MS / 2, 5 * MS, AgentEvent::Prepared { job, result });

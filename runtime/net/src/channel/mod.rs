@@ -11,6 +11,8 @@ pub(crate) mod lock;
 pub mod priority;
 mod settling;
 mod shutdown;
+#[cfg_attr(miri, path = "../miri/wait_set.rs")]
+pub(crate) mod wait_set;
 pub(crate) mod waker;
 pub(crate) mod zero_copy;
 
@@ -29,9 +31,10 @@ use kumi_proto::SendError;
 use crate::channel::core::{ChannelCore, Handler, Origin};
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::guard::Guard;
-use crate::channel::handler_thread::{HandlerWaitSet, start};
+use crate::channel::handler_thread::start;
 use crate::channel::handover::Handover;
 use crate::channel::priority::{HandlerSetting, Thread};
+use crate::channel::wait_set::HandlerWaitSet;
 use crate::channel::waker::ChannelWaker;
 use crate::disclosure::DisclosedPages;
 use crate::segment::attachment::{AttachError, Attachment, io_error};

@@ -1,7 +1,7 @@
 //! Attachment of a rank: its mapped segment, and the descriptors it keeps.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -22,6 +22,7 @@ use crate::segment::layout::{
 };
 use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
+use crate::shared_bytes::SharedBytesMut;
 use crate::shm::mapping::Mapping;
 use crate::shm::ring::RingPlace;
 use crate::sys;
@@ -99,7 +100,7 @@ pub struct Attachment {
     seal_key: Option<SealKey>,
     max_datagram: usize,
     /// Where the sockets are, by rank.
-    addresses: Box<[SocketAddrV4]>,
+    addresses: Box<[SocketAddr]>,
     bells: Vec<OwnedFd>,
     /// The memory of the channel context has an owner.
     channel_taken: AtomicBool,
@@ -151,8 +152,7 @@ impl Attachment {
         };
         let (mut segment, files) = Segment::of_one(&spec)?;
         // Nothing is sent to it.
-        segment
-            .publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)], segment::MIN_DATAGRAM)?;
+        segment.publish_peers(&[(Ipv4Addr::LOCALHOST, 0).into()], segment::MIN_DATAGRAM)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
         let (map, numbers) = map_segment(&RankSegment::of_one(files), |_| Ok(()))?;
         Attachment::of(map, numbers, bells, 0)
@@ -166,9 +166,9 @@ impl Attachment {
         rank: u32,
     ) -> Result<Attachment, AttachError> {
         let SegmentNumbers { layout, channel_key, seal_key, max_datagram } = numbers;
-        let word = |rank| segment::peer(&map, &layout, rank).address.load(Relaxed);
         let addresses =
-            (0..layout.ranks as usize).map(|rank| segment::unpack(word(rank))).collect();
+            (0..layout.ranks as usize).map(|rank| segment::peer(&map, &layout, rank).load());
+        let addresses = addresses.collect();
         let local = (rank - layout.local_first) as usize;
         // SAFETY: RankContext consists of atomics only.
         let context: &RankContext = unsafe { map.view(layout.context(local)) };
@@ -374,6 +374,12 @@ impl Attachment {
     pub fn discard(&self, kind: ArenaKind, offset: usize, bytes: usize) -> io::Result<()> {
         let start = self.own_arena(kind)?;
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.arena_bytes()));
+        // Miri knows no files whose pages could go.
+        if cfg!(miri) {
+            // SAFETY: a range of the own arena, checked above, which stays.
+            unsafe { SharedBytesMut::new(start.add(offset), bytes) }.copy_from(&*vec![0; bytes]);
+            return Ok(());
+        }
         // SAFETY: a range of the own arena, checked above; the mapping stays, only what it shows
         // changes, as any write would.
         let done =
@@ -440,7 +446,7 @@ impl Attachment {
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn address(&self, rank: u32) -> SocketAddrV4 {
+    pub fn address(&self, rank: u32) -> SocketAddr {
         self.addresses[rank as usize]
     }
 

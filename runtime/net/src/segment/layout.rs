@@ -80,12 +80,14 @@ pub struct Header {
     pub seal_key: [AtomicU64; 2],
 }
 
-/// Where one rank's socket is: IPv4 address in the upper 32 bits of the low 48, port in the low 16.
+/// Where one rank's socket is.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Peer {
-    /// `address << 16 | port`.
-    pub address: AtomicU64,
+    /// IPv6 address, its first byte lowest in the first word; IPv4 addresses as `::ffff:a.b.c.d`.
+    pub address: [AtomicU64; 2],
+    /// UDP port in the low 16 bits; in the upper 32 this machine's interface of a link-local address, else 0.
+    pub port: AtomicU64,
 }
 
 /// The line that same-node peers of a rank read after every delivery.
@@ -228,7 +230,7 @@ pub struct NotifyTable(pub [Notify; SIGNALS + 1]);
 #[derive(Debug)]
 pub struct RingPosition(pub AtomicU64);
 
-const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 8);
+const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 24);
 const _: () =
     assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
 const _: () = assert!(std::mem::offset_of!(State, changes) == 8);

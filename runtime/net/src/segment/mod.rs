@@ -9,12 +9,13 @@ pub(crate) mod files;
 pub(crate) mod header;
 pub mod launch;
 pub mod layout;
+mod peer_address;
 mod published_counters;
 pub(crate) mod range;
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -40,7 +41,7 @@ pub use copy::{CopyError, SegmentCopy};
 pub use kumi_proto::Counters as EndpointCounters;
 pub use kumi_proto::context::{ContextReport, PeerReport};
 
-/// Smallest datagram size that [`Segment::publish_peers`] accepts: every IPv4 path carries it.
+/// Smallest datagram size that [`Segment::publish_peers`] accepts: every path carries it.
 pub const MIN_DATAGRAM: u16 = 548;
 
 /// Parameters of a segment.
@@ -107,6 +108,11 @@ pub enum SegmentError {
         "the copy is of a segment of other ranks or sizes; go on with the same ranks, rings and arenas"
     )]
     OtherSizes,
+    /// Ranks that cannot send to each other.
+    #[error(
+        "some ranks have IPv4 addresses and some IPv6: give the nodes of a job addresses of one family"
+    )]
+    TwoFamilies,
     /// Datagrams too small or too large.
     #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to {MAX_DATAGRAM}")]
     BadDatagram(u16),
@@ -270,10 +276,10 @@ impl Segment {
     /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
     ///
     /// # Errors
-    /// [`SegmentError::AddressCount`] and [`SegmentError::BadDatagram`].
+    /// [`SegmentError::AddressCount`], [`SegmentError::TwoFamilies`] and [`SegmentError::BadDatagram`].
     pub fn publish_peers(
         &mut self,
-        addresses: &[SocketAddrV4],
+        addresses: &[SocketAddr],
         max_datagram: u16,
     ) -> Result<(), SegmentError> {
         if addresses.len() != self.layout.ranks as usize {
@@ -285,8 +291,11 @@ impl Segment {
         if !(u32::from(MIN_DATAGRAM)..=MAX_DATAGRAM).contains(&u32::from(max_datagram)) {
             return Err(SegmentError::BadDatagram(max_datagram));
         }
+        if addresses.iter().any(|address| address.is_ipv4() != addresses[0].is_ipv4()) {
+            return Err(SegmentError::TwoFamilies);
+        }
         for (rank, address) in addresses.iter().enumerate() {
-            peer(&self.job, &self.layout, rank).address.store(pack(*address), Relaxed);
+            peer(&self.job, &self.layout, rank).store(*address);
         }
         let header = self.header();
         header.max_datagram.store(u32::from(max_datagram), Relaxed);
@@ -413,12 +422,4 @@ fn has_what_it_waits_for(context: &RankContext, lines: &SharedLines) -> bool {
 pub(crate) fn peer<'m>(map: &'m Mapping, layout: &Layout, rank: usize) -> &'m Peer {
     // SAFETY: Peer consists of atomics only.
     unsafe { map.view(layout.peers + rank * size_of::<Peer>()) }
-}
-
-fn pack(address: SocketAddrV4) -> u64 {
-    u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port())
-}
-
-pub(crate) fn unpack(word: u64) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::from((word >> 16) as u32), word as u16)
 }
