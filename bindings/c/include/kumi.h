@@ -128,7 +128,13 @@ typedef enum kumi_error {
 	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
 	KUMI_ERR_HANDLER = -43,            /* a signal handler failed */
-	KUMI_ERR_FORKED = -44              /* in a child of the rank */
+	KUMI_ERR_FORKED = -44,             /* in a child of the rank */
+	KUMI_ERR_REQUEST = -45,            /* no such request, or over */
+	KUMI_ERR_FOREIGN = -46,            /* a request of another job */
+	KUMI_ERR_LISTED = -47,             /* a request twice in a list */
+	KUMI_ERR_LENT = -48,               /* a request uses the buffer */
+	KUMI_ERR_QUEUE = -49,              /* no such queue, or freed */
+	KUMI_ERR_CLAIM = -50               /* no such claim, or freed */
 } kumi_error;
 
 /* The meaning of `error` (a kumi_error), in one sentence.  Never NULL; for any
@@ -484,5 +490,6 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
 #endif
 
 #include "kumi_onesided.h"
+#include "kumi_requests.h"
 
 #endif /* KUMI_H */

@@ -14,9 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumi_mem::Context;
 
+use crate::claim::KumiClaim;
 use crate::code::{Code, Failure, report};
 use crate::fifo::KumiFifo;
 use crate::handle::HandleTable;
+use crate::queue::KumiQueue;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
@@ -31,6 +33,10 @@ pub struct State {
     pub windows: HandleTable<KumiWindow>,
     /// Completions.
     pub completions: HandleTable<KumiCompletion>,
+    /// Queues of ends of requests.
+    pub queues: HandleTable<KumiQueue>,
+    /// Claimed messages.
+    pub claims: HandleTable<KumiClaim>,
 }
 
 /// Some thread holds a state.
@@ -143,6 +149,8 @@ pub fn initialise() -> Result<(), Failure> {
         fifos: HandleTable::new(Code::Fifo),
         windows: HandleTable::new(Code::Window),
         completions: HandleTable::new(Code::Completion),
+        queues: HandleTable::new(Code::Queue),
+        claims: HandleTable::new(Code::Claim),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())
