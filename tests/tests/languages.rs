@@ -88,9 +88,17 @@ fn fortran() {
 
 #[test]
 fn outside_a_job_they_say_how_to_start_them() {
-    for program in
-        ["hello-cpp", "heat", "queens", "lookup", "hello-fortran", "poisson", "life", "drum", "wave"]
-    {
+    for program in [
+        "hello-cpp",
+        "heat",
+        "queens",
+        "lookup",
+        "hello-fortran",
+        "poisson",
+        "life",
+        "drum",
+        "wave",
+    ] {
         let mut alone = Command::new(binaries::path(program));
         alone.env_remove("KUMI_SINGLETON");
         command::run(alone).fails(1, &["kumi_init: ", "kumi run -n"]);
@@ -216,13 +224,14 @@ fn bound(module: &str) -> Vec<Bound> {
 #[test]
 fn the_interfaces_of_fortran_are_those_of_the_header() {
     let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
-    let headers =
-        ["kumi.h", "kumi_onesided.h", "kumi_requests.h"].map(|name| read(&format!("bindings/c/include/{name}")));
+    let headers = ["kumi.h", "kumi_onesided.h", "kumi_requests.h"]
+        .map(|name| read(&format!("bindings/c/include/{name}")));
     let header = source::code_only(&headers.concat());
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let modules = ["kumi_c", "kumi_c_requests"].map(|name| read(&format!("bindings/fortran/{name}.f90")));
+    let modules =
+        ["kumi_c", "kumi_c_requests"].map(|name| read(&format!("bindings/fortran/{name}.f90")));
     let mut functions = bound(&(modules.concat() + &atomics));
     functions.retain(|function| function.name != "strlen");
     assert!(functions.len() > 60, "only {} functions found", functions.len());

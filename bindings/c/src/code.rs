@@ -97,6 +97,10 @@ codes! {
     Queue = -49, c"this is not a queue of this rank, or it was freed";
     /// Not a claim, or freed.
     Claim = -50, c"this is not a claimed message, or it was received or freed";
+    /// Not a group, or freed; or it cannot be made so.
+    Group = -60, c"this is not a group of this rank, it was freed, or it cannot be made so";
+    /// Members of a group called different collectives.
+    Disagree = -61, c"another member of the group has called another collective, or with another root";
 }
 
 /// A refused call: its number and what exactly was wrong.

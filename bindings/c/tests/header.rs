@@ -8,7 +8,7 @@ use std::process::Command;
 use kumi::{Code, KumiBuffer, KumiPiece, KumiReport, KumiResult, KumiSignalHandler, KumiStatus};
 
 /// The headers, which are one interface.
-const HEADERS: [&str; 3] = ["kumi.h", "kumi_onesided.h", "kumi_requests.h"];
+const HEADERS: [&str; 4] = ["kumi.h", "kumi_onesided.h", "kumi_requests.h", "kumi_groups.h"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -89,12 +89,13 @@ fn error_numbers_are_those_of_the_header() {
 fn operations_are_those_of_the_header() {
     let text = header();
     let list = text.split_once("typedef enum kumi_op {").unwrap().1.split_once('}').unwrap().0;
-    for line in list.split(',') {
+    let own = || list.split(',').filter(|line| !line.contains("KUMI_OP_USER"));
+    for line in own() {
         let (name, number) = line.split_once('=').unwrap();
         let op = kumi_mem::Op::from_number(number.trim().parse().unwrap()).unwrap();
         assert_eq!(name.trim(), format!("KUMI_{op:?}").to_uppercase());
     }
-    let count = i32::try_from(list.split(',').count()).unwrap();
+    let count = i32::try_from(own().count()).unwrap();
     assert!(kumi_mem::Op::from_number(0).is_none());
     assert!(kumi_mem::Op::from_number(count + 1).is_none());
 }
@@ -137,6 +138,11 @@ fn rust_type(declaration: &str) -> &'static str {
         ("kumi_queue", 2, false) => "*mut *mut KumiQueue",
         ("kumi_claim", 1, false) => "*mut KumiClaim",
         ("kumi_claim", 2, false) => "*mut *mut KumiClaim",
+        ("kumi_group", 1, false) => "*mut KumiGroup",
+        ("kumi_group", 2, false) => "*mut *mut KumiGroup",
+        ("kumi_op", 1, false) => "*mut c_int",
+        ("int64_t", 0, false) => "i64",
+        ("kumi_combine", 0, false) => "Option<KumiCombine>",
         ("kumi_signal_handler", 0, false) => "Option<KumiSignalHandler>",
         _ => panic!("{declaration}: a type this test does not know"),
     }
@@ -218,6 +224,7 @@ fn functions_that_tell_of_signal_ports_say_so() {
         "kumi_flush",
         "kumi_fence",
         "kumi_barrier",
+        "kumi_group_barrier",
         "kumi_window_wait_notify",
         "kumi_window_multicast",
         "kumi_request_test",
@@ -318,6 +325,13 @@ fn requests_do_what_the_header_promises() {
 }
 
 #[test]
+fn groups_do_what_the_header_promises() {
+    let program = compile("groups", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn what_was_freed_and_what_a_child_has_is_refused() {
     let program = compile("ends", &[]);
     let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
@@ -371,7 +385,13 @@ fn installing_builds_nothing_and_tells_the_loader() {
         let refreshed = text.starts_with('\n');
         assert_eq!(refreshed, identity == b"0\n" && destination.is_empty(), "{text}");
         let at = PathBuf::from(format!("{destination}{}", folder.join("prefix").display()));
-        for file in ["lib/libkumi.so", "lib/libkumi.so.0", "lib/libkumi.a", "include/kumi.h"] {
+        for file in [
+            "lib/libkumi.so",
+            "lib/libkumi.so.0",
+            "lib/libkumi.a",
+            "include/kumi.h",
+            "include/kumi_groups.h",
+        ] {
             assert!(at.join(file).is_file(), "{file}");
         }
     }
