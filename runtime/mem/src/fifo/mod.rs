@@ -15,12 +15,12 @@ use kumi_net::{CopySource, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
-use crate::engine::PendingRequest;
 use crate::error::{Error, Refusal};
 use crate::fifo::queue::{
     ALIGNMENT, CAPACITIES, MARK_FIFO, MARK_SIGNAL, OVERHEAD, PushOutcome, Queue, QueueHead,
 };
 use crate::fifo::table::{announce, made_room};
+use crate::request::table::PendingRequest;
 use crate::window::key::is_private;
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::counter_index;
@@ -250,7 +250,7 @@ impl Window<'_> {
         if record.len() > most {
             return Err(Error::RecordTooLong { length: record.len(), most });
         }
-        match self.mapped(to) {
+        match self.mapped_queues(to) {
             Some((local, mapped)) => {
                 self.context.fence_before_notify(to)?;
                 self.append_mapped(mapped?, local, (to, offset), record, mark, wait)
@@ -269,7 +269,7 @@ impl Window<'_> {
         wait: bool,
     ) -> Result<bool, Error> {
         let attachment = self.context.attachment();
-        let room = &attachment.own().notifies.0[ROOM].count;
+        let room = &attachment.own_lines().notifies.0[ROOM].count;
         loop {
             let seen = room.load(SeqCst);
             let full = self.push_mapped(mapped, local, (to, offset), record, mark)?;
@@ -333,8 +333,8 @@ impl Window<'_> {
         let (window, signal) = (self.keys[to as usize], mark == MARK_SIGNAL);
         loop {
             let frame = |token| Frame::Append { token, window, offset, wait, signal, data };
-            let refused = match self.context.request(to, PendingRequest::Value(None), frame)? {
-                Ok(PendingRequest::Value(Some(0))) => return Ok(true),
+            let refused = match self.context.request(to, PendingRequest::Value, frame)? {
+                Ok(0) => return Ok(true),
                 Ok(_) => continue,
                 Err(reason) => reason,
             };
@@ -366,7 +366,7 @@ pub(crate) fn queue_in(
 ) -> Result<(Queue, u32), Refusal> {
     let room = mapped.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
-    let base = mapped.bytes().slice(offset as usize, OVERHEAD).start();
+    let base = mapped.writable().slice(offset as usize, OVERHEAD).start();
     // Pieces in the segment start at pages, but where this one does was read from shared memory. The
     // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<QueueHead>().is_aligned() {
@@ -481,7 +481,7 @@ impl Fifo<'_> {
     fn wait<R>(&self, mut take: impl FnMut(&Self) -> Result<Option<R>, Error>) -> Result<R, Error> {
         let context = self.context();
         context.check_handlers()?;
-        let counter = &context.attachment().own().notifies.0[self.counter].count;
+        let counter = &context.attachment().own_lines().notifies.0[self.counter].count;
         loop {
             // Before the look: every record raises it after it has become visible.
             let seen = counter.load(SeqCst);

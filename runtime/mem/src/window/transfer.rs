@@ -4,8 +4,9 @@ use kumi_net::counters::Counter;
 use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 
-use crate::engine::{PendingRequest, PlainFrame};
+use crate::engine::PlainFrame;
 use crate::error::Error;
+use crate::request::table::PendingRequest;
 use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
 use crate::window::table::{Access, check};
@@ -89,7 +90,7 @@ impl Window<'_> {
         let span = if data.is_empty() { 0 } else { blocks.span() };
         check(mapped.rights, mapped.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
-        blocks.scatter(mapped.bytes().slice(shape.offset, span as usize), data);
+        blocks.scatter(mapped.writable().slice(shape.offset, span as usize), data);
         self.finish_mapped(mapped, (to, local), after)
     }
 
@@ -193,7 +194,7 @@ impl Window<'_> {
             check(mapped.rights, mapped.size, blocks.offset, blocks.span(), Access::Read)
                 .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
             let span = mapped.bytes().slice(shape.offset, blocks.span() as usize);
-            blocks.gather(span.shared(), 0, into);
+            blocks.gather(span, 0, into);
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
