@@ -36,6 +36,14 @@ fn verifies(cluster: &TestCluster, program: &str, args: &[&str]) {
 }
 
 #[test]
+fn rust() {
+    let cluster = TestCluster::up(2);
+    verifies(&cluster, "string", &["--points", "1001", "--steps", "300"]);
+    // One point for each rank.
+    verifies(&cluster, "string", &["--points", "4", "--steps", "5"]);
+}
+
+#[test]
 fn c() {
     let cluster = TestCluster::up(2);
     verifies(&cluster, "wave", &["--points", "30", "--steps", "100"]);
