@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ struct Job {
     channel: Channel<Counting>,
     taken: Arc<AtomicU32>,
     peers: UdpSocket,
-    own: SocketAddrV4,
+    own: SocketAddr,
     /// Bytes of the rank file before the context.
     front: usize,
 }
@@ -85,14 +85,14 @@ fn job() -> Job {
     let peers = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("socket");
     let port = peers.local_addr().expect("address").port();
     let (mut segment, files) = Segment::create(&spec).expect("segment");
-    let all = vec![SocketAddrV4::new(Ipv4Addr::LOCALHOST, port); RANKS as usize];
+    let all = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)); RANKS as usize];
     segment.publish_peers(&all, DATAGRAM).expect("peers");
     let (attachment, socket, port) = common::attach(&files, (0, RANKS), (0, 1)).expect("attach");
     let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
     let taken = Arc::<AtomicU32>::default();
     let handler = Counting(Arc::clone(&taken));
     let channel = Channel::start(attachment, Some(socket), settings, handler).expect("start");
-    let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     Job { channel, taken, peers, own, front: layout.rank_front }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use kumi_net::segment::{ContextReader, ContextSight, CopyError, Segment, SegmentCopy};
@@ -67,7 +67,7 @@ fn spec() -> SegmentSpec {
 
 fn publish(made: Result<(Segment, SegmentFiles), SegmentError>) -> (Segment, SegmentFiles) {
     let (mut segment, files) = made.expect("segment");
-    let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     segment.publish_peers(&[nowhere; RANKS as usize], 1_472).expect("peers");
     (segment, files)
 }

@@ -14,7 +14,7 @@ pub fn attach(
     (rank, ranks): (u32, u32),
     (local, locals): (usize, usize),
 ) -> Result<(Attachment, OwnedFd, u16), AttachError> {
-    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    let (socket, port) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
     let files = files.for_rank(local);
     let own = |file: BorrowedFd<'_>| file.try_clone_to_owned().expect("dup");
     let local = |at: usize| {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -83,9 +83,9 @@ impl Job {
         for (node, count) in (1..).zip(LAYOUT) {
             for _ in 0..count {
                 let address = Ipv4Addr::new(127, 0, place, node);
-                let (socket, port) = bind_socket(address).expect("socket");
+                let (socket, port) = bind_socket((address, 0)).expect("socket");
                 sockets.push(socket);
-                addresses.push(SocketAddrV4::new(address, port));
+                addresses.push(SocketAddr::from((address, port)));
             }
         }
         let mut nodes = Vec::new();
