@@ -28,7 +28,7 @@ impl NodeMemory {
     /// The piece of a member of this node.
     pub(crate) fn piece(&self, member: u32) -> Option<SharedBytesMut<'_>> {
         let at = self.pieces.binary_search_by_key(&member, |(of, _)| *of).ok()?;
-        Some(self.pieces[at].1.bytes())
+        Some(self.pieces[at].1.writable())
     }
 
     /// Gives the own piece back. No other member reads it: collectives end when nobody does.
