@@ -307,6 +307,10 @@ impl Context {
         let most = guard.max_frame(to);
         let sent = free
             && unsent.send(to, most, &mut |to, head, data| guard.send_parts(to, head, &[data]))?;
+        if placed || !self.same_node(to) {
+            // Once more, as at the end of every put.
+            self.puts_to(to);
+        }
         let engine = guard.handler();
         if sent {
             engine.departed(place);

@@ -22,6 +22,12 @@ pub(crate) struct MappedPiece {
     pub(crate) notifies: NonNull<Notify>,
 }
 
+// SAFETY: addresses in an arena or of the own piece, which stay valid as said at `bytes`; what is there is reached as shared
+// bytes and atomics only.
+unsafe impl Send for MappedPiece {}
+// SAFETY: as above.
+unsafe impl Sync for MappedPiece {}
+
 impl MappedPiece {
     /// Reads the descriptor that the owner published and believes it only as far as it stays in
     /// the owner's arena. The rank is one of this node, `local` its index.

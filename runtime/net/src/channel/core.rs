@@ -5,6 +5,7 @@ use kumi_proto::{
     AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
 };
 
+use crate::channel::turns::WaitState;
 use crate::segment::MIN_DATAGRAM;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
@@ -92,6 +93,7 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) armed: bool,
     /// Spins between two looks at the socket.
     pub(crate) interval: u32,
+    pub(crate) waits: WaitState,
 }
 
 /// Bytes taken from a ring before the waiting program is asked whether its wait is over. Later frames
@@ -188,6 +190,7 @@ impl<H: Handler> ChannelCore<H> {
             blocked: false,
             armed: false,
             interval: 1,
+            waits: WaitState::new(),
         })
     }
 
