@@ -260,7 +260,11 @@ impl Context {
         let place = engine.add_request(Request::new(Target::default(), pending, report))?;
         let handle = engine.requests.handle(place);
         engine.due_schedules.push(place);
-        guard.progress()?;
+        if let Err(error) = guard.progress() {
+            // The caller takes its memory back.
+            guard.handler().release(place);
+            return Err(error.into());
+        }
         Ok(handle)
     }
 }

@@ -376,6 +376,8 @@ impl<H: Handler> ChannelCore<H> {
         }
         if self.handler.owes_answers() {
             self.answer(attachment)?;
+        } else {
+            self.blocked = false;
         }
         if self.remote.is_some() {
             self.publish(attachment);

@@ -121,18 +121,15 @@ impl Handover {
 
     #[cold]
     fn enter_when_free(&self, nudge: impl Fn()) {
-        for _ in 0..LOCK_TRIES {
-            spin_loop();
-            if self.lock.try_lock_main() {
-                return;
-            }
+        if self.spin() {
+            return;
         }
         self.waiters.fetch_add(1, SeqCst);
         loop {
             // Whoever gives the lock back from here on changes it.
             let turn = self.turn.load(SeqCst);
             let fenced = heavy_fence();
-            if self.lock.try_lock_main() {
+            if self.spin() {
                 break;
             }
             if self.lock.await_handler() {
@@ -146,6 +143,14 @@ impl Handover {
             }
         }
         self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// Tries for the lock for a while.
+    fn spin(&self) -> bool {
+        (0..LOCK_TRIES).any(|_| {
+            spin_loop();
+            self.lock.try_lock_main()
+        })
     }
 
     /// A thread of the program gives the lock back, restarts the tick of a handler in deep sleep, and wakes a thread that
