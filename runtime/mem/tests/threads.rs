@@ -62,7 +62,7 @@ fn threads_talk_with_theirs_at_other_ranks() {
         scope(|threads| {
             for tag in 0..THREADS {
                 threads.spawn(move || {
-                    let mut numbers = Numbers(tag as u64);
+                    let mut numbers = Numbers(tag.cast_unsigned().into());
                     for round in 0..60 {
                         let length = numbers.below(if round % 10 == 0 { 50_000 } else { 100 });
                         let data = vec![(tag * 50 + round) as u8; length as usize];

@@ -161,9 +161,7 @@ impl Engine {
                 }
                 self.bytes_arrived(from, token, offset_in_request, data).map(|()| Delivery::Taken)
             }
-            Frame::AtomicReply { token, value } => {
-                self.value_arrived(from, token, value).map(|()| Delivery::Taken)
-            }
+            Frame::AtomicReply { token, value } => self.value_arrived(from, token, value),
             Frame::AppendReply { token, again } => {
                 match self.direct_answered(from, token, Ok(again)) {
                     true => Ok(Delivery::Taken),

@@ -1,6 +1,6 @@
 //! The engine's part in requests: answers to them, their ends, and the queues of what has not left.
 
-use kumi_net::{AnswerSender, ChannelError, CopySource, SharedBytes, SharedBytesMut};
+use kumi_net::{AnswerSender, ChannelError, CopySource, Delivery, SharedBytes, SharedBytesMut};
 use kumi_proto::Rank;
 
 use crate::engine::Engine;
@@ -19,13 +19,13 @@ impl Engine {
         from: Rank,
         token: u64,
         value: u64,
-    ) -> Result<(), String> {
+    ) -> Result<Delivery, String> {
         let place = self.requests.answered_by(from, token);
         let request = place.and_then(|place| self.requests.get_mut(place));
         match (place, request.map(|request| &request.pending)) {
             (Some(place), Some(PendingRequest::Value | PendingRequest::Dropped)) => {
                 self.end_request(place, RequestEnd::Value(value));
-                Ok(())
+                Ok(Delivery::Taken)
             }
             _ => Err("an answer to no request".into()),
         }
@@ -212,7 +212,7 @@ impl Engine {
         let Some(request) = self.requests.get_mut(place) else { return };
         match std::mem::replace(&mut request.report, ReportTo::Nobody) {
             ReportTo::Counter(number) => {
-                self.completions.request_ended(number, Ok(Outcome::Cancelled))
+                self.completions.request_ended(number, Ok(Outcome::Cancelled));
             }
             ReportTo::Queue(number, _) => self.completion_queues.request_ended(number, None),
             ReportTo::Handle | ReportTo::Nobody | ReportTo::Schedule(..) => {}
@@ -300,7 +300,7 @@ fn keep_private(unsent: &mut Unsent, request: Option<&mut Request>) {
 ///
 /// # Safety
 /// The vector is not looked at, changed or dropped as long as the result is used.
-pub(crate) unsafe fn kept(vector: &mut Vec<u8>) -> SharedBytes<'static> {
+pub(crate) unsafe fn kept(vector: &mut [u8]) -> SharedBytes<'static> {
     // SAFETY: the caller's promise; the bytes do not move with the vector.
-    unsafe { SharedBytesMut::from(&mut vector[..]).lend() }.shared()
+    unsafe { SharedBytesMut::from(vector).lend() }.shared()
 }

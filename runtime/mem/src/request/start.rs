@@ -356,11 +356,7 @@ impl Context {
 }
 
 /// Sends what there is room for, and queues the rest.
-fn send_or_queue(
-    guard: &mut Guard<'_, Engine>,
-    to: Rank,
-    mut unsent: Unsent,
-) -> Result<(), Error> {
+fn send_or_queue(guard: &mut Guard<'_, Engine>, to: Rank, mut unsent: Unsent) -> Result<(), Error> {
     let (place, most) = (unsent.request, guard.max_frame(to));
     let sent = guard.handler().outgoing.is_free(to)
         && unsent.send(to, most, &mut |to, head, data| guard.send_parts(to, head, &[data]))?;

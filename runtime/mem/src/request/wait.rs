@@ -128,7 +128,10 @@ impl Context {
     }
 
     /// Those of these requests whose end was not told.
-    pub(crate) fn still_there(&self, handles: &[RequestHandle]) -> Result<Vec<RequestHandle>, Error> {
+    pub(crate) fn still_there(
+        &self,
+        handles: &[RequestHandle],
+    ) -> Result<Vec<RequestHandle>, Error> {
         let mut guard = self.channel.lock()?;
         let requests = &guard.handler().requests;
         Ok(handles.iter().copied().filter(|handle| requests.find(*handle).is_ok()).collect())

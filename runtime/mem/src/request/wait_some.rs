@@ -20,7 +20,7 @@ impl Context {
     /// - [`Error::StaleRequest`], [`Error::ForeignRequest`], [`Error::RequestListed`] if a handle is wrong.
     /// - Errors of the channel. After any of these all requests stay.
     pub fn wait_any(&self, requests: &[RequestHandle]) -> Result<Ended, Error> {
-        let mut ended = self.wait_first(requests, |engine, places| take_first(engine, places))?;
+        let mut ended = self.wait_first(requests, take_first)?;
         ended.pop().ok_or(Error::NoRequests)
     }
 
@@ -50,7 +50,7 @@ impl Context {
     /// # Errors
     /// As [`Context::wait_any`] but [`Error::NoRequests`].
     pub fn test_any(&self, requests: &[RequestHandle]) -> Result<Option<Ended>, Error> {
-        let ended = self.test_now(requests, |engine, places| take_first(engine, places))?;
+        let ended = self.test_now(requests, take_first)?;
         Ok(ended.into_iter().next())
     }
 

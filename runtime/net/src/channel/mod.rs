@@ -323,13 +323,12 @@ impl<H: Handler> Channel<H> {
     ) -> Result<R, E> {
         let limit = self.limit(&guard.core().waits.spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
-        let mut awaited = guard.core().handler.awaits();
         loop {
             if let Some(result) = attempt(&mut guard.lend())? {
                 waiting.over(&mut guard.core().waits.spin);
                 return Ok(result);
             }
-            guard.retry_refused(&mut awaited);
+            guard.retry_refused(&mut waiting.awaited);
             waiting.idle(true);
             match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 WaitEvent::Counter => {
