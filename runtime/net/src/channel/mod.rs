@@ -216,7 +216,8 @@ impl<H: Handler> Channel<H> {
     /// # Errors
     /// [`AttachError`] if there can be no handler thread.
     pub fn serve_rings(&self, serve: bool) -> Result<(), AttachError> {
-        if serve && self.shared.wait_set.get().is_none() {
+        let serves = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if serve && !serves {
             self.start_thread()?;
         }
         self.shared.handover.set_serves_rings(serve, self.shared.wait_set.get());

@@ -68,6 +68,9 @@ impl<'c, H: Handler> Guard<'c, H> {
     /// Lets others have the lock that want it, and takes it again after them.
     pub(crate) fn let_others(&mut self) -> Result<(), ChannelError> {
         let handover = &self.shared.handover;
+        if !handover.is_wanted() {
+            return Ok(());
+        }
         let epoch = handover.epoch();
         self.shared.leave();
         for _ in 0..YIELDS {
