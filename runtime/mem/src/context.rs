@@ -17,6 +17,8 @@ use crate::engine::Engine;
 use crate::engine::interrupt::InterruptHook;
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::HandlerFailures;
+use crate::group::GroupState;
+use crate::group::numbers::GroupNumbers;
 use crate::message::parts::frames_to_queue;
 use crate::request::outgoing::SendTurn;
 use crate::request::table::{PendingRequest, Request, RequestEnd};
@@ -58,6 +60,9 @@ pub struct Context {
     pub(crate) interrupts: OnceLock<InterruptHook>,
     /// Held during a multicast: one at a time.
     pub(crate) multicasting: Mutex<()>,
+    /// The group of all ranks, and the numbers of all groups.
+    pub(crate) job_group: GroupState,
+    pub(crate) groups: GroupNumbers,
 }
 
 impl Context {
@@ -123,8 +128,10 @@ impl Context {
         let finished = AtomicBool::new(false);
         let (failures, interrupts) = (Arc::default(), OnceLock::new());
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
-        let multicasting = Mutex::new(());
-        let here = Context {
+        Ok(Context {
+            job_group: GroupState::job(channel.attachment().rank()),
+            groups: GroupNumbers::default(),
+            multicasting: Mutex::new(()),
             channel,
             process,
             dirty,
@@ -133,9 +140,7 @@ impl Context {
             lends,
             failures,
             interrupts,
-            multicasting,
-        };
-        Ok(here)
+        })
     }
 
     /// This rank.

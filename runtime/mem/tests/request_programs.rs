@@ -44,6 +44,8 @@ struct Program<'c> {
     window: &'c Window<'c>,
     parts: Vec<Vec<u8>>,
     begun: Vec<(RequestHandle, Expected)>,
+    /// Puts that a counter tells of, with their data: their handles are spent when they end.
+    counted: Vec<(RequestHandle, Vec<u8>)>,
     base: usize,
 }
 
@@ -66,16 +68,18 @@ impl Program<'_> {
                 part[offset..offset + length].copy_from_slice(&data);
                 self.writes(to, &(offset..offset + length));
                 let end = if numbers.below(2) == 0 { PutEnd::Sent } else { PutEnd::Placed };
-                let report = match numbers.below(3) {
-                    0 => Report::Counter(completion),
-                    _ => Report::Handle,
-                };
+                let counted = numbers.below(3) == 0;
+                let report = if counted { Report::Counter(completion) } else { Report::Handle };
                 let options = PutOptions { notify: None, end, report };
                 // SAFETY: kept until the request has been waited for; those that are counted too.
                 let handle = unsafe {
                     self.window.start_put(to, self.base + offset, shared(&data), options)
                 };
-                self.begun.push((handle.expect("begun"), Expected::Done(data)));
+                let handle = handle.expect("begun");
+                match counted {
+                    true => self.counted.push((handle, data)),
+                    false => self.begun.push((handle, Expected::Done(data))),
+                }
             }
             1 => {
                 let expected = part[offset..offset + length].to_vec();
@@ -119,8 +123,7 @@ impl Program<'_> {
 
     /// Waits for one, in one of many ways.
     fn wait_for_some(&mut self, numbers: &mut Numbers) {
-        let handles: Vec<_> = self.begun.iter().map(|one| one.0).collect();
-        let live: Vec<_> = handles.iter().copied().filter(|one| !self.is_counted(*one)).collect();
+        let live: Vec<_> = self.begun.iter().map(|one| one.0).collect();
         if live.is_empty() {
             return;
         }
@@ -147,15 +150,6 @@ impl Program<'_> {
         }
     }
 
-    /// Those that a counter tells of are not waited for; here they stay until the end.
-    fn is_counted(&self, handle: RequestHandle) -> bool {
-        match self.context.cancel(handle) {
-            Err(Error::StaleRequest { .. }) => true,
-            Ok(false) => false,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn check(&mut self, handle: RequestHandle, result: Result<Outcome, Error>) {
         let at = self.begun.iter().position(|one| one.0 == handle).expect("begun");
         match (self.begun.swap_remove(at).1, result.expect("ended well")) {
@@ -177,14 +171,17 @@ fn random_program(context: &Context, window: &Window<'_>, completion: &Completio
         window.get(to, base, &mut part).expect("get");
         parts.push(part);
     }
-    let mut program = Program { context, window, parts, begun: Vec::new(), base };
+    let mut program =
+        Program { context, window, parts, begun: Vec::new(), counted: Vec::new(), base };
     let mut numbers = Numbers(seed * 1000 + u64::from(me));
     for _ in 0..300 {
         program.step(&mut numbers, completion);
     }
     completion.wait_all().expect("all that are counted");
-    let rest: Vec<_> =
-        program.begun.iter().map(|one| one.0).filter(|one| !program.is_counted(*one)).collect();
+    for (handle, _) in program.counted.drain(..) {
+        assert!(matches!(context.test(handle), Err(Error::StaleRequest { .. })), "spent");
+    }
+    let rest: Vec<_> = program.begun.iter().map(|one| one.0).collect();
     let ended = context.wait_all(&rest).expect("all");
     for (handle, result) in rest.into_iter().zip(ended) {
         program.check(handle, result);

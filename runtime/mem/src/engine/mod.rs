@@ -165,9 +165,7 @@ impl Engine {
             Frame::AppendReply { token, again } => {
                 match self.direct_answered(from, token, Ok(again)) {
                     true => Ok(Delivery::Taken),
-                    false => {
-                        self.value_arrived(from, token, u64::from(again)).map(|()| Delivery::Taken)
-                    }
+                    false => self.value_arrived(from, token, u64::from(again)),
                 }
             }
             Frame::PutDone { token } => match self.completions.done(from, token) {
@@ -306,7 +304,7 @@ impl Engine {
         shape: &impl ByteLayout,
     ) -> Option<QueuedAnswer> {
         let IncomingPut { token, last, window, notify, data } = put;
-        if let Err(reason) = self.windows.put(attachment.own(), window, shape, notify, data) {
+        if let Err(reason) = self.windows.put(attachment.own_lines(), window, shape, notify, data) {
             return Some(QueuedAnswer::Refused { token, reason });
         }
         if !last {

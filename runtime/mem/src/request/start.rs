@@ -65,7 +65,7 @@ impl Window<'_> {
             let mapped = mapped?;
             check(mapped.rights, mapped.size, target.offset, target.length, Access::Write)
                 .map_err(|reason| self.refused(to, offset, data.len(), reason))?;
-            mapped.bytes().slice(offset, data.len()).copy_from(data);
+            mapped.writable().slice(offset, data.len()).copy_from(data);
             let after = OnPlacement { notify, completion: None };
             self.finish_mapped(mapped, (to, local), after)?;
             return context.ended(target, owned, report, RequestEnd::Done);
@@ -122,7 +122,7 @@ impl Window<'_> {
             let mapped = mapped?;
             check(mapped.rights, mapped.size, target.offset, target.length, Access::Read)
                 .map_err(|reason| self.refused(from, offset, into.len(), reason))?;
-            into.copy_from(mapped.bytes().slice(offset, into.len()).shared());
+            into.copy_from(mapped.bytes().slice(offset, into.len()));
             self.context.attachment().count(Counter::DirectGets, 1);
             return self.context.ended(target, owned, report, RequestEnd::Done);
         }
@@ -157,7 +157,7 @@ impl Window<'_> {
             check(mapped.rights, mapped.size, target.offset, target.length, Access::Atomic)
                 .map_err(refused)?;
             self.context.attachment().count(Counter::DirectAtomics, 1);
-            let before = atomic.apply(mapped.bytes().slice(offset, bytes));
+            let before = atomic.apply(mapped.writable().slice(offset, bytes));
             let before = before.ok_or_else(|| refused(Refusal::Alignment))?;
             return self.context.ended(target, None, report, RequestEnd::Value(before));
         }
