@@ -325,7 +325,8 @@ impl<H: Handler> Channel<H> {
         let limit = self.limit(&guard.core().waits.spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
         loop {
-            if let Some(result) = attempt(&mut guard.lend())? {
+            let result = attempt(&mut guard.lend())?;
+            if let Some(result) = result {
                 waiting.over(&mut guard.core().waits.spin);
                 return Ok(result);
             }
@@ -360,7 +361,8 @@ impl<H: Handler> Channel<H> {
                     guard.core().check_unreachable()?;
                     let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
-                    if room && let Some(result) = attempt(&mut guard.lend())? {
+                    let result = if room { attempt(&mut guard.lend())? } else { None };
+                    if let Some(result) = result {
                         waiting.over(&mut guard.core().waits.spin);
                         return Ok(result);
                     }
