@@ -367,6 +367,7 @@ impl<H: Handler> Channel<H> {
                         return Ok(result);
                     }
                     guard.sleep(&mut waiting, None);
+                    guard.tell_parked();
                     continue;
                 }
             }
