@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kumi_proto::{AckMode, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
+use crate::channel::turns::WaitState;
 use crate::segment::MIN_DATAGRAM;
 use crate::segment::attachment::Attachment;
 use crate::segment::channel_region::ChannelRegion;
@@ -96,6 +97,7 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) armed: bool,
     /// Spins between two looks at the socket.
     pub(crate) interval: u32,
+    pub(crate) waits: WaitState,
 }
 
 /// Bytes taken from a ring before the waiting program is asked whether its wait is over. Later frames
@@ -325,6 +327,8 @@ impl<H: Handler> ChannelCore<H> {
         }
         if self.handler.owes_answers() {
             self.answer(attachment)?;
+        } else {
+            self.blocked = false;
         }
         if self.remote.is_some() {
             self.publish(attachment);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use kumi_proto::{ChannelEnd, ChannelKey, ContextError, Endpoint, Rank};
 
 use super::{ChannelCore, Handler, RemoteRanks, protocol};
+use crate::channel::turns::WaitState;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::sys;
 use crate::wait::blocking_wait::BlockingWait;
@@ -49,6 +50,7 @@ impl<H: Handler> ChannelCore<H> {
             blocked: false,
             armed: false,
             interval: 1,
+            waits: WaitState::new(),
         };
         if goes_on {
             core.take_over(attachment);
