@@ -11,6 +11,7 @@ mod decode;
 mod list;
 mod multicast;
 mod one_sided;
+mod padding;
 mod payload;
 
 use bytes::{Reader, Writer, zero};
@@ -21,6 +22,7 @@ pub use multicast::{
     MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
     members,
 };
+pub use padding::pad;
 pub use payload::Payload;
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is

@@ -136,8 +136,8 @@ impl<M: ContextMemory> Endpoint<M> {
         let header = Header { kind, flags: flags | hold, from: shared.me, to, sequence, ack };
         shared.packets.seal(&header, &mut control[..length]);
         *nonce = shared.packets.counter();
-        shared.counters.packet_out(kind, length);
-        table.of(&mut peer.tally, to).packet_out(kind, 1, length);
+        shared.counters.packets_out(kind, 1, length);
+        table.of(&mut peer.tally, to).packets_out(kind, 1, length);
         let (place, segment) = (Place::Control, length);
         Transmission { to, place, length, segment, resent: false, fragment: false }
     }

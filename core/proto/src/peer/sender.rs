@@ -234,9 +234,21 @@ impl Sender {
         most: usize,
         write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> usize {
+        self.queue_if(ring, config, most, |room| Some(write(room))).unwrap_or_default()
+    }
+
+    /// The same, unless `write` has no frame.
+    #[inline]
+    pub(crate) fn queue_if(
+        &mut self,
+        ring: &mut SendRing<'_>,
+        config: &Config,
+        most: usize,
+        write: impl FnOnce(&mut [u8]) -> Option<(usize, LentPart)>,
+    ) -> Option<usize> {
         let index = ring.index(self.tail);
         let at = index * config.max_datagram + HEADER_BYTES;
-        let (head, rest) = write(&mut ring.bytes[at..at + most]);
+        let (head, rest) = write(&mut ring.bytes[at..at + most])?;
         let head = head.min(most);
         let length = head + rest.bytes;
         let slot = &mut ring.slots[index];
@@ -249,7 +261,40 @@ impl Sender {
         slot.resends = 0;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
-        length
+        Some(length)
+    }
+
+    /// Has `pad` lengthen the last frame to `full` bytes if it has not been sent, and the packets behind it could then
+    /// leave in the same run. It says false if the frame stays as it is. By how many bytes it is longer.
+    pub(crate) fn pad_last(
+        &mut self,
+        ring: &mut SendRing<'_>,
+        config: &Config,
+        full: usize,
+        pad: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> usize {
+        let (last, unsent) = (self.tail.wrapping_sub(1), self.tail.wrapping_sub(self.next));
+        if unsent == 0 {
+            return 0;
+        }
+        let whole = HEADER_BYTES + full;
+        let continues =
+            unsent > 1 && usize::from(ring.slot(last.wrapping_sub(1)).length) == whole;
+        let index = ring.index(last);
+        let slot = &mut ring.slots[index];
+        let length = usize::from(slot.length);
+        // Not a small frame, which would cost more than it gains.
+        if slot.is_lent() || length >= whole || !(continues || 2 * length >= whole) {
+            return 0;
+        }
+        let at = index * config.max_datagram + HEADER_BYTES;
+        if !pad(&mut ring.bytes[at..at + full], length - HEADER_BYTES) {
+            return 0;
+        }
+        slot.length = u16::try_from(whole).unwrap_or(u16::MAX);
+        slot.head = slot.length;
+        self.held += u32::try_from(whole - length).unwrap_or(0);
+        whole - length
     }
 
     /// Packets in flight, and packets never sent.

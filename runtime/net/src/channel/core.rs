@@ -108,12 +108,21 @@ const LONG: u64 = 16 * 1024;
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
 
+/// Most bytes of a run.
+const MOST_BYTES: usize = 65_507;
+
 /// Largest datagram used, even on a path that takes larger ones (loopback does): the payload of an
 /// Ethernet frame of 9,000 bytes. The kernel takes runs of them together anyway.
 const MOST_DATAGRAM: usize = 8_972;
 /// Most bytes in flight to one peer: several runs, so that one is being sent while another is received
 /// and a third acknowledged. An unprivileged receive buffer holds about as much.
 const MOST_IN_FLIGHT: usize = 400_000;
+
+/// Packets of full length of the longest run.
+pub(crate) fn run_of_full_packets(config: &Config) -> usize {
+    // Of long packets the ring has few places: not more than half of them.
+    (MOST_BYTES / config.max_datagram).min(MANY as usize).min(config.window / 2).max(1)
+}
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
@@ -245,6 +254,30 @@ impl<H: Handler> ChannelCore<H> {
         Ok(sent)
     }
 
+    /// As [`ChannelCore::send_remote_with`], of up to `count` frames: until `write` gives no more or the ring is full. How
+    /// many were queued.
+    #[inline]
+    pub(crate) fn send_remote_run(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        count: usize,
+        mut write: impl FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<usize, ChannelError> {
+        let ranks = attachment.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        let traced = |room: &mut [u8]| {
+            let length = write(room)?;
+            tracepoints::send(to, length);
+            Some(length)
+        };
+        let mut queued = 0;
+        let sent = remote.endpoint.send_run(remote.now, to, count, traced);
+        take_full(sent.map(|frames| queued = frames), ranks)?;
+        Ok(queued)
+    }
+
     /// Everything sent to this rank of this node has been taken.
     pub(crate) fn drained(&self, local: usize) -> bool {
         self.outgoing[local].as_ref().is_none_or(Producer::drained)
@@ -338,13 +371,9 @@ impl<H: Handler> ChannelCore<H> {
         let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
-        for datagram in wire.received().each() {
-            endpoint.handle_datagram(
-                *now,
-                datagram,
-                &mut HandlerSink(&mut self.handler, attachment),
-            );
-        }
+        let PacketRun { bytes, segment, .. } = wire.received();
+        let mut sink = HandlerSink(&mut self.handler, attachment);
+        endpoint.handle_run(*now, bytes, segment, &mut sink);
     }
 
     /// Whether the datagrams received last should be handled at once: answers are owed, much came at
@@ -384,9 +413,11 @@ impl<H: Handler> ChannelCore<H> {
         if let Some(remote) = &mut self.remote {
             let (in_flight, queued) = remote.endpoint.under_way(to);
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
-            // Of long packets the ring has few places: not more than half of them.
-            let many = MANY.min(remote.endpoint.config().window as u32 / 2);
-            if in_flight >= FEW && queued < many && bytes < LONG {
+            let run = run_of_full_packets(remote.endpoint.config()) as u32;
+            // While a whole run is under way, even much may wait for company.
+            let half = MANY.min(remote.endpoint.config().window as u32 / 2);
+            let (few, many) = if bytes < LONG { (FEW, half) } else { (run, run) };
+            if in_flight >= few && queued < many {
                 remote.held = true;
                 publish_sent(attachment, self.ring_sent, self.remote.as_ref());
                 return Ok(());
