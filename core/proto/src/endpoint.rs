@@ -226,8 +226,8 @@ impl<M: ContextMemory> Endpoint<M> {
             return Err(SendError::Closed);
         }
         self.local.notice_stop(now, self.schedule.deadline);
-        let config = &self.local.config;
-        match self.peer(to).map_or(config.window, |peer| peer.sender.room(config)) {
+        let first = self.local.config.first_slots();
+        match self.peer(to).map_or(first, |peer| peer.sender.room()) {
             0 => Err(SendError::Full),
             room => Ok(room),
         }
@@ -247,7 +247,7 @@ impl<M: ContextMemory> Endpoint<M> {
     fn queue_in_ring(&mut self, to: Rank, write: impl FnOnce(&mut [u8]) -> (usize, LentPart)) {
         let (most, number) = (self.max_frame(), self.ringed(to));
         let (View { peer, blocks, layout, shared, .. }, schedule) = self.view(number);
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         let was_flushed = peer.sender.flushed();
         let length = peer.sender.queue(&mut ring, shared.config, most, write);
         shared.counters.sent += 1;
@@ -396,7 +396,7 @@ impl<M: ContextMemory> Endpoint<M> {
         }
         peer.receiver.took(counter);
         let (ring, early) = layout.two_blocks(blocks, peer.sender.ring, peer.receiver.block);
-        let (mut ring, mut early) = (SendRing::from(ring), EarlyPackets::new(early, kept));
+        let (mut ring, mut early) = (peer.sender.ring_in(ring), EarlyPackets::new(early, kept));
         shared.counters.packets_in(header.kind, 1, length);
         let before = ExceptionCounts::of(shared.counters);
         let was_flushed = peer.sender.flushed();
@@ -440,7 +440,7 @@ impl<M: ContextMemory> Endpoint<M> {
         while let Some(&number) = self.schedule.listed.get(at) {
             let (View { peer, blocks, layout, mut shared, .. }, schedule) = self.view(number);
             if peer.deadline() <= now {
-                let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+                let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
                 peer.handle_timeout(now, &mut ring, &mut shared);
                 schedule.enqueue(peer, number);
             }

@@ -93,7 +93,7 @@ impl<M: ContextMemory> Endpoint<M> {
         }
         self.change(|endpoint| {
             let (View { peer, blocks, layout, shared, .. }, _) = endpoint.view(number);
-            let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+            let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
             let more = peer.sender.pad_last(&mut ring, shared.config, full, pad);
             shared.counters.sent_bytes += more as u64;
         });
@@ -107,7 +107,7 @@ impl<M: ContextMemory> Endpoint<M> {
     ) -> usize {
         let (most, number) = (self.max_frame(), self.ringed(to));
         let (View { peer, blocks, layout, shared, .. }, schedule) = self.view(number);
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         let was_flushed = peer.sender.flushed();
         let (mut queued, mut bytes) = (0, 0);
         while queued < count {

@@ -84,7 +84,7 @@ impl View<'_> {
         schedule: &mut Schedule,
     ) -> Transmission {
         let Self { peer, blocks, shared, table, nonce, layout, .. } = self;
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         let to = peer.rank;
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };

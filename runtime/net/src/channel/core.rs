@@ -114,27 +114,31 @@ const MOST_BYTES: usize = 65_507;
 /// Largest datagram used, even on a path that takes larger ones (loopback does): the payload of an
 /// Ethernet frame of 9,000 bytes. The kernel takes runs of them together anyway.
 const MOST_DATAGRAM: usize = 8_972;
-/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received
+/// Bytes in flight to one peer at first: several runs, so that one is being sent while another is received
 /// and a third acknowledged. An unprivileged receive buffer holds about as much.
-const MOST_IN_FLIGHT: usize = 400_000;
+const FIRST_IN_FLIGHT: usize = 400_000;
+/// Most bytes in flight to one peer, on a path that takes so many without a queue.
+const MOST_IN_FLIGHT: usize = 8 << 20;
 
 /// Packets of full length of the longest run.
 pub(crate) fn run_of_full_packets(config: &Config) -> usize {
     // Of long packets the ring has few places: not more than half of them.
-    (MOST_BYTES / config.max_datagram).min(MANY as usize).min(config.window / 2).max(1)
+    (MOST_BYTES / config.max_datagram).min(MANY as usize).min(config.first_window / 2).max(1)
 }
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
 fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
     let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
-    let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
-    let ack_every = (window / 4) as u32;
+    let packets = |bytes: usize, most| 1 << (bytes / max_datagram).clamp(16, most).ilog2();
+    let (first_window, window) = (packets(FIRST_IN_FLIGHT, 256), packets(MOST_IN_FLIGHT, 1_024));
+    let ack_every = (first_window / 4) as u32;
     // A path that takes less gets fragments: frames would not pay.
     let least_datagram = MIN_DATAGRAM.into();
     Config {
         max_datagram,
         window,
+        first_window,
         ack_every,
         late: 5_000,
         ack,
@@ -415,7 +419,7 @@ impl<H: Handler> ChannelCore<H> {
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
             let run = run_of_full_packets(remote.endpoint.config()) as u32;
             // While a whole run is under way, even much may wait for company.
-            let half = MANY.min(remote.endpoint.config().window as u32 / 2);
+            let half = MANY.min(remote.endpoint.config().first_window as u32 / 2);
             let (few, many) = if bytes < LONG { (FEW, half) } else { (run, run) };
             if in_flight >= few && queued < many {
                 remote.held = true;
