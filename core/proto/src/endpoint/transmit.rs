@@ -22,6 +22,9 @@ pub struct Transmit<'a> {
     pub resent: bool,
     /// They are too long for the path to this rank: let the network fragment them (no "don't fragment").
     pub fragment: bool,
+    /// The bytes lie in the context and stay as they are until the datagrams are acked: a wire may send them from there after
+    /// it has said that they are sent. They are data that was not sent before.
+    pub kept: bool,
 }
 
 impl<'a> Transmit<'a> {
@@ -145,12 +148,13 @@ impl<M: ContextMemory> Endpoint<M> {
     /// The datagrams of a transmission.
     pub(super) fn datagrams_of(&self, transmission: Transmission) -> Transmit<'_> {
         let Transmission { to, place, length, segment, resent, fragment } = transmission;
+        let kept = matches!(place, Place::Context(_)) && !resent;
         let (bytes, pieces) = match place {
             Place::Control => (&self.control[..length], &[][..]),
             Place::Staged => (&self.local.packets.staged()[..length], &[][..]),
             Place::Context(at) => (&self.memory.bytes()[at..at + length], &[][..]),
             Place::Pieces(at) => (&self.memory.bytes()[at..at + length], &self.local.pieces[..]),
         };
-        Transmit { to, bytes, pieces, segment, resent, fragment }
+        Transmit { to, bytes, pieces, segment, resent, fragment, kept }
     }
 }

@@ -492,8 +492,9 @@ impl<H: Handler> ChannelCore<H> {
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
             tracepoints::transmit(run.to, run.length(), run.segment);
-            let (to, segment, fragment) = (run.to, run.segment, run.fragment);
-            let packets = PacketRun { bytes: run.bytes, pieces: run.pieces, segment, fragment };
+            let (to, segment, fragment, kept) = (run.to, run.segment, run.fragment, run.kept);
+            let (bytes, pieces) = (run.bytes, run.pieces);
+            let packets = PacketRun { bytes, pieces, segment, fragment, kept };
             if wire.send(attachment, to, packets)? {
                 unreachable.left(to);
             } else {
