@@ -15,7 +15,7 @@ use transmit::Transmission;
 pub use transmit::{Piece, Transmit};
 
 use crate::context::{ContextMemory, Flag, HeapMemory, mark, record};
-use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, SendRing, TransmitPlan};
+use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, TransmitPlan};
 use crate::peer_counts::ExceptionCounts;
 use crate::seal::{OpenedPacket, TRAILER_BYTES};
 use crate::wire::{ACK_NOW, DropReason, HEADER_BYTES, Header, PacketKind};
@@ -329,7 +329,7 @@ impl<M: ContextMemory> Endpoint<M> {
     /// Takes a datagram from the wire. An invalid one is counted by its reason and changes nothing
     /// else.
     pub fn handle_datagram<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) {
-        self.change(|endpoint| drop(endpoint.take_or_count(now, datagram, sink)));
+        self.change(|endpoint| endpoint.take_or_count(now, datagram, sink));
     }
 
     /// Takes a datagram, or counts why not. The number of the record of its sender, if it is a data packet.

@@ -13,6 +13,7 @@ mod multicast;
 mod one_sided;
 mod padding;
 mod payload;
+mod put;
 
 use bytes::{Reader, Writer, zero};
 pub use list::{
@@ -24,6 +25,7 @@ pub use multicast::{
 };
 pub use padding::pad;
 pub use payload::Payload;
+pub use put::{PutFrame, decode_put};
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Schedule, View};
 use crate::context::ContextMemory;
-use crate::peer::{CompletedRun, EarlyPackets, PacketRun, Piggyback, RunPlace, SendRing};
+use crate::peer::{CompletedRun, EarlyPackets, PacketRun, Piggyback, RunPlace};
 use crate::wire::{HEADER_BYTES, HOLD, Header, PacketKind};
 use crate::{Micros, Rank};
 
@@ -22,9 +22,6 @@ pub struct Transmit<'a> {
     pub resent: bool,
     /// They are too long for the path to this rank: let the network fragment them (no "don't fragment").
     pub fragment: bool,
-    /// The bytes lie in the context and stay as they are until the datagrams are acked: a wire may send them from there after
-    /// it has said that they are sent. They are data that was not sent before.
-    pub kept: bool,
 }
 
 impl<'a> Transmit<'a> {
@@ -148,13 +145,12 @@ impl<M: ContextMemory> Endpoint<M> {
     /// The datagrams of a transmission.
     pub(super) fn datagrams_of(&self, transmission: Transmission) -> Transmit<'_> {
         let Transmission { to, place, length, segment, resent, fragment } = transmission;
-        let kept = matches!(place, Place::Context(_)) && !resent;
         let (bytes, pieces) = match place {
             Place::Control => (&self.control[..length], &[][..]),
             Place::Staged => (&self.local.packets.staged()[..length], &[][..]),
             Place::Context(at) => (&self.memory.bytes()[at..at + length], &[][..]),
             Place::Pieces(at) => (&self.memory.bytes()[at..at + length], &self.local.pieces[..]),
         };
-        Transmit { to, bytes, pieces, segment, resent, fragment, kept }
+        Transmit { to, bytes, pieces, segment, resent, fragment }
     }
 }

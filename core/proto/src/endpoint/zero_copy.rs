@@ -3,7 +3,7 @@
 use super::{Endpoint, SendError, View};
 use crate::context::ContextMemory;
 use crate::frame::Payload;
-use crate::peer::{LentPart, SendRing};
+use crate::peer::LentPart;
 use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
 use core::ops::Range;

@@ -116,7 +116,7 @@ const MOST_BYTES: usize = 65_507;
 const MOST_DATAGRAM: usize = 8_972;
 /// Bytes in flight to one peer at first: several runs, so that one is being sent while another is received
 /// and a third acknowledged. An unprivileged receive buffer holds about as much.
-const FIRST_IN_FLIGHT: usize = 400_000;
+const FIRST_IN_FLIGHT: usize = 800_000;
 /// Most bytes in flight to one peer, on a path that takes so many without a queue.
 const MOST_IN_FLIGHT: usize = 8 << 20;
 
@@ -131,7 +131,7 @@ pub(crate) fn run_of_full_packets(config: &Config) -> usize {
 fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
     let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
     let packets = |bytes: usize, most| 1 << (bytes / max_datagram).clamp(16, most).ilog2();
-    let (first_window, window) = (packets(FIRST_IN_FLIGHT, 256), packets(MOST_IN_FLIGHT, 1_024));
+    let (first_window, window) = (packets(FIRST_IN_FLIGHT, 512), packets(MOST_IN_FLIGHT, 1_024));
     let ack_every = (first_window / 4) as u32;
     // A path that takes less gets fragments: frames would not pay.
     let least_datagram = MIN_DATAGRAM.into();
@@ -492,9 +492,8 @@ impl<H: Handler> ChannelCore<H> {
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
             tracepoints::transmit(run.to, run.length(), run.segment);
-            let (to, segment, fragment, kept) = (run.to, run.segment, run.fragment, run.kept);
-            let (bytes, pieces) = (run.bytes, run.pieces);
-            let packets = PacketRun { bytes, pieces, segment, fragment, kept };
+            let (to, segment, fragment) = (run.to, run.segment, run.fragment);
+            let packets = PacketRun { bytes: run.bytes, pieces: run.pieces, segment, fragment };
             if wire.send(attachment, to, packets)? {
                 unreachable.left(to);
             } else {

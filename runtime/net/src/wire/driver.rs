@@ -67,14 +67,12 @@ pub(crate) struct PacketRun<'b> {
     pub(crate) segment: usize,
     /// They are too long to arrive whole: they may come in fragments.
     pub(crate) fragment: bool,
-    /// They lie end to end, and the bytes stay as they are until the packets are acked. They were not sent before.
-    pub(crate) kept: bool,
 }
 
 impl<'b> PacketRun<'b> {
     /// Packets that lie end to end.
     pub(crate) fn contiguous(bytes: &'b [u8], segment: usize, fragment: bool) -> PacketRun<'b> {
-        PacketRun { bytes, pieces: &[], segment, fragment, kept: false }
+        PacketRun { bytes, pieces: &[], segment, fragment }
     }
 
     /// Lays packets that lie in pieces end to end, in `room`.

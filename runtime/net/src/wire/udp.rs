@@ -12,16 +12,10 @@ use crate::segment::attachment::Attachment;
 use crate::sys;
 use crate::wire::driver::{Driver, PacketRun};
 
-mod splice;
-
-use splice::PageSender;
-
 /// Room for one receive: the largest run of packets that the kernel joins.
 const RECEIVE_BYTES: usize = 65_536;
 /// Room for one control message with an integer.
 const CONTROL_WORDS: usize = 8;
-/// Runs of fewer bytes are copied: that takes less time than two calls.
-const LEAST_PAGES: usize = 16 << 10;
 /// Most packets of a run that lies in pieces: most of any run.
 const MOST_PIECES: usize = 64;
 /// How long a send waits for room in the socket before the packet is left to the resend timer.
@@ -44,8 +38,6 @@ pub(crate) struct UdpDriver {
     too_long: bool,
     /// See [`Driver::refusal`].
     refusal: Option<libc::c_int>,
-    /// Sends long runs by their pages, where it can: only from a connected socket.
-    pages: Option<PageSender>,
     /// Where packets in pieces are laid end to end that cannot leave by one call.
     together: Vec<u8>,
 }
@@ -86,7 +78,6 @@ impl UdpDriver {
             discovery,
             too_long: false,
             refusal: None,
-            pages: only.and_then(|_| PageSender::new()),
             together: Vec::new(),
         })
     }
@@ -128,30 +119,12 @@ impl UdpDriver {
         Ok(false)
     }
 
-    /// Sends a long run by its pages; false if it is to be copied.
-    fn send_pages(&mut self, packets: PacketRun<'_>) -> bool {
-        let long = packets.kept && packets.bytes.len() >= LEAST_PAGES && !packets.fragment;
-        match &mut self.pages {
-            Some(pages) if long => pages.send(self.socket.as_fd(), packets.bytes, packets.segment),
-            _ => false,
-        }
-    }
-
-    /// No longer has the socket cut what is sent by itself, if datagrams of so many bytes are to be sent.
-    fn send_whole(&mut self, bytes: usize) -> io::Result<()> {
-        match &mut self.pages {
-            Some(pages) if pages.cuts(bytes) => pages.set_segment(self.socket.as_fd(), 0),
-            _ => Ok(()),
-        }
-    }
-
     fn send_each(
         &mut self,
         address: &libc::sockaddr_in,
         packets: PacketRun<'_>,
     ) -> io::Result<bool> {
         let mut all = true;
-        self.send_whole(packets.segment)?;
         for bytes in packets.each() {
             all &= match self.send_once(false, |udp| udp.send_plain(address, bytes)) {
                 Err(error) if is_too_long(&error) => {
@@ -171,7 +144,6 @@ impl UdpDriver {
         packets: PacketRun<'_>,
     ) -> io::Result<bool> {
         self.discover(libc::IP_PMTUDISC_DONT)?;
-        self.send_whole(usize::MAX)?;
         let mut sent = Ok(true);
         for datagram in packets.each() {
             sent = match self.send_once(false, |udp| udp.send_plain(address, datagram)) {
@@ -379,10 +351,6 @@ impl Driver for UdpDriver {
             return self.send_fragmented(&address, packets);
         }
         if packets.is_run() && self.runs.are_tried() {
-            if self.send_pages(packets) {
-                self.refusal = None;
-                return Ok(true);
-            }
             match self.send_once(true, |udp| udp.send_run(&address, packets)) {
                 Err(error) if OffloadState::may_be_refused(&error) => {
                     let fits =
