@@ -43,7 +43,10 @@ some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --packag
 MDBOOK_VERSION := 0.5.4
 PREFIX ?= /usr/local
 
-.PHONY: all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
+# Folders with tests of a language; `make test` has built what they test.
+LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/cpp examples/fortran examples/grpc
+
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
 
 all: build
 
@@ -108,10 +111,7 @@ test: export KUMI_SKIPS = $(TARGET)/skipped-tests
 test: lint
 	@rm -f $(KUMI_SKIPS)
 	@$(MAKE) --no-print-directory test-programs
-	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
-	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
-	done
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python java PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target languages PROFILE=debug BUILT=yes
 	@scripts/prose --check
 	$(CARGO) test --workspace --locked --no-fail-fast --doc
 	@KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python scripts/run-tests
@@ -119,7 +119,13 @@ test: lint
 # What the test programs run: all binaries, and the examples in C, C++ and Fortran.
 test-programs: setup
 	$(CARGO) build --workspace --all-targets --locked
-	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target c cpp fortran grpc PROFILE=debug BUILT=yes
+
+# The tests of each language against this build, side by side: the long ones come first.
+languages: python java $(LANGUAGE_FOLDERS)
+
+$(LANGUAGE_FOLDERS):
+	@$(MAKE) --no-print-directory -C $@ check PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
 # The test programs RUNS times in random order, then BUSY_RUNS times beside two busy processes. What failed is named, with
 # how often; the busy runs come whether or not a quiet one failed.

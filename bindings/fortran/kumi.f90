@@ -41,7 +41,7 @@
 !   kumi_message_recv(from, tag, data [, status] [, stat])
 !   kumi_message_sendrecv(to, send_tag, send, from, recv_tag, recv [, status] [, stat])
 !   kumi_message_probe(from, tag, found [, status] [, stat])     found is a logical
-!   kumi_progress([stat])                   kumi_flush(to [, stat])
+!   kumi_progress([stat])                   kumi_flush(to [, stat])     kumi_fence(to [, stat])
 !
 !   kumi_window_allocate(extents, window, array [, stat])
 !       Collective.  Makes a window with room for an array of these extents (one number for each
@@ -148,7 +148,7 @@ module kumi
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
+    kumi_fence, kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
     kumi_window_notified, kumi_window_wait_notify
   use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &

@@ -125,6 +125,13 @@ contains
     call finish(c_flush(to), 'kumi_flush', stat)
   end subroutine kumi_flush
 
+  subroutine kumi_fence(to, stat)
+    integer(c_int), intent(in) :: to
+    integer(c_int), intent(out), optional :: stat
+
+    call finish(c_fence(to), 'kumi_fence', stat)
+  end subroutine kumi_fence
+
   subroutine kumi_barrier(stat)
     integer(c_int), intent(out), optional :: stat
 

@@ -139,6 +139,12 @@ module kumi_c
       integer(c_int), value :: to
       integer(c_int) :: code
     end function c_flush
+
+    function c_fence(to) result(code) bind(c, name='kumi_fence')
+      import :: c_int
+      integer(c_int), value :: to
+      integer(c_int) :: code
+    end function c_fence
   end interface
 
   interface

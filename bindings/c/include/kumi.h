@@ -75,7 +75,7 @@ extern "C" {
 #define KUMI_ANY_SOURCE (-1)
 #define KUMI_ANY_TAG (-1)
 
-/* All ranks, for kumi_flush(). */
+/* All ranks, for kumi_flush() and kumi_fence(). */
 #define KUMI_ALL (-1)
 
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
@@ -277,6 +277,13 @@ int kumi_progress(void);
  * (KUMI_UNEXPECTED_BYTES).
  * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO, HANDLER, DAMAGED. */
 int kumi_flush(int to);
+
+/* Keeps the order of operations on windows at rank `to` (or at each rank, with
+ * KUMI_ALL): those that this rank begins afterwards take effect there after
+ * all that it began before.  Waits only where it must, and not for refusals:
+ * cheaper than kumi_flush().  Operations at different ranks are not ordered.
+ * Errors: RANK, FAULT, IO, HANDLER, DAMAGED. */
+int kumi_fence(int to);
 
 /* ------------------------------------------------------------------------
  * Windows: memory that other ranks reach without this rank's help

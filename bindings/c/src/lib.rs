@@ -58,7 +58,7 @@ pub use machine::{
     kumi_rank_runs,
 };
 pub use message::{
-    KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
+    KumiStatus, kumi_fence, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
     kumi_message_sendrecv, kumi_progress,
 };
 pub use records::{

@@ -170,3 +170,14 @@ pub extern "C" fn kumi_flush(to: c_int) -> c_int {
         Ok(state.context.flush(rank(to)?)?)
     })
 }
+
+/// See `kumi.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_fence(to: c_int) -> c_int {
+    with(|state| {
+        if to == ALL {
+            return Ok(state.context.fence_all()?);
+        }
+        Ok(state.context.fence(rank(to)?)?)
+    })
+}

@@ -207,6 +207,7 @@ fn functions_that_tell_of_signal_ports_say_so() {
         "kumi_message_probe",
         "kumi_progress",
         "kumi_flush",
+        "kumi_fence",
         "kumi_barrier",
         "kumi_window_wait_notify",
         "kumi_window_multicast",

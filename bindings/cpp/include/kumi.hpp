@@ -198,6 +198,13 @@ public:
 		detail::check(kumi_flush(to), "kumi_flush");
 	}
 
+	/* Operations on windows at rank `to`, or at each rank, that follow take
+	 * effect there after all earlier ones. */
+	void fence(int to = KUMI_ALL)
+	{
+		detail::check(kumi_fence(to), "kumi_fence");
+	}
+
 	void barrier() { detail::check(kumi_barrier(), "kumi_barrier"); }
 
 	/* Copies the root's data to all. */

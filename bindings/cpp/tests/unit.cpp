@@ -170,6 +170,8 @@ void messages(kumi::context &job)
 	job.progress();
 	job.flush(next);
 	job.flush();
+	job.fence(next);
+	job.fence();
 }
 
 void bad_messages(kumi::context &job)
@@ -182,6 +184,7 @@ void bad_messages(kumi::context &job)
 	THROWS(KUMI_ERR_TAG, job.send(me, -1, 1));
 	THROWS(KUMI_ERR_RANK, job.recv(-2, 0, buffer));
 	THROWS(KUMI_ERR_RANK, job.flush(job.size()));
+	THROWS(KUMI_ERR_RANK, job.fence(job.size()));
 	THROWS(KUMI_ERR_LENGTH, job.sendrecv(me, 0, buffer, me, 0, buffer));
 	job.send(me, 7, std::int16_t{3});
 	THROWS(KUMI_ERR_LENGTH, job.recv_value<int>(me, 7));

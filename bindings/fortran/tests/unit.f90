@@ -167,6 +167,10 @@ contains
     call kumi_flush(KUMI_ALL)
     call kumi_flush(ranks, stat)
     call expect_error(stat, KUMI_ERR_RANK, 'flush')
+    call kumi_fence(next)
+    call kumi_fence(KUMI_ALL)
+    call kumi_fence(ranks, stat)
+    call expect_error(stat, KUMI_ERR_RANK, 'fence')
   end subroutine probes
 
   subroutine windows()

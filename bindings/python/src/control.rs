@@ -101,6 +101,19 @@ pub fn flush(py: Python<'_>, #[pyo3(from_py_with = maybe_name)] rank: Option<i64
     Ok(done.map_err(Failure::from)?)
 }
 
+/// Keeps operations on windows at a rank, or at each rank, behind all earlier ones.
+#[pyfunction]
+#[pyo3(signature = (rank=None))]
+pub fn fence(py: Python<'_>, #[pyo3(from_py_with = maybe_name)] rank: Option<i64>) -> PyResult<()> {
+    let state = current()?;
+    let to = rank.map(|rank| rank_of(&state, rank)).transpose()?;
+    let done = released(py, || match to {
+        Some(rank) => state.context.fence(rank),
+        None => state.context.fence_all(),
+    });
+    Ok(done.map_err(Failure::from)?)
+}
+
 /// Takes what has arrived and sends what is due, without waiting.
 #[pyfunction]
 pub fn progress(py: Python<'_>) -> PyResult<()> {

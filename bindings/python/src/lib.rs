@@ -65,8 +65,8 @@ mod _native {
     use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
     #[pymodule_export]
     use crate::control::{
-        barrier, finalize, flush, forked, initialise, job, node, owned, progress, rank, same_node,
-        size, time,
+        barrier, fence, finalize, flush, forked, initialise, job, node, owned, progress, rank,
+        same_node, size, time,
     };
     #[pymodule_export]
     use crate::fifo::{NativeFifo, append, max_record, multicast_append, on_signal, remove_signal};

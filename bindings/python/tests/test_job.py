@@ -28,6 +28,8 @@ def test_a_job_of_one(job: kumi.Job) -> None:
     kumi.barrier()
     kumi.flush()
     kumi.flush(0)
+    kumi.fence()
+    kumi.fence(0)
     kumi.progress()
     # There is no daemon.
     assert (kumi.cluster_nodes(), kumi.node_load(0), kumi.rank_runs(0)) == (0, None, True)
@@ -55,6 +57,7 @@ CALLS: list[Callable[[], object]] = [
     kumi.rank,
     kumi.barrier,
     kumi.flush,
+    kumi.fence,
     kumi.finalize,
     kumi.probe,
     lambda: kumi.window(1),
@@ -210,3 +213,5 @@ def test_exceptions_are_of_the_package_and_can_be_copied(job: kumi.Job) -> None:
     assert (str(again), again.rank) == (str(error), 7)
     with pytest.raises(kumi.BadRankError):
         kumi.flush(-1)
+    with pytest.raises(kumi.BadRankError):
+        kumi.fence(1)

@@ -63,3 +63,4 @@ pub use window::overlap::any_overlap;
 pub use window::pieces::Piece;
 pub use window::strided::Strided;
 pub use window::table::Rights;
+pub use window::typed::{AtomicElement, Element, TypedWindow};

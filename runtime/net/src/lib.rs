@@ -1,10 +1,11 @@
 //! Kumi's channel at run time: the segment that a node's ranks and daemon share, sockets, doorbells,
-//! and the driver that moves frames between a rank and its peers.
+//! and the drivers that move packets between a rank and its peers.
 //!
 //! This crate does not know what the bytes of a frame mean; [`kumi_proto`] makes them reliable,
 //! `kumi-mem` gives them a meaning.
 //!
 //! * [`segment`], [`launch`]: for the node's daemon.
+//! * [`driver`]: for another kind of wire.
 //! * [`Attachment`], [`Channel`]: for a rank. The holder of its lock drives a channel: the main thread
 //!   while it waits or sends, otherwise the handler thread.
 //!
@@ -37,3 +38,4 @@ pub use shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;
 pub use wait::spin::SpinMode;
+pub use wire::{Wire, driver};

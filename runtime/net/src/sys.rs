@@ -149,7 +149,7 @@ pub(crate) fn timespec(microseconds: u64) -> libc::timespec {
 }
 
 /// Blocks until one of the descriptors is readable or a signal comes; which of them are. The first is
-/// a doorbell, which is silenced.
+/// a doorbell, which is silenced. -1 stands for none.
 pub(crate) fn wait_readable<const N: usize>(descriptors: [RawFd; N]) -> [bool; N] {
     let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:

@@ -47,6 +47,7 @@ from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
 from ._native import (
     barrier,
     cluster_nodes,
+    fence,
     flush,
     job,
     max_record,
@@ -116,6 +117,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "cluster_nodes",
+    "fence",
     "finalize",
     "flush",
     "gather",

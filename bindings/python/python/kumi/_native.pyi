@@ -31,6 +31,7 @@ __all__ = [
     "broadcast",
     "cluster_nodes",
     "describe_routines",
+    "fence",
     "finalize",
     "flush",
     "forked",
@@ -230,6 +231,10 @@ def time() -> float:
 
 def barrier() -> None:
     """Returns when all ranks have called it."""
+
+def fence(rank: int | None = None) -> None:
+    """Keeps the order of operations on windows at a rank, or at each rank: those that follow take effect there after
+    all earlier ones. Waits only where it must; cheaper than :func:`flush`."""
 
 def flush(rank: int | None = None) -> None:
     """Waits until all own puts to a rank have been applied and all messages to it delivered."""

@@ -170,7 +170,7 @@ impl Window<'_> {
         let (mapped, by_frames): (Vec<Rank>, Vec<Rank>) =
             members.into_iter().partition(|rank| self.mapped(*rank).is_some());
         let mut missing = MissingMembers::default();
-        self.context.fence(&mapped)?;
+        self.context.confirm(&mapped)?;
         for rank in mapped {
             let full = self.append_once(rank, record, &mut missing, false);
             if full && wait && rank == me && record.mark == MARK_FIFO {
@@ -235,7 +235,7 @@ impl Window<'_> {
         missing: &mut MissingMembers,
     ) -> Result<(), Error> {
         // It goes another way than what was put there before, which must not come later.
-        self.context.fence(by_frames)?;
+        self.context.confirm(by_frames)?;
         // Conditions of every way of sending.
         let Some(members) = largest_tree(self.context.longest, record.data.len()) else {
             missing.by_frames = by_frames.to_vec();

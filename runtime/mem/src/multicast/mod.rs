@@ -121,7 +121,7 @@ impl Window<'_> {
             return Ok(());
         }
         // It goes another way than what was put there before, which must not come later.
-        self.context.fence(&by_frames)?;
+        self.context.confirm(&by_frames)?;
         match self.multicast_by_frames(&by_frames, MulticastContent { offset, data, notify })? {
             None => Ok(()),
             Some((rank, reason)) => Err(self.refused(rank, offset, data.len(), reason)),

@@ -190,7 +190,8 @@ impl Window<'_> {
         Ok(())
     }
 
-    fn atomic(
+    /// Of operands that fit the width.
+    pub(crate) fn atomic(
         &self,
         to: u32,
         offset: usize,

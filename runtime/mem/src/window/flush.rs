@@ -1,4 +1,7 @@
-//! Flush: waits until puts and messages have arrived.
+//! Flush: waits until puts and messages have arrived. Fence: keeps their order.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 
 use kumi_net::Wait;
 use kumi_proto::frame::NO_WINDOW;
@@ -21,7 +24,7 @@ impl Context {
         self.check_handlers()?;
         self.check_rank(to)?;
         self.drained(&[to])?;
-        self.fence(&[to])?;
+        self.confirm(&[to])?;
         let mut guard = self.channel.lock()?;
         self.check_refused(&mut guard, to)
     }
@@ -33,7 +36,7 @@ impl Context {
     pub fn flush_all(&self) -> Result<(), Error> {
         self.check_handlers()?;
         let all: Vec<u32> = (0..self.ranks()).collect();
-        self.fence(&all)?;
+        self.confirm(&all)?;
         self.drained(&all)?;
         let mut first = Ok(());
         let mut guard = self.channel.lock()?;
@@ -46,6 +49,32 @@ impl Context {
         first
     }
 
+    /// Keeps the order of operations on windows at a rank: those that this rank begins afterwards take effect there after all
+    /// that it began before. Operations at other ranks are not ordered.
+    ///
+    /// It waits only where the ways differ: for frames to a rank of this node, which a later copy into mapped memory could
+    /// overtake. Frames to other nodes keep their order, so there it does not wait. [`Context::flush`] waits in any case.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::HandlerPanicked`], [`Error::Fault`], [`Error::Io`]. Refused puts are not reported.
+    pub fn fence(&self, to: u32) -> Result<(), Error> {
+        self.check_handlers()?;
+        self.check_rank(to)?;
+        fence(SeqCst);
+        if self.same_node(to) { self.fence_before_notify(to) } else { Ok(()) }
+    }
+
+    /// [`Context::fence`] for all ranks, at the same time: each keeps its own order.
+    ///
+    /// # Errors
+    /// As [`Context::fence`].
+    pub fn fence_all(&self) -> Result<(), Error> {
+        self.check_handlers()?;
+        fence(SeqCst);
+        let near: Vec<u32> = (0..self.ranks()).filter(|rank| self.same_node(*rank)).collect();
+        self.confirm(&near)
+    }
+
     /// Waits until those of these ranks that are on this node have taken what lies in their rings.
     fn drained(&self, ranks: &[u32]) -> Result<(), Error> {
         let mapped = || ranks.iter().filter(|rank| self.same_node(**rank));
@@ -53,7 +82,7 @@ impl Context {
             return Ok(());
         }
         self.drive(Wait::Room, |guard| {
-            // One after the other, as in `fence`: the awaited answer may be behind messages of that
+            // One after the other, as in `confirm`: the awaited answer may be behind messages of that
             // rank.
             let first = mapped().find(|rank| !guard.flushed(**rank)).copied();
             guard.handler().mailbox.awaited = first;
@@ -65,7 +94,7 @@ impl Context {
     /// Puts by frames, into memory that is not mapped, have to be in place.
     #[inline]
     pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
-        if self.dirty[to as usize].get() { self.fence(&[to]) } else { Ok(()) }
+        if self.dirty[to as usize].get() { self.confirm(&[to]) } else { Ok(()) }
     }
 
     /// Notes that a rank is put to by frames, so that refusals come later.
@@ -76,7 +105,7 @@ impl Context {
     /// Asks those of these ranks to which something was sent since the last time for an answer, and
     /// waits for all answers. Frames of a pair are in order: when the answer comes, the rank has taken
     /// all earlier frames and sent its refusals.
-    pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
+    pub(crate) fn confirm(&self, ranks: &[u32]) -> Result<(), Error> {
         let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
         let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
         self.drive(self.wait_for(&unsent), |guard| {

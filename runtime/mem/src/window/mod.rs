@@ -12,6 +12,7 @@ pub(crate) mod pieces;
 pub(crate) mod strided;
 pub(crate) mod table;
 mod transfer;
+pub(crate) mod typed;
 pub(crate) mod zero_copy;
 
 use std::cell::OnceCell;

@@ -305,7 +305,11 @@ impl Running {
     pub fn until(&self, what: &str, condition: impl Fn(&Running) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !condition(self) {
-            assert!(Instant::now() < end, "{what} did not come true");
+            if Instant::now() > end {
+                let ranks = 0..self.layout.iter().sum();
+                let samples: Vec<_> = ranks.map(|rank| self.sample(rank)).collect();
+                panic!("{what} did not come true: {samples:?}");
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -330,11 +334,22 @@ impl Running {
         self.finish();
     }
 
-    /// Sends a signal to a rank.
+    /// Sends a signal to a rank. When it was SIGSTOP, all its threads have stopped, or the rank has ended.
     pub fn signal(&self, rank: u32, signal: i32) {
+        let child = self.children[rank as usize].id();
         // SAFETY: a plain system call on a child that has not been waited for.
-        let sent = unsafe { libc::kill(self.children[rank as usize].id() as i32, signal) };
+        let sent = unsafe { libc::kill(child as i32, signal) };
         assert_eq!(sent, 0, "kill");
+        if signal == libc::SIGSTOP {
+            // Its main thread takes the signal, while the others run on for some time.
+            let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+            // SAFETY: an all-zero siginfo_t is valid, and the call writes one.
+            let waited = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                libc::waitid(libc::P_PID, child, &raw mut info, flags)
+            };
+            assert_eq!(waited, 0, "waitid");
+        }
     }
 
     /// Waits for all ranks, which must succeed; afterwards everything sent must have been taken.

@@ -12,10 +12,10 @@ use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::shm::idle_flag::tell_delivered;
 use crate::shm::ring::{Consumer, Producer};
 use crate::wait::blocking_wait::BlockingWait;
+use crate::wire::Wire;
 use crate::wire::driver::{Driver, PacketRun};
 use crate::wire::fault_injection::FaultSettings;
 use crate::wire::path_mtu::PathMtuChecks;
-use crate::wire::udp::UdpDriver;
 use crate::wire::unreachable::UnreachablePeers;
 use crate::{ChannelError, sys, tracepoints};
 
@@ -151,14 +151,14 @@ fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config
 impl<H: Handler> ChannelCore<H> {
     pub(crate) fn new(
         attachment: &Attachment,
-        socket: Option<std::os::fd::OwnedFd>,
+        wire: Option<Wire>,
         handler: H,
     ) -> Result<ChannelCore<H>, AttachError> {
         // Read by every rank, so that a wrong one is found whatever the layout of the job.
         let (ack, faults) = (crate::wire::ack_settings::from_env()?, FaultSettings::from_env()?);
         let checksum = crate::wire::ack_settings::checksum_from_env()?;
-        let remote = match socket {
-            Some(socket) if attachment.local_count() < attachment.ranks() as usize => {
+        let remote = match wire {
+            Some(wire) if attachment.local_count() < attachment.ranks() as usize => {
                 let key = ChannelKey(attachment.channel_key());
                 let (config, me, ranks) =
                     (protocol(attachment, ack, checksum), attachment.rank(), attachment.ranks());
@@ -170,7 +170,7 @@ impl<H: Handler> ChannelCore<H> {
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let blocking_wait = BlockingWait::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                let wire = wire(attachment, socket, faults)?;
+                let wire = wire.open(attachment, faults)?;
                 let paths = PathMtuChecks::new(ranks);
                 let (held, left) = (false, 0);
                 let unreachable = UnreachablePeers::new();
@@ -358,6 +358,15 @@ impl<H: Handler> ChannelCore<H> {
     pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
         match &mut self.remote {
             Some(remote) => Ok(remote.wire.receive()?),
+            None => Ok(false),
+        }
+    }
+
+    /// As [`ChannelCore::receive`], for who looks again at once.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<bool, ChannelError> {
+        match &mut self.remote {
+            Some(remote) => Ok(remote.wire.poll()?),
             None => Ok(false),
         }
     }
@@ -604,23 +613,6 @@ fn push<S: CopySource>(
 fn publish_sent(attachment: &Attachment, ring_sent: u64, remote: Option<&RemoteRanks>) {
     let remote = remote.map_or(0, |remote| remote.endpoint.counters().sent);
     attachment.set(Counter::Sent, ring_sent + remote);
-}
-
-/// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
-/// way every time.
-fn wire(
-    attachment: &Attachment,
-    socket: std::os::fd::OwnedFd,
-    faults: Option<FaultSettings>,
-) -> Result<Box<dyn Driver>, AttachError> {
-    let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
-    let only = far.next().filter(|_| far.next().is_none());
-    let udp = UdpDriver::new(socket, only.map(|rank| attachment.address(rank)))
-        .map_err(io_error("connect"))?;
-    Ok(match faults {
-        Some(faults) => Box::new(faults.on(udp, attachment.rank())),
-        None => Box::new(udp),
-    })
 }
 
 /// Turns "full" into false.

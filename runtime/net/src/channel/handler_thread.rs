@@ -28,9 +28,10 @@ use crate::channel::priority::{HandlerSetting, Thread};
 use crate::channel::{ChannelError, Shared};
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
+use crate::wire::driver::SleepDescriptors;
 use crate::{sys, tracepoints};
 
-const SOCKET: u64 = 1;
+const WIRE: u64 = 1;
 const TIMER: u64 = 2;
 const STOP: u64 = 3;
 const BELL: u64 = 4;
@@ -41,7 +42,8 @@ pub(crate) struct HandlerWaitSet {
     epoll: OwnedFd,
     timer: OwnedFd,
     stop: OwnedFd,
-    socket: Option<RawFd>,
+    /// Those of the wire to other nodes.
+    wire: SleepDescriptors,
     /// The rank's doorbell.
     bell: RawFd,
 }
@@ -59,7 +61,7 @@ unsafe fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
 }
 
 impl HandlerWaitSet {
-    pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<HandlerWaitSet, AttachError> {
+    pub(crate) fn new(wire: SleepDescriptors, bell: RawFd) -> Result<HandlerWaitSet, AttachError> {
         // SAFETY: no pointers in either call, and each result is owned once.
         let (epoll, timer) = unsafe {
             let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
@@ -69,7 +71,7 @@ impl HandlerWaitSet {
             )
         };
         let stop = sys::doorbell().map_err(io_error("eventfd"))?;
-        let wait_set = HandlerWaitSet { epoll, timer, stop, socket, bell };
+        let wait_set = HandlerWaitSet { epoll, timer, stop, wire, bell };
         let events = libc::EPOLLIN as u32;
         let add = libc::EPOLL_CTL_ADD;
         wait_set
@@ -115,9 +117,10 @@ impl HandlerWaitSet {
         Ok(())
     }
 
-    fn armed_for(&self, rings: bool) -> impl Iterator<Item = (RawFd, u64)> {
+    fn armed_for(&self, rings: bool) -> impl Iterator<Item = (RawFd, u64)> + use<> {
         let bell = rings.then_some((self.bell, BELL));
-        self.socket.map(|socket| (socket, SOCKET)).into_iter().chain(bell)
+        let wire = self.wire.into_iter().filter(|descriptor| *descriptor >= 0);
+        wire.map(|descriptor| (descriptor, WIRE)).chain(bell)
     }
 
     /// Wakes the handler to end.

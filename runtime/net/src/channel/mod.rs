@@ -37,6 +37,7 @@ use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::shm::ring::RingDamage;
 use crate::wait::spin::{AdaptiveSpin, SpinLimit, SpinMode, processors};
 use crate::wait::{Wait, WaitEvent, WaitFlags};
+use crate::wire::Wire;
 
 /// Errors of a running channel.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +163,20 @@ impl<H: Handler> Channel<H> {
         settings: ChannelSettings,
         handler: H,
     ) -> Result<Channel<H>, AttachError> {
-        let core = ChannelCore::new(&attachment, socket, handler)?;
+        Channel::start_on(attachment, socket.map(Wire::Udp), settings, handler)
+    }
+
+    /// As [`Channel::start`], on any wire.
+    ///
+    /// # Errors
+    /// The kernel's error, or the wire's.
+    pub fn start_on(
+        attachment: Attachment,
+        wire: Option<Wire>,
+        settings: ChannelSettings,
+        handler: H,
+    ) -> Result<Channel<H>, AttachError> {
+        let core = ChannelCore::new(&attachment, wire, handler)?;
         let remote = core.remote.is_some();
         let processors = processors();
         let crowded = attachment.local_count() > processors;
@@ -189,11 +203,11 @@ impl<H: Handler> Channel<H> {
 
     fn start_thread(&self) -> Result<(), AttachError> {
         let shared = &self.shared;
-        let socket = {
+        let wire = {
             let guard = self.lock().map_err(|error| io_error("lock")(io::Error::other(error)))?;
-            guard.core_ref().remote.as_ref().map(|remote| remote.wire.readable())
+            guard.core_ref().remote.as_ref().map_or([-1; 2], |remote| remote.wire.sleep_on())
         };
-        let wait_set = HandlerWaitSet::new(socket, shared.attachment.own_bell())?;
+        let wait_set = HandlerWaitSet::new(wire, shared.attachment.own_bell())?;
         shared.wait_set.get_or_init(|| wait_set);
         *self.thread.borrow_mut() = Some(start(Arc::clone(shared), self.handler)?);
         self.handler.map_or(Ok(()), |handler| handler.apply(Thread::Main))

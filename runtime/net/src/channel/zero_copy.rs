@@ -47,6 +47,7 @@ impl<H: Handler> ChannelCore<H> {
             Some(to) => remote.endpoint.take_back(to, &places, copy),
             None => remote.endpoint.take_all_back(&places, copy),
         }
+        remote.wire.finish(memory);
     }
 }
 

@@ -312,7 +312,12 @@ impl Attachment {
         self.max_datagram
     }
 
-    pub(crate) fn address(&self, rank: u32) -> SocketAddrV4 {
+    /// Where the socket of a rank is.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn address(&self, rank: u32) -> SocketAddrV4 {
         self.addresses[rank as usize]
     }
 

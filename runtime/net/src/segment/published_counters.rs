@@ -48,6 +48,7 @@ impl<H: Handler> ChannelCore<H> {
         ] {
             attachment.set(counter, value);
         }
+        remote.wire.publish(attachment);
         let table = &attachment.own().peers;
         remote.endpoint.changed_peers(|index, counters| {
             if let Some(entry) = table.0.get(index) {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::sys;
+use crate::wire::driver::SleepDescriptors;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,9 +32,9 @@ impl BlockingWait {
         Ok(BlockingWait { timer: unsafe { OwnedFd::from_raw_fd(raw) }, set: 0 })
     }
 
-    /// Blocks until the doorbell rings, the socket has something, a signal comes, or `until` is over;
+    /// Blocks until the doorbell rings, the wire has something, a signal comes, or `until` is over;
     /// perhaps shorter. Then silences the doorbell.
-    pub(crate) fn sleep(&mut self, bell: RawFd, socket: RawFd, until: Option<u64>) {
+    pub(crate) fn sleep(&mut self, bell: RawFd, wire: SleepDescriptors, until: Option<u64>) {
         if let Some(until) = until {
             let now = sys::now();
             if until <= now {
@@ -44,7 +45,8 @@ impl BlockingWait {
                 self.set = until;
             }
         }
-        if sys::wait_readable([bell, socket, self.timer.as_raw_fd()])[2] {
+        let [one, other] = wire;
+        if sys::wait_readable([bell, self.timer.as_raw_fd(), one, other])[1] {
             sys::silence(self.timer.as_raw_fd());
         }
     }
@@ -72,21 +74,21 @@ mod tests {
     #[test]
     fn a_sleep_ends_at_its_deadline_and_the_timer_serves_the_next_one() {
         let [bell, socket] = bells();
-        let (bell, socket) = (bell.as_raw_fd(), socket.as_raw_fd());
+        let (bell, wire) = (bell.as_raw_fd(), [socket.as_raw_fd(), -1]);
         let mut blocking_wait = BlockingWait::new().expect("timer");
         let first = sys::now() + 2_000;
         // A later deadline leaves the timer as it is: this sleep ends too early.
         blocking_wait.set(2_000);
         blocking_wait.set = first;
-        blocking_wait.sleep(bell, socket, Some(first + 60_000_000));
+        blocking_wait.sleep(bell, wire, Some(first + 60_000_000));
         assert!((first..first + 60_000_000).contains(&sys::now()));
         // The timer is silent again, so the next one sleeps until its own deadline.
         let second = sys::now() + 2_000;
         while sys::now() < second {
-            blocking_wait.sleep(bell, socket, Some(second));
+            blocking_wait.sleep(bell, wire, Some(second));
         }
         assert_eq!(blocking_wait.set, second);
-        blocking_wait.sleep(bell, socket, Some(0));
+        blocking_wait.sleep(bell, wire, Some(0));
         assert_eq!(blocking_wait.set, second, "a deadline that is over needs no timer");
     }
 
@@ -95,14 +97,15 @@ mod tests {
         let [bell, socket] = bells();
         let mut blocking_wait = BlockingWait::new().expect("timer");
         let late = sys::now() + 60_000_000;
+        let wire = [socket.as_raw_fd(), -1];
         let one = 1u64;
         // SAFETY: eight bytes are read from `one`.
         unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
-        blocking_wait.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(late));
+        blocking_wait.sleep(bell.as_raw_fd(), wire, Some(late));
         assert_eq!(blocking_wait.set, late);
         let soon = sys::now() + 2_000;
         // Rung once, silenced: this ends by the timer, long before the first deadline.
-        blocking_wait.sleep(bell.as_raw_fd(), socket.as_raw_fd(), Some(soon));
+        blocking_wait.sleep(bell.as_raw_fd(), wire, Some(soon));
         assert!((soon..late).contains(&sys::now()));
     }
 }

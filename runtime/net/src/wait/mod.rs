@@ -76,7 +76,7 @@ impl<H: Handler> Guard<'_, H> {
             if remote {
                 socket -= 1;
                 if socket == 0 {
-                    if self.core().receive()? {
+                    if self.core().poll()? {
                         return Ok(WaitEvent::Socket);
                     }
                     self.core().poll_less_often(attachment);
@@ -150,7 +150,7 @@ impl<H: Handler> Guard<'_, H> {
                 core.publish_all(attachment);
                 let bell = attachment.own_bell();
                 match &mut core.remote {
-                    Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.readable(), until),
+                    Some(remote) => remote.blocking_wait.sleep(bell, remote.wire.sleep_on(), until),
                     // Without packets there are no deadlines.
                     None => drop(sys::wait_readable([bell])),
                 }

@@ -1,17 +1,48 @@
 //! Driver: moves packets between this rank and ranks of other nodes. The code above knows only runs of
 //! packets and ranks, so another kind of wire needs another driver and nothing else.
+//!
+//! To add a wire, implement [`Driver`] and start the channel on it with [`crate::Wire::Own`]. What the channel
+//! promises, and what it needs:
+//!
+//! | | promise of the channel | duty of the driver |
+//! |---|---|---|
+//! | threads | one at a time calls, the holder of the channel's lock | it may move between threads |
+//! | loss | the protocol resends | none: it may lose, double, reorder, delay and damage packets |
+//! | strangers | each packet is checked by key and checksum | none: it may hand over anything that arrives |
+//! | memory to send | `bytes` are good until [`Driver::send`] returns, places in `pieces` until [`Driver::finish`] | to read neither later |
+//! | registration | [`Driver::register`] names the rank's window memory before anything is sent | to pin or map it, if it needs to |
+//! | received packets | they are copied once, from where they lie to where they belong | to leave them there until the next [`Driver::receive`] |
+//! | sleep | the rank sleeps on all of [`Driver::sleep_on`] | one of them is readable while something can be received |
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use kumi_proto::{Piece, Rank};
 
 use crate::segment::attachment::Attachment;
 
+/// Most descriptors that a driver sleeps on.
+pub const MOST_DESCRIPTORS: usize = 2;
+
+/// Descriptors that a driver sleeps on, those of one wire or of several together. -1 stands for none, which `poll`
+/// passes over.
+pub type SleepDescriptors = [RawFd; MOST_DESCRIPTORS];
+
 /// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
 /// report it. The holder of the channel's lock uses it. No call waits for a packet to arrive; `send` waits
 /// some milliseconds at most for room.
-pub(crate) trait Driver: Send + std::fmt::Debug {
+pub trait Driver: Send + std::fmt::Debug {
+    /// Told once, before the first packet: memory of this rank from which data is lent later. It stays mapped as long as
+    /// the channel lives, and other processes may write it. A wire that needs no registered memory ignores it.
+    ///
+    /// # Errors
+    /// The wire's error; the channel does not start then.
+    fn register(&mut self, memory: Range<*const u8>) -> io::Result<()> {
+        let _ = memory;
+        Ok(())
+    }
+
     /// Receives at least one packet if there is one; false if there is none. The packets received
     /// before are gone then. It is polled, so it has to be quick when there is none.
     ///
@@ -19,11 +50,21 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// An error that will not go away by itself.
     fn receive(&mut self) -> io::Result<bool>;
 
-    /// The packets that [`Driver::receive`] took in last.
+    /// As [`Driver::receive`], for who looks again at once: it may pass over what is dear to look at, if it looks there
+    /// every few times.
+    ///
+    /// # Errors
+    /// As [`Driver::receive`].
+    fn poll(&mut self) -> io::Result<bool> {
+        self.receive()
+    }
+
+    /// The packets that [`Driver::receive`] or [`Driver::poll`] took in last, where the wire has laid them. Nobody else writes there. They are
+    /// checked there and then copied to their places, so a wire with receive buffers of its own needs no other copy.
     fn received(&self) -> PacketRun<'_>;
 
-    /// Puts packets for `to` on the wire; their memory may change afterwards. False if they were not
-    /// taken: they count as lost.
+    /// Puts packets for `to` on the wire. Their `bytes` may change afterwards; what `pieces` name stays until
+    /// [`Driver::finish`]. False if they were not taken: they count as lost.
     ///
     /// # Errors
     /// An error that will not go away by itself.
@@ -33,6 +74,12 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
         to: Rank,
         packets: PacketRun<'_>,
     ) -> io::Result<bool>;
+
+    /// Completion: returns when the wire reads nothing in this memory any more, whatever sends have named of it. Its
+    /// owner gets it back then. A wire that reads everything within [`Driver::send`] has nothing to do.
+    fn finish(&mut self, memory: &Range<*const u8>) {
+        let _ = memory;
+    }
 
     /// The kernel's code for refusing the packets that [`Driver::send`] was given last, if this machine
     /// forbids them. `None` if they only lacked room.
@@ -44,8 +91,8 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// Bytes of the longest packet that reaches `to` whole, as far as the wire knows now; `None` if it does not.
     fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize>;
 
-    /// A descriptor that is readable when there is something to receive.
-    fn readable(&self) -> RawFd;
+    /// Descriptors of which one at least is readable when there is something to receive. They stay the same.
+    fn sleep_on(&self) -> SleepDescriptors;
 
     /// From now on [`Driver::gone`] is asked: keep what it needs.
     ///
@@ -55,11 +102,16 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
 
     /// A rank whose process has ended, as far as the wire tells; each at least once.
     fn gone(&self, attachment: &Attachment) -> Option<Rank>;
+
+    /// Writes its own counters into the context, where the daemon reads them: some milliseconds old at most.
+    fn publish(&self, attachment: &Attachment) {
+        let _ = attachment;
+    }
 }
 
 /// Packets, each `segment` bytes long but perhaps the last. They lie end to end, or in pieces.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PacketRun<'b> {
+pub struct PacketRun<'b> {
     pub(crate) bytes: &'b [u8],
     /// If there are any, the packets: parts of each lie in `bytes`, others where programs have lent them ([`crate::channel::zero_copy`]).
     pub(crate) pieces: &'b [Piece],
@@ -70,9 +122,43 @@ pub(crate) struct PacketRun<'b> {
 }
 
 impl<'b> PacketRun<'b> {
-    /// Packets that lie end to end.
-    pub(crate) fn contiguous(bytes: &'b [u8], segment: usize, fragment: bool) -> PacketRun<'b> {
+    /// Packets that lie end to end, each of `segment` bytes (not 0) but perhaps the last.
+    #[must_use]
+    pub fn contiguous(bytes: &'b [u8], segment: usize, fragment: bool) -> PacketRun<'b> {
         PacketRun { bytes, pieces: &[], segment, fragment }
+    }
+
+    /// The packets if they lie end to end; otherwise their private parts.
+    #[must_use]
+    pub fn bytes(self) -> &'b [u8] {
+        self.bytes
+    }
+
+    /// The packets if they lie in pieces. The place in each is an address in memory that is lent, which a wire may have
+    /// read by its hardware; [`PacketRun::end_to_end`] reads it for others.
+    #[must_use]
+    pub fn pieces(self) -> &'b [Piece] {
+        self.pieces
+    }
+
+    /// Bytes of each packet but perhaps the last.
+    #[must_use]
+    pub fn segment(self) -> usize {
+        self.segment
+    }
+
+    /// They are too long to arrive whole: they may leave in fragments.
+    #[must_use]
+    pub fn may_fragment(self) -> bool {
+        self.fragment
+    }
+
+    /// The same packets end to end: those that lie in pieces are copied into `room`.
+    pub fn end_to_end<'r>(self, room: &'r mut Vec<u8>) -> PacketRun<'r>
+    where
+        'b: 'r,
+    {
+        if self.pieces.is_empty() { self } else { self.gather_into(room) }
     }
 
     /// Lays packets that lie in pieces end to end, in `room`.
@@ -89,12 +175,13 @@ impl<'b> PacketRun<'b> {
     }
 
     /// One by one, if they lie end to end.
-    pub(crate) fn each(self) -> impl Iterator<Item = &'b [u8]> {
+    pub fn each(self) -> impl Iterator<Item = &'b [u8]> {
         self.bytes.chunks(self.segment)
     }
 
     /// There is more than one.
-    pub(crate) fn is_run(self) -> bool {
+    #[must_use]
+    pub fn is_run(self) -> bool {
         self.pieces.len() > 1 || (self.pieces.is_empty() && self.bytes.len() > self.segment)
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::ops::Range;
 
 use kumi_proto::Rank;
 
 use crate::segment::attachment::{AttachError, Attachment};
-use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 
 /// How many packets overtake one that is held back, at most.
 const OVERTAKING: u64 = 8;
@@ -53,7 +53,7 @@ impl FaultSettings {
     }
 
     /// A rank's wire with these faults, each rank with dice of its own.
-    pub(crate) fn on<D: Driver>(self, wire: D, rank: Rank) -> FaultyDriver<D> {
+    pub(crate) fn on(self, wire: Box<dyn Driver>, rank: Rank) -> FaultyDriver {
         let dice = FaultRandom(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(rank));
         FaultyDriver { wire, faults: self, dice, sent: 0, late: VecDeque::new() }
     }
@@ -84,8 +84,8 @@ impl FaultRandom {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct FaultyDriver<D> {
-    wire: D,
+pub(crate) struct FaultyDriver {
+    wire: Box<dyn Driver>,
     faults: FaultSettings,
     dice: FaultRandom,
     /// Packets that were to be sent.
@@ -94,7 +94,7 @@ pub(crate) struct FaultyDriver<D> {
     late: VecDeque<(u64, Rank, Vec<u8>, bool)>,
 }
 
-impl<D: Driver> FaultyDriver<D> {
+impl FaultyDriver {
     fn one(
         &mut self,
         attachment: &Attachment,
@@ -115,9 +115,17 @@ impl<D: Driver> FaultyDriver<D> {
     }
 }
 
-impl<D: Driver> Driver for FaultyDriver<D> {
+impl Driver for FaultyDriver {
+    fn register(&mut self, memory: Range<*const u8>) -> io::Result<()> {
+        self.wire.register(memory)
+    }
+
     fn receive(&mut self) -> io::Result<bool> {
         self.wire.receive()
+    }
+
+    fn poll(&mut self) -> io::Result<bool> {
+        self.wire.poll()
     }
 
     fn received(&self) -> PacketRun<'_> {
@@ -131,10 +139,7 @@ impl<D: Driver> Driver for FaultyDriver<D> {
         packets: PacketRun<'_>,
     ) -> io::Result<bool> {
         let mut room = Vec::new();
-        let packets = match packets.pieces {
-            [] => packets,
-            _ => packets.gather_into(&mut room),
-        };
+        let packets = packets.end_to_end(&mut room);
         let mut all = true;
         for packet in packets.each() {
             self.sent += 1;
@@ -154,6 +159,10 @@ impl<D: Driver> Driver for FaultyDriver<D> {
         Ok(all)
     }
 
+    fn finish(&mut self, memory: &Range<*const u8>) {
+        self.wire.finish(memory);
+    }
+
     fn refusal(&self) -> Option<i32> {
         self.wire.refusal()
     }
@@ -166,8 +175,8 @@ impl<D: Driver> Driver for FaultyDriver<D> {
         self.wire.longest(attachment, to)
     }
 
-    fn readable(&self) -> RawFd {
-        self.wire.readable()
+    fn sleep_on(&self) -> SleepDescriptors {
+        self.wire.sleep_on()
     }
 
     fn watch_for_gone(&self) -> io::Result<()> {
@@ -176,6 +185,10 @@ impl<D: Driver> Driver for FaultyDriver<D> {
 
     fn gone(&self, attachment: &Attachment) -> Option<Rank> {
         self.wire.gone(attachment)
+    }
+
+    fn publish(&self, attachment: &Attachment) {
+        self.wire.publish(attachment);
     }
 }
 

@@ -1,8 +1,53 @@
-//! The wire to ranks of other nodes: the UDP socket, its settings, and peers that it does not reach.
+//! The wire to ranks of other nodes: its drivers, their settings, and peers that it does not reach.
 
 pub(crate) mod ack_settings;
-pub(crate) mod driver;
+pub mod driver;
 pub(crate) mod fault_injection;
 pub(crate) mod path_mtu;
 pub(crate) mod udp;
 pub(crate) mod unreachable;
+
+use std::os::fd::OwnedFd;
+
+use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::wire::driver::Driver;
+use crate::wire::fault_injection::FaultSettings;
+use crate::wire::udp::UdpDriver;
+
+/// What carries a rank's packets to other nodes.
+#[derive(Debug)]
+pub enum Wire {
+    /// This bound, non-blocking UDP socket.
+    Udp(OwnedFd),
+    /// Any other wire.
+    Own(Box<dyn Driver>),
+}
+
+impl Wire {
+    /// Its driver, ready for the ranks of this job; with faults if they are asked for.
+    pub(crate) fn open(
+        self,
+        attachment: &Attachment,
+        faults: Option<FaultSettings>,
+    ) -> Result<Box<dyn Driver>, AttachError> {
+        let mut driver: Box<dyn Driver> = match self {
+            Wire::Udp(socket) => Box::new(udp(attachment, socket)?),
+            Wire::Own(driver) => driver,
+        };
+        if let Some(faults) = faults {
+            driver = Box::new(faults.on(driver, attachment.rank()));
+        }
+        let arena = attachment.arena(attachment.local()).as_ptr().cast_const();
+        let memory = arena..arena.wrapping_add(attachment.arena_bytes());
+        driver.register(memory).map_err(io_error("registering memory with the wire"))?;
+        Ok(driver)
+    }
+}
+
+/// UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
+/// way every time.
+fn udp(attachment: &Attachment, socket: OwnedFd) -> Result<UdpDriver, AttachError> {
+    let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
+    let only = far.next().filter(|_| far.next().is_none());
+    UdpDriver::new(socket, only.map(|rank| attachment.address(rank))).map_err(io_error("connect"))
+}

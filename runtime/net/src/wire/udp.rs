@@ -10,7 +10,7 @@ use kumi_proto::{Piece, Rank};
 use crate::channel::zero_copy;
 use crate::segment::attachment::Attachment;
 use crate::sys;
-use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 
 /// Room for one receive: the largest run of packets that the kernel joins.
 const RECEIVE_BYTES: usize = 65_536;
@@ -387,8 +387,8 @@ impl Driver for UdpDriver {
             .ok()
     }
 
-    fn readable(&self) -> RawFd {
-        self.raw()
+    fn sleep_on(&self) -> SleepDescriptors {
+        [self.raw(), -1]
     }
 
     /// The kernel keeps the answers "nobody listens there".

@@ -1,7 +1,7 @@
 //! Tests of unreachable peers, with a driver that refuses packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,14 +12,14 @@ use crate::channel::core::AnswerSender;
 use crate::segment::attachment::Attachment;
 use crate::segment::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
 use crate::segment::{Segment, SegmentSpec};
-use crate::wire::driver::{Driver, PacketRun};
+use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 use crate::{Channel, ChannelSettings, Delivery, SpinMode, Wait};
 
 /// Sends nothing; says that the kernel refuses with this code, or takes all if it is 0.
 #[derive(Debug)]
 struct RefusingDriver {
     code: Arc<AtomicI32>,
-    readable: RawFd,
+    sleep_on: SleepDescriptors,
 }
 
 impl Driver for RefusingDriver {
@@ -47,8 +47,8 @@ impl Driver for RefusingDriver {
         None
     }
 
-    fn readable(&self) -> RawFd {
-        self.readable
+    fn sleep_on(&self) -> SleepDescriptors {
+        self.sleep_on
     }
 
     fn watch_for_gone(&self) -> io::Result<()> {
@@ -121,7 +121,7 @@ fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
     let code = Arc::new(AtomicI32::new(0));
     let mut guard = channel.lock().expect("lock");
     let remote = guard.core().remote.as_mut().expect("a peer elsewhere");
-    let refusing = RefusingDriver { code: Arc::clone(&code), readable: remote.wire.readable() };
+    let refusing = RefusingDriver { code: Arc::clone(&code), sleep_on: remote.wire.sleep_on() };
     // Its descriptor stays open.
     std::mem::forget(std::mem::replace(&mut remote.wire, Box::new(refusing)));
     remote.unreachable.patience = patience;

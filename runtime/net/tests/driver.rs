@@ -1,0 +1,240 @@
+//! Another kind of wire, as somebody else would write it: queues in this process. What a driver is promised, it gets.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+
+use kumi_net::driver::{Driver, PacketRun, SleepDescriptors};
+use kumi_net::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
+use kumi_net::segment::{Segment, SegmentSpec};
+use kumi_net::{
+    AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
+    Handler, SpinMode, Wait, Wire,
+};
+
+/// What the wire was told, by rank.
+#[derive(Debug, Default)]
+struct Told {
+    registered: Vec<Range<usize>>,
+    finished: Vec<Range<usize>>,
+}
+
+/// Packets on their way to a rank, and what makes its end readable.
+#[derive(Debug)]
+struct Queue {
+    packets: Mutex<VecDeque<Vec<u8>>>,
+    bell: File,
+}
+
+impl Queue {
+    fn new() -> Arc<Queue> {
+        let bell = File::from(doorbell().expect("doorbell"));
+        Arc::new(Queue { packets: Mutex::default(), bell })
+    }
+}
+
+/// One end of the queues.
+#[derive(Debug)]
+struct QueueDriver {
+    incoming: Arc<Queue>,
+    outgoing: Arc<Queue>,
+    received: Vec<u8>,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Driver for QueueDriver {
+    fn register(&mut self, memory: Range<*const u8>) -> io::Result<()> {
+        let memory = memory.start.addr()..memory.end.addr();
+        self.told.lock().expect("told").registered.push(memory);
+        Ok(())
+    }
+
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut packets = self.incoming.packets.lock().expect("packets");
+        let Some(packet) = packets.pop_front() else { return Ok(false) };
+        if packets.is_empty() {
+            // Non-blocking: silent already is as good.
+            let _ = (&self.incoming.bell).read(&mut [0; 8]);
+        }
+        self.received = packet;
+        Ok(true)
+    }
+
+    fn received(&self) -> PacketRun<'_> {
+        PacketRun::contiguous(&self.received, self.received.len().max(1), false)
+    }
+
+    fn send(&mut self, _: &Attachment, _: u32, packets: PacketRun<'_>) -> io::Result<bool> {
+        let mut room = Vec::new();
+        let mut queue = self.outgoing.packets.lock().expect("packets");
+        queue.extend(packets.end_to_end(&mut room).each().map(<[u8]>::to_vec));
+        (&self.outgoing.bell).write_all(&1u64.to_ne_bytes())?;
+        Ok(true)
+    }
+
+    fn finish(&mut self, memory: &Range<*const u8>) {
+        let memory = memory.start.addr()..memory.end.addr();
+        self.told.lock().expect("told").finished.push(memory);
+    }
+
+    fn refusal(&self) -> Option<i32> {
+        None
+    }
+
+    fn too_long(&mut self) -> bool {
+        false
+    }
+
+    fn longest(&self, _: &Attachment, _: u32) -> Option<usize> {
+        None
+    }
+
+    /// The second place, so that the first one may be empty.
+    fn sleep_on(&self) -> SleepDescriptors {
+        [-1, self.incoming.bell.as_raw_fd()]
+    }
+
+    fn watch_for_gone(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn gone(&self, _: &Attachment) -> Option<u32> {
+        None
+    }
+}
+
+/// Keeps the frames that come.
+struct Keep(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Handler for Keep {
+    fn frame<S: CopySource>(&mut self, _: &Attachment, _: u32, frame: S) -> Delivery {
+        let mut bytes = vec![0; frame.len()];
+        frame.copy_to(&mut bytes);
+        self.0.lock().expect("frames").push(bytes);
+        Delivery::Taken
+    }
+    fn answer(&mut self, _: usize, _: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
+        Ok(())
+    }
+    fn owes_answers(&self) -> bool {
+        false
+    }
+    fn unread(&self) -> u64 {
+        0
+    }
+    fn refused(&self) -> u64 {
+        0
+    }
+}
+
+/// Where one of two ranks is, each on a node of its own.
+fn attachment(rank: u32) -> Attachment {
+    let spec = SegmentSpec {
+        channel_key: 9,
+        seal_key: None,
+        ranks: 2,
+        local_ranks: rank..rank + 1,
+        ring_bytes: 4096,
+        arena_bytes: 8192,
+    };
+    let mut segment = Segment::create(&spec).expect("segment");
+    let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+    segment.publish_peers(&[nobody; 2], 1472).expect("peers");
+    let own = LaunchDescriptors {
+        segment: segment.as_fd().try_clone_to_owned().expect("dup"),
+        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0,
+        doorbells: vec![doorbell().expect("doorbell")],
+    };
+    let block = LaunchBlock {
+        job: 5,
+        rank,
+        ranks: 2,
+        node: rank,
+        segment: own.segment.as_raw_fd(),
+        socket: own.socket.as_raw_fd(),
+        doorbells: own.doorbells.iter().map(AsRawFd::as_raw_fd).collect(),
+    };
+    Attachment::attach(&block, own).expect("attach").0
+}
+
+/// A rank's channel over queues, what its wire was told, and the frames that came.
+struct Rank {
+    channel: Channel<Keep>,
+    told: Arc<Mutex<Told>>,
+    frames: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+fn rank(rank: u32, incoming: &Arc<Queue>, outgoing: &Arc<Queue>) -> Rank {
+    let (told, frames) = (Arc::default(), Arc::default());
+    let driver = QueueDriver {
+        incoming: Arc::clone(incoming),
+        outgoing: Arc::clone(outgoing),
+        received: Vec::new(),
+        told: Arc::clone(&told),
+    };
+    // Not a spin: what comes has to wake the sleeping rank.
+    let settings = ChannelSettings { spin: SpinMode::Fixed(0), handler: None };
+    let wire = Some(Wire::Own(Box::new(driver)));
+    let handler = Keep(Arc::clone(&frames));
+    let channel = Channel::start_on(attachment(rank), wire, settings, handler).expect("start");
+    Rank { channel, told, frames }
+}
+
+fn pair() -> [Rank; 2] {
+    let (one, other) = (Queue::new(), Queue::new());
+    [rank(0, &one, &other), rank(1, &other, &one)]
+}
+
+fn wait_for(rank: &Rank, frames: usize) {
+    rank.channel
+        .wait(Wait::Frames, |_| {
+            let there = rank.frames.lock().expect("frames").len() >= frames;
+            Ok::<_, ChannelError>(there.then_some(()))
+        })
+        .expect("frames");
+}
+
+#[test]
+fn frames_go_over_a_wire_of_ones_own_and_wake_who_sleeps() {
+    let [one, other] = pair();
+    let sender = std::thread::spawn(move || {
+        let mut guard = one.channel.lock().expect("lock");
+        for number in 0..20u8 {
+            assert!(guard.send(1, &[&[number; 500]]).expect("room"));
+        }
+        guard.transmit().expect("sent");
+    });
+    wait_for(&other, 20);
+    sender.join().expect("sent");
+    let frames = other.frames.lock().expect("frames");
+    assert!(frames.iter().zip(0..).all(|(frame, number)| frame == &[number; 500]));
+}
+
+#[test]
+fn the_wire_learns_of_the_windows_memory_and_of_the_end_of_loans() {
+    let [one, other] = pair();
+    let attachment = one.channel.attachment();
+    let arena = attachment.arena(0).as_ptr().addr();
+    let only = |ranges: &[Range<usize>], expected: Range<usize>| {
+        assert!(ranges.len() == 1 && ranges[0] == expected, "{ranges:?}, not {expected:?}");
+    };
+    only(&one.told.lock().expect("told").registered, arena..arena + attachment.arena_bytes());
+    let data = vec![7u8; 1000];
+    let places = data.as_ptr_range();
+    let mut guard = one.channel.lock().expect("lock");
+    // SAFETY: `data` lives until it has been taken back.
+    assert!(unsafe { guard.send_lent(1, b"head", &data[..]) }.expect("room"));
+    guard.transmit().expect("sent");
+    drop(guard);
+    assert!(one.told.lock().expect("told").finished.is_empty(), "it is still lent");
+    one.channel.take_back(Some(1), places.clone());
+    only(&one.told.lock().expect("told").finished, places.start.addr()..places.end.addr());
+    drop(data);
+    wait_for(&other, 1);
+    let frame = other.frames.lock().expect("frames")[0].clone();
+    assert_eq!((&frame[..4], &frame[4..]), (&b"head"[..], &[7; 1000][..]));
+}
