@@ -7,7 +7,7 @@ use super::{
     CONTEXT_VERSION, ContextError, ContextLayout, ContextMemory, Identity, Totals, mark, records,
 };
 use crate::counters::Counters;
-use crate::peer::{PeerRecord, RecordCheck, SendRing};
+use crate::peer::{PeerRecord, RecordCheck};
 use crate::peer_counts::{NOWHERE, PEERS_LISTED, TallyRecord};
 use crate::seal::TRAILER_BYTES;
 use crate::{Config, Micros, Rank};

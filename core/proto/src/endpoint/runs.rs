@@ -3,7 +3,7 @@
 
 use super::{Endpoint, SendError, Sink, View};
 use crate::context::ContextMemory;
-use crate::peer::{DataPacket, LentPart, SendRing};
+use crate::peer::{DataPacket, LentPart};
 use crate::wire::{HEADER_BYTES, PacketKind};
 use crate::{Micros, Rank};
 
@@ -80,12 +80,7 @@ impl<M: ContextMemory> Endpoint<M> {
     /// Has `pad` lengthen the last frame queued for `to` to `full` bytes, if it has not left yet: then frames of this
     /// length that follow leave in the same run. `pad` gets the room for that and the length of the frame now. It says
     /// false if such a frame cannot be lengthened.
-    pub fn pad_last(
-        &mut self,
-        to: Rank,
-        full: usize,
-        pad: impl FnOnce(&mut [u8], usize) -> bool,
-    ) {
+    pub fn pad_last(&mut self, to: Rank, full: usize, pad: impl FnOnce(&mut [u8], usize) -> bool) {
         let Some(number) = self.number(to) else { return };
         let full = full.min(self.max_frame());
         if self.record(number).sender.under_way().1 == 0 {

@@ -80,7 +80,8 @@ impl<'h, D: Payload> Reader<'h, D> {
 
     /// Leaves out the last `bytes`, which are padding.
     pub(super) fn cut(&mut self, bytes: usize) -> Result<(), FrameError> {
-        let length = self.frame.len().checked_sub(bytes).ok_or_else(|| self.bad("padding"))?;
+        let length = self.frame.len().checked_sub(bytes).filter(|length| *length >= self.at);
+        let length = length.ok_or_else(|| self.bad("padding"))?;
         self.frame = self.frame.split_at(length).0;
         self.header = &self.header[..self.header.len().min(length)];
         Ok(())

@@ -27,8 +27,7 @@ impl PeerRecord {
     /// What no endpoint writes.
     pub(crate) fn check_slots(&self, config: &Config) -> Result<(), ContextError> {
         let slots = self.sender.slots();
-        let grown = (config.first_slots()..=config.window).contains(&slots);
-        if grown && slots.is_power_of_two() {
+        if (2..=config.window).contains(&slots) && slots.is_power_of_two() {
             return Ok(());
         }
         Err(ContextError::of_peer("the slots of a send ring", self.rank))
@@ -59,11 +58,7 @@ impl PeerRecord {
 }
 
 impl Sender {
-    fn check_numbers(
-        &self,
-        ring: &SendRing<'_>,
-        rank: Rank,
-    ) -> Result<(), ContextError> {
+    fn check_numbers(&self, ring: &SendRing<'_>, rank: Rank) -> Result<(), ContextError> {
         let unacked = self.tail.wrapping_sub(self.oldest);
         let sent = self.next.wrapping_sub(self.oldest);
         if unacked as usize > self.slots() || sent > unacked {

@@ -292,8 +292,7 @@ impl Sender {
             return 0;
         }
         let whole = HEADER_BYTES + full;
-        let continues =
-            unsent > 1 && usize::from(ring.slot(last.wrapping_sub(1)).length) == whole;
+        let continues = unsent > 1 && usize::from(ring.slot(last.wrapping_sub(1)).length) == whole;
         let index = ring.index(last);
         let slot = &mut ring.slots[index];
         let length = usize::from(slot.length);

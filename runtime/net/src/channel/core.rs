@@ -1,11 +1,9 @@
 //! Core of a channel, driven by the holder of its lock: rings to and from the ranks of this node, and
 //! the protocol's endpoint with its socket for all others.
 
-use kumi_proto::{
-    AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
-};
+use kumi_proto::{AckMode, ChannelKey, Delivery, Endpoint, Rank, SendError, Sink};
 
-use crate::segment::MIN_DATAGRAM;
+use crate::channel::protocol::{HoldBack, protocol, run_of_full_packets};
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::segment::counters::Counter;
 use crate::shared_bytes::{CopySource, SharedBytes};
@@ -70,6 +68,8 @@ pub(crate) struct RemoteRanks {
     pub(crate) held: bool,
     /// Bytes of frames ever queued when everything was last sent.
     left: u64,
+    /// Packets of the longest run of full ones.
+    pub(crate) run: usize,
     paths: PathMtuChecks,
     pub(crate) unreachable: UnreachablePeers,
 }
@@ -98,55 +98,8 @@ pub(crate) struct ChannelCore<H> {
 /// may be for a receive that it posts next, and need not be kept until then.
 pub(crate) const ENOUGH: usize = 16 * 1024;
 
-/// So many packets to a rank leave at once; while more are under way, others wait for company.
-const FEW: u32 = 4;
-/// So many that wait for company are enough: as many as the kernel takes in one call.
-const MANY: u32 = 44;
-/// So many bytes are enough for a system call: it then costs less than the bytes themselves.
-const LONG: u64 = 16 * 1024;
-
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
-
-/// Most bytes of a run.
-const MOST_BYTES: usize = 65_507;
-
-/// Largest datagram used, even on a path that takes larger ones (loopback does): the payload of an
-/// Ethernet frame of 9,000 bytes. The kernel takes runs of them together anyway.
-const MOST_DATAGRAM: usize = 8_972;
-/// Bytes in flight to one peer at first: several runs, so that one is being sent while another is received
-/// and a third acknowledged. An unprivileged receive buffer holds about as much.
-const FIRST_IN_FLIGHT: usize = 800_000;
-/// Most bytes in flight to one peer, on a path that takes so many without a queue.
-const MOST_IN_FLIGHT: usize = 8 << 20;
-
-/// Packets of full length of the longest run.
-pub(crate) fn run_of_full_packets(config: &Config) -> usize {
-    // Of long packets the ring has few places: not more than half of them.
-    (MOST_BYTES / config.max_datagram).min(MANY as usize).min(config.first_window / 2).max(1)
-}
-
-/// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
-/// than `late` may be the handler thread's tick, not a stop.
-fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
-    let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
-    let packets = |bytes: usize, most| 1 << (bytes / max_datagram).clamp(16, most).ilog2();
-    let (first_window, window) = (packets(FIRST_IN_FLIGHT, 512), packets(MOST_IN_FLIGHT, 1_024));
-    let ack_every = (first_window / 4) as u32;
-    // A path that takes less gets fragments: frames would not pay.
-    let least_datagram = MIN_DATAGRAM.into();
-    Config {
-        max_datagram,
-        window,
-        first_window,
-        ack_every,
-        late: 5_000,
-        ack,
-        checksum,
-        least_datagram,
-        ..Config::default()
-    }
-}
 
 impl<H: Handler> ChannelCore<H> {
     pub(crate) fn new(
@@ -160,8 +113,9 @@ impl<H: Handler> ChannelCore<H> {
         let remote = match wire {
             Some(wire) if attachment.local_count() < attachment.ranks() as usize => {
                 let key = ChannelKey(attachment.channel_key());
-                let (config, me, ranks) =
-                    (protocol(attachment, ack, checksum), attachment.rank(), attachment.ranks());
+                let config = protocol(attachment, ack, checksum, wire.receive_buffer());
+                let (me, ranks) = (attachment.rank(), attachment.ranks());
+                let run = run_of_full_packets(&config);
                 let endpoint = match attachment.seal_key() {
                     Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
                     None => Endpoint::new(config, me, ranks, key),
@@ -182,6 +136,7 @@ impl<H: Handler> ChannelCore<H> {
                     published,
                     held,
                     left,
+                    run,
                     paths,
                     unreachable,
                 })
@@ -424,13 +379,8 @@ impl<H: Handler> ChannelCore<H> {
         to: Rank,
     ) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.remote {
-            let (in_flight, queued) = remote.endpoint.under_way(to);
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
-            let run = run_of_full_packets(remote.endpoint.config()) as u32;
-            // While a whole run is under way, even much may wait for company.
-            let half = MANY.min(remote.endpoint.config().first_window as u32 / 2);
-            let (few, many) = if bytes < LONG { (FEW, half) } else { (run, run) };
-            if in_flight >= few && queued < many {
+            if HoldBack::of(&remote.endpoint, to, remote.run).holds(bytes) {
                 remote.held = true;
                 publish_sent(attachment, self.ring_sent, self.remote.as_ref());
                 return Ok(());

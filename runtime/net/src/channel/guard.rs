@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use crate::channel::core::{ChannelCore, Handler, run_of_full_packets};
+use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::protocol::HoldBack;
 use crate::channel::{ChannelError, Shared};
 use crate::segment::attachment::Attachment;
 use crate::shared_bytes::CopySource;
@@ -156,22 +157,14 @@ impl<H: Handler> Guard<'_, H> {
         if self.shared.attachment.local_of(to).is_some() {
             return None;
         }
-        let endpoint = &remote.endpoint;
-        let run = run_of_full_packets(endpoint.config());
-        let (in_flight, queued) = endpoint.under_way(to);
-        let (in_flight, queued) = (in_flight as usize, queued as usize);
-        let missing = (in_flight >= run || queued > 0).then(|| run - queued % run);
-        Some(SendRoom { frames: endpoint.room(to), run, missing })
+        let held = HoldBack::of(&remote.endpoint, to, remote.run);
+        let (frames, missing) = (remote.endpoint.room(to), held.missing());
+        Some(SendRoom { frames, run: held.run, missing })
     }
 
     /// Has `pad` lengthen the last frame to a rank of another node to `full` bytes, if it waits for company: then longer
     /// frames can leave in the same run. See [`kumi_proto::Endpoint::pad_last`].
-    pub fn pad_last(
-        &mut self,
-        to: u32,
-        full: usize,
-        pad: impl FnOnce(&mut [u8], usize) -> bool,
-    ) {
+    pub fn pad_last(&mut self, to: u32, full: usize, pad: impl FnOnce(&mut [u8], usize) -> bool) {
         let core = self.core();
         if core.holds_back()
             && let Some(remote) = &mut core.remote

@@ -106,12 +106,7 @@ impl Sender {
 
     /// Doubles the ring after some rounds in which it was full though no packet queued on the way: more is on the way
     /// than it holds. `cramped`: whether the round that ends now was one.
-    fn grow(
-        &mut self,
-        cramped: Option<bool>,
-        ring: &mut SendRing<'_>,
-        shared: &SharedState<'_>,
-    ) {
+    fn grow(&mut self, cramped: Option<bool>, ring: &mut SendRing<'_>, shared: &SharedState<'_>) {
         let Some(cramped) = cramped else { return };
         self.cramped = if cramped { self.cramped.saturating_add(1) } else { 0 };
         if self.cramped < CRAMPED_ROUNDS || self.slots() >= shared.config.window || ring.is_none() {
