@@ -1,13 +1,18 @@
-//! A peer that changes what a job's ranks on one node share: header, contexts, rings; not the memory of their windows.
+//! A rank that goes around its library. It changes words of its job's segment wherever it has them mapped, by the memory of
+//! its process: the kernel then decides by that process's mappings.
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Where the header of a segment has the numbers that tell where the windows' memory begins.
-const LOCAL_RANKS: u64 = 32;
-const ARENA_BYTES: u64 = 48;
-const TOTAL_BYTES: u64 = 56;
+use crate::command::wait_for;
+use crate::machine;
+
+/// Bytes of a rank's lines in the shared file, see `docs/reference/segment.md`.
+const LINES: u64 = 1_056_768;
+/// Bytes of each open arena in which windows of small programs lie.
+const WINDOWS: u64 = 64 << 10;
 
 /// Numbers that look random, the same in every run (splitmix64).
 struct Numbers(u64);
@@ -25,53 +30,138 @@ impl Numbers {
     }
 }
 
-/// Writes to a segment that a rank has open.
+/// A part of the segment that a rank may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Region {
+    /// Flags of sleep, marks of rings and notification counters of all ranks of the node.
+    Lines,
+    /// Windows that other ranks may write.
+    OpenArenas,
+    /// The own flags, counters, window table and rings.
+    RankFile,
+    /// The own state of the channel to other nodes.
+    Channel,
+}
+
+/// A mapping of a process.
+#[derive(Debug)]
+struct Mapped {
+    /// Last word of the memory file's name.
+    name: String,
+    place: Range<u64>,
+    writable: bool,
+    /// Where in the file it begins.
+    offset: u64,
+}
+
+/// A process that is a rank, seen from outside.
 #[derive(Debug)]
 pub struct Scribbler {
-    file: File,
-    /// Bytes before the memory of windows.
-    shared: u64,
+    pid: u32,
+    memory: File,
+    segment: Vec<Mapped>,
+    local_ranks: u64,
 }
 
 impl Scribbler {
-    /// For the segment that process `pid` has open as `descriptor`.
+    /// For the process `pid`, once it has joined its job.
     ///
     /// # Panics
-    /// When it has not, or what is there is no segment.
-    pub fn new(pid: u32, descriptor: u32) -> Self {
-        let path = format!("/proc/{pid}/fd/{descriptor}");
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        let file = file.unwrap_or_else(|error| panic!("{path}: {error}"));
-        let word = |at| read(&file, at);
-        let arenas = (word(LOCAL_RANKS) & 0xffff_ffff) * word(ARENA_BYTES);
-        let shared = word(TOTAL_BYTES) - arenas;
-        assert!((1 << 20..1 << 30).contains(&shared), "{shared} bytes before the windows");
-        Self { file, shared }
+    /// When it does not, or has not mapped the segment as the layout says.
+    pub fn new(pid: u32) -> Self {
+        let segment = wait_for("a rank that has joined", || {
+            let segment = segment_of(pid);
+            // Its channel is what it maps last.
+            segment.iter().any(|map| map.offset > 0).then_some(segment)
+        });
+        let path = format!("/proc/{pid}/mem");
+        let memory = OpenOptions::new().read(true).write(true).open(&path);
+        let memory = memory.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let fronts = segment.iter().filter(|map| map.name == "rank" && map.offset == 0);
+        let local_ranks = fronts.count() as u64;
+        let found = Self { pid, memory, segment, local_ranks };
+        let writable = |name| found.maps(name).filter(|map| map.writable).count();
+        assert_eq!(writable("job"), 0, "{found:?}");
+        assert_eq!(writable("shared"), 1, "{found:?}");
+        assert_eq!(writable("rank"), 2, "its front and its channel: {found:?}");
+        assert_eq!(writable("arena"), 1, "{found:?}");
+        assert_eq!(found.maps("arena").count() as u64, local_ranks, "{found:?}");
+        found
     }
 
-    /// Bytes that may be changed.
-    pub fn shared_bytes(&self) -> u64 {
-        self.shared
+    fn maps(&self, name: &str) -> impl Iterator<Item = &Mapped> {
+        self.segment.iter().filter(move |map| map.name == name)
     }
 
-    /// Changes words as the seed says, one each `pause`, until `done` says so; how many. Every other one is any word,
-    /// the rest are words that are in use, so that the large unused parts do not draw all of it.
-    pub fn scribble(&self, seed: u64, pause: Duration, mut done: impl FnMut() -> bool) -> u64 {
+    /// Tries to change words wherever the rank may only read; how many. The kernel refuses each, also to root.
+    ///
+    /// # Panics
+    /// When it does not, and while the process is there.
+    pub fn try_what_is_refused(&self, seed: u64) -> u64 {
+        let mut numbers = Numbers(seed);
+        let mut count = 0;
+        for map in self.segment.iter().filter(|map| !map.writable) {
+            for _ in 0..100 {
+                let at = map.place.start + 8 * numbers.below((map.place.end - map.place.start) / 8);
+                let refused = self.memory.write_at(&numbers.next().to_ne_bytes(), at);
+                let refused = refused.is_err() || !machine::lives(self.pid);
+                assert!(refused, "{map:?} was written at {at:x}");
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The bytes of a region, in the memory of the process.
+    fn ranges(&self, region: Region) -> Vec<Range<u64>> {
+        let own = |name: &str, channel: bool| {
+            let own = self.maps(name).filter(|map| map.writable && (map.offset > 0) == channel);
+            own.map(|map| map.place.clone()).collect()
+        };
+        let Some(shared) = self.maps("shared").next().map(|map| &map.place) else {
+            return Vec::new();
+        };
+        let arenas = shared.start + self.local_ranks * LINES;
+        match region {
+            Region::Lines => std::iter::once(shared.start..arenas).collect(),
+            Region::OpenArenas => {
+                let bytes = (shared.end - arenas) / self.local_ranks;
+                let starts = (0..self.local_ranks).map(|local| arenas + local * bytes);
+                starts.map(|start| start..start + WINDOWS).collect()
+            }
+            Region::RankFile => own("rank", false),
+            Region::Channel => own("rank", true),
+        }
+    }
+
+    /// Changes words of a region as the seed says, one each `pause`, until `done` says so or the process has ended; how
+    /// many. Every other one is any word, the rest are words that are in use, so that the large unused parts do not draw
+    /// all of it.
+    pub fn scribble(
+        &self,
+        region: Region,
+        seed: u64,
+        pause: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> u64 {
+        let ranges = self.ranges(region);
+        let words: u64 = ranges.iter().map(|range| (range.end - range.start) / 8).sum();
+        assert!(words > 0, "{region:?} of {self:?}");
         let mut numbers = Numbers(seed);
         let mut count = 0;
         let mut used = Vec::new();
         while !done() {
             if count % 500 == 0 {
-                used = self.words_in_use();
+                used = ranges.iter().flat_map(|range| self.words_in_use(range)).collect();
             }
             for _ in 0..20 {
-                let any = 8 * numbers.below(self.shared / 8);
                 let at = match used.len() as u64 {
-                    0 => any,
-                    length if numbers.below(2) == 0 => used[numbers.below(length) as usize],
-                    _ => any,
+                    length if length > 0 && numbers.below(2) == 0 => {
+                        used[numbers.below(length) as usize]
+                    }
+                    _ => nth_word(&ranges, numbers.below(words)),
                 };
-                let old = read(&self.file, at);
+                let Some(old) = self.read(at) else { return count };
                 let new = match numbers.below(7) {
                     0 => numbers.next(),
                     1 => numbers.below(1 << 20),
@@ -81,7 +171,10 @@ impl Scribbler {
                     5 => u64::MAX - numbers.below(64),
                     _ => 0,
                 };
-                self.file.write_all_at(&new.to_ne_bytes(), at).expect("the segment stays");
+                if self.memory.write_all_at(&new.to_ne_bytes(), at).is_err() {
+                    assert!(!machine::lives(self.pid), "it may write there");
+                    return count;
+                }
                 count += 1;
                 std::thread::sleep(pause);
             }
@@ -89,17 +182,50 @@ impl Scribbler {
         count
     }
 
-    /// Where something other than 0 lies.
-    fn words_in_use(&self) -> Vec<u64> {
-        let mut bytes = vec![0; self.shared as usize];
-        self.file.read_exact_at(&mut bytes, 0).expect("the segment stays");
-        let words = bytes.chunks_exact(8).enumerate();
-        words.filter(|(_, word)| *word != [0; 8]).map(|(index, _)| 8 * index as u64).collect()
+    /// Where something other than 0 lies; nothing once the process has ended.
+    fn words_in_use(&self, range: &Range<u64>) -> Vec<u64> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        if self.memory.read_exact_at(&mut bytes, range.start).is_err() {
+            return Vec::new();
+        }
+        let words = bytes.chunks_exact(8).zip((range.start..).step_by(8));
+        words.filter(|(word, _)| *word != [0; 8]).map(|(_, at)| at).collect()
+    }
+
+    fn read(&self, at: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        self.memory.read_exact_at(&mut word, at).ok()?;
+        Some(u64::from_ne_bytes(word))
     }
 }
 
-fn read(file: &File, at: u64) -> u64 {
-    let mut word = [0; 8];
-    file.read_exact_at(&mut word, at).expect("the segment stays");
-    u64::from_ne_bytes(word)
+/// Address of a word, counted over all ranges.
+fn nth_word(ranges: &[Range<u64>], mut number: u64) -> u64 {
+    for range in ranges {
+        let words = (range.end - range.start) / 8;
+        if number < words {
+            return range.start + 8 * number;
+        }
+        number -= words;
+    }
+    unreachable!("so many words are there")
+}
+
+/// The files of a segment that a process has mapped.
+fn segment_of(pid: u32) -> Vec<Mapped> {
+    // A process that has ended has none.
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    text.lines().filter_map(mapped).collect()
+}
+
+/// A line such as `7f00-7f10 rw-s 00000000 00:01 4711 /memfd:kumi-segment-rank (deleted)`, of a file of a segment.
+fn mapped(line: &str) -> Option<Mapped> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (rights, offset) = (words.next()?, words.next()?);
+    let name = words.nth(2)?.strip_prefix("/memfd:kumi-segment-")?.to_owned();
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let place = number(start)?..number(end)?;
+    let writable = rights.as_bytes().get(1) == Some(&b'w');
+    Some(Mapped { name, place, writable, offset: number(offset)? })
 }

@@ -22,7 +22,8 @@
  * function may be changed as soon as the function returns.  The library hands
  * out windows, FIFOs in them and completions, which the caller frees with
  * kumi_window_free(), kumi_fifo_free() and kumi_completion_free()
- * (kumi_finalize() frees the rest), and constant strings, which nobody frees.
+ * (kumi_finalize() frees the rest; so it is with groups), and constant strings,
+ * which nobody frees.
  * A handle that was freed is refused from then on, whatever is made later.
  *
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
@@ -51,7 +52,8 @@
  * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
  * be called by all ranks, in the same order, with the same root, type,
  * operation and (where there is one count) count.  A rank that finds another
- * count gets LENGTH; others may then wait for it for ever.
+ * count gets LENGTH, one that finds another function or root DISAGREE; others
+ * may then wait for it for ever.
  * One window may be created by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
@@ -128,7 +130,9 @@ typedef enum kumi_error {
 	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
 	KUMI_ERR_HANDLER = -43,            /* a signal handler failed */
-	KUMI_ERR_FORKED = -44              /* in a child of the rank */
+	KUMI_ERR_FORKED = -44,             /* in a child of the rank */
+	KUMI_ERR_GROUP = -60,              /* no such group, or freed */
+	KUMI_ERR_DISAGREE = -61            /* members called different things */
 } kumi_error;
 
 /* The meaning of `error` (a kumi_error), in one sentence.  Never NULL; for any
@@ -395,7 +399,8 @@ int kumi_window_wait_notify(kumi_window *window, unsigned notify,
                             uint64_t at_least, uint64_t *count);
 
 /* ------------------------------------------------------------------------
- * Collective operations over all ranks
+ * Collective operations over all ranks (kumi_groups.h has them and more for
+ * groups of ranks)
  * ------------------------------------------------------------------------ */
 
 /* Element types.  0 is not a type, so that an unset variable is noticed. */
@@ -421,7 +426,8 @@ typedef enum kumi_op {
 	KUMI_MAX = 4,
 	KUMI_BITAND = 5,
 	KUMI_BITOR = 6,
-	KUMI_BITXOR = 7
+	KUMI_BITXOR = 7,
+	KUMI_OP_USER = 0x40000000 /* and above: made by kumi_op_create() */
 } kumi_op;
 
 /* Returns when all ranks have called it.  It does not wait for puts: a rank
@@ -484,5 +490,6 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
 #endif
 
 #include "kumi_onesided.h"
+#include "kumi_groups.h"
 
 #endif /* KUMI_H */

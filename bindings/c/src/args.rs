@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-use kumi_mem::{Context, Error, Op, Scalar, SharedBytes, SharedBytesMut, Source, Tag, any_overlap};
+use kumi_mem::{Context, Error, Scalar, SharedBytes, SharedBytesMut, Source, Tag, any_overlap};
 
 use crate::code::{Code, Failure};
 
@@ -186,12 +186,6 @@ pub fn tag_pattern(number: c_int) -> Result<Tag, Failure> {
     Ok(Tag::Is(tag(number)?))
 }
 
-/// A `kumi_op`.
-pub fn operation(number: c_int) -> Result<Op, Failure> {
-    let unknown = || Failure::new(Code::Operation, format!("{number} is not a kumi_op"));
-    Op::from_number(number).ok_or_else(unknown)
-}
-
 /// Work that is the same for every element type.
 pub trait TypedOperation {
     /// Does it for elements of type `T`.
@@ -221,7 +215,9 @@ impl From<Error> for Failure {
             Error::NotLaunched => Code::NotLaunched,
             Error::Forked => Code::Forked,
             Error::Attach(_) => Code::Attach,
-            Error::BadRank { .. } => Code::Rank,
+            Error::BadRank { .. } | Error::BadMember { .. } => Code::Rank,
+            Error::BadMembers { .. } | Error::TooManyGroups => Code::Group,
+            Error::GroupDisagrees { .. } => Code::Disagree,
             Error::BadTag { .. } => Code::Tag,
             Error::OutOfBounds { .. } => Code::Bounds,
             Error::Truncated { .. } => Code::Truncated,

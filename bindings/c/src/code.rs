@@ -85,6 +85,10 @@ codes! {
     Handler = -43, c"a signal handler failed; the call did nothing";
     /// A fork of a rank.
     Forked = -44, c"this process is a fork of a rank; only the rank itself can communicate";
+    /// Not a group, or freed; or it cannot be made so.
+    Group = -60, c"this is not a group of this rank, it was freed, or it cannot be made so";
+    /// Members of a group called different collectives.
+    Disagree = -61, c"another member of the group has called another collective, or with another root";
 }
 
 /// A refused call: its number and what exactly was wrong.

@@ -1,53 +1,194 @@
-//! Collective operations. Each is a small piece of [`TypedOperation`] work, so that one place selects
-//! the element type, which is known only at run time.
+//! Collective operations. All are one piece of [`TypedOperation`] work, so that one place selects the element type, which is
+//! known only at run time.
 
 use std::ffi::{c_int, c_void};
 
-use kumi_mem::{Context, Op, Scalar};
+use kumi_mem::{Context, Error, Group, Scalar};
 
 use crate::args::{
-    TypedOperation, check, disjoint, dispatch, elements, input, list, operation, output, rank,
-    with_elements,
+    TypedOperation, check, disjoint, dispatch, elements, input, output, rank, with_elements,
 };
 use crate::code::{Code, Failure};
-use crate::state::with;
+use crate::group::{KumiGroup, Operation, find};
+use crate::state::{State, with};
 
-/// `count` for every rank of the job.
-fn times_ranks(context: &Context, count: usize) -> Result<usize, Failure> {
-    let ranks = context.ranks() as usize;
-    count.checked_mul(ranks).ok_or_else(|| {
-        let text = format!("{count} elements for each of {ranks} ranks are too many");
+/// A collective of a group.
+pub(crate) struct Work<'c> {
+    context: &'c Context,
+    group: &'c Group<'static>,
+    call: Call<'c>,
+}
+
+/// The sent and the received array of a call, and their elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrays {
+    pub(crate) send: *const c_void,
+    pub(crate) sent: usize,
+    pub(crate) recv: *mut c_void,
+    pub(crate) received: usize,
+}
+
+/// Who gets the result of a reduction.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted {
+    Root(u32),
+    All,
+    /// Those of the members up to each.
+    Scan,
+    /// Those of the members before each.
+    ExclusiveScan,
+}
+
+pub(crate) enum Call<'c> {
+    Broadcast { root: u32, data: *mut c_void, count: usize },
+    Reduce { wanted: Wanted, arrays: Arrays, op: Operation },
+    Gather { root: u32, counts: Option<&'c [usize]>, arrays: Arrays },
+    Scatter { root: u32, counts: Option<&'c [usize]>, arrays: Arrays },
+    Allgather { counts: Option<&'c [usize]>, arrays: Arrays },
+    Alltoall { counts: Option<(&'c [usize], &'c [usize])>, arrays: Arrays },
+    ReduceScatter { counts: Option<&'c [usize]>, arrays: Arrays, op: Operation },
+}
+
+/// Does a collective of a group with elements of a `kumi_type`.
+///
+/// # Safety
+/// The arrays of the call have as many elements as it says.
+pub(crate) unsafe fn collective(
+    state: &State,
+    group: &Group<'static>,
+    kind: c_int,
+    call: Call<'_>,
+) -> Result<(), Failure> {
+    dispatch(kind, Work { context: state.context, group, call })
+}
+
+/// `count` for every member of a group.
+pub(crate) fn times_members(group: &Group<'_>, count: usize) -> Result<usize, Failure> {
+    let members = group.members() as usize;
+    count.checked_mul(members).ok_or_else(|| {
+        let text = format!("{count} elements for each of {members} members are too many");
         Failure::new(Code::Length, text)
     })
 }
 
 /// The sum of the blocks' lengths.
-fn total(counts: &[usize]) -> Result<usize, Failure> {
+pub(crate) fn total(counts: &[usize]) -> Result<usize, Failure> {
     counts
         .iter()
         .try_fold(0usize, |sum, count| sum.checked_add(*count))
         .ok_or_else(|| Failure::new(Code::Length, "the sum of the counts is too large"))
 }
 
+/// Reductions up to this many elements need no heap.
+const SMALL: usize = 8;
+
+impl TypedOperation for Work<'_> {
+    fn run<T: Scalar>(self) -> Result<(), Failure> {
+        let Work { context, group, call } = self;
+        match call {
+            Call::Broadcast { root, data, count } => {
+                let broadcast = |data: &mut [T]| group.broadcast(root, data);
+                // SAFETY: the caller of `collective` promises `count` elements.
+                unsafe { with_elements(context, data, count, "data", broadcast) }
+            }
+            Call::Reduce { wanted, arrays, op } => reduce::<T>(group, wanted, arrays, op),
+            Call::Gather { root, counts, arrays } => {
+                moved(context, arrays, |send: &[T], recv| match counts {
+                    Some(counts) => group.gatherv(root, send, counts, recv),
+                    None => group.gather(root, send, recv),
+                })
+            }
+            Call::Scatter { root, counts, arrays } => {
+                moved(context, arrays, |send: &[T], recv| match counts {
+                    Some(counts) => group.scatterv(root, send, counts, recv),
+                    None => group.scatter(root, send, recv),
+                })
+            }
+            Call::Allgather { counts, arrays } => {
+                moved(context, arrays, |send: &[T], recv| match counts {
+                    Some(counts) => group.allgatherv(send, counts, recv),
+                    None => group.allgather(send, recv),
+                })
+            }
+            Call::Alltoall { counts, arrays } => {
+                moved(context, arrays, |send: &[T], recv| match counts {
+                    Some((sent, received)) => group.alltoallv(send, sent, recv, received),
+                    None => group.alltoall(send, recv),
+                })
+            }
+            Call::ReduceScatter { counts, arrays, op } => {
+                moved(context, arrays, |send: &[T], recv| match counts {
+                    Some(counts) => group.reduce_scatterv(op, send, counts, recv),
+                    None => group.reduce_scatter(op, send, recv),
+                })
+            }
+        }
+    }
+}
+
+/// Runs `body` with both arrays of a call, which do not overlap. (The caller of [`collective`] promises their elements.)
+fn moved<T: Scalar>(
+    context: &Context,
+    arrays: Arrays,
+    body: impl FnOnce(&[T], &mut [T]) -> Result<(), Error>,
+) -> Result<(), Failure> {
+    let Arrays { send, sent, recv, received } = arrays;
+    let bytes = |count: usize| count.saturating_mul(size_of::<T>());
+    disjoint(send, bytes(sent), recv, bytes(received))?;
+    // SAFETY: the caller of `collective` promises the elements; they do not overlap.
+    let send = unsafe { elements(context, send, sent, "send") }?;
+    // SAFETY: as above.
+    unsafe { with_elements(context, recv, received, "recv", |recv| body(&send, recv)) }
+}
+
+/// The runtime reduces in place, `send` and `recv` may be one array, and both may be a window's memory: reduces a copy.
+fn reduce<T: Scalar>(
+    group: &Group<'_>,
+    wanted: Wanted,
+    arrays: Arrays,
+    op: Operation,
+) -> Result<(), Failure> {
+    let Arrays { send, sent: count, recv, .. } = arrays;
+    check(send.cast::<T>(), count, "send")?;
+    let bytes = count * size_of::<T>();
+    // SAFETY: the caller of `collective` promises `count` elements.
+    let send = unsafe { input(send, bytes, "send") }?;
+    let result_here = !matches!(wanted, Wanted::Root(root) if root != group.member());
+    let (mut small, mut large);
+    let work = if count <= SMALL {
+        small = [T::default(); SMALL];
+        &mut small[..count]
+    } else {
+        large = Vec::new();
+        large.try_reserve_exact(count).map_err(|_| Failure::from(Code::Memory))?;
+        large.resize(count, T::default());
+        &mut large[..]
+    };
+    send.copy_to(T::bytes_mut(work));
+    if result_here {
+        // Checked before the exchange, so that a bad pointer is refused
+        // rather than found when the others have gone on.
+        check(recv.cast::<T>(), count, "recv")?;
+    }
+    match wanted {
+        Wanted::Root(root) => group.reduce(root, op, work)?,
+        Wanted::All => group.allreduce(op, work)?,
+        Wanted::Scan => group.scan(op, work)?,
+        Wanted::ExclusiveScan => group.exclusive_scan(op, work)?,
+    }
+    // The first member of an exclusive scan has no result.
+    if result_here && !(matches!(wanted, Wanted::ExclusiveScan) && group.member() == 0) {
+        // SAFETY: as above.
+        let recv = unsafe { output(recv, bytes, "recv") }?;
+        recv.copy_from(T::bytes(work));
+    }
+    Ok(())
+}
+
 /// See `kumi.h`.
 #[unsafe(no_mangle)]
-pub extern "C" fn kumi_barrier() -> c_int {
-    with(|state| Ok(state.context.barrier()?))
-}
-
-struct Broadcast<'c> {
-    context: &'c Context,
-    root: u32,
-    data: *mut c_void,
-    count: usize,
-}
-
-impl TypedOperation for Broadcast<'_> {
-    fn run<T: Scalar>(self) -> Result<(), Failure> {
-        let broadcast = |data: &mut [T]| self.context.broadcast(self.root, data);
-        // SAFETY: the caller of `kumi_broadcast` promises `count` elements.
-        unsafe { with_elements(self.context, self.data, self.count, "data", broadcast) }
-    }
+pub extern "C" fn kumi_group_barrier(group: *mut KumiGroup) -> c_int {
+    with(|state| Ok(find(state, group)?.barrier()?))
 }
 
 /// See `kumi.h`.
@@ -55,67 +196,39 @@ impl TypedOperation for Broadcast<'_> {
 /// # Safety
 /// `data` points to `count` elements of the type.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_broadcast(
+pub unsafe extern "C" fn kumi_group_broadcast(
+    group: *mut KumiGroup,
     root: c_int,
     data: *mut c_void,
     count: usize,
     kind: c_int,
 ) -> c_int {
     with(|state| {
-        let work = Broadcast { context: state.context, root: rank(root)?, data, count };
-        dispatch(kind, work)
+        let call = Call::Broadcast { root: rank(root)?, data, count };
+        // SAFETY: promised by the caller.
+        unsafe { collective(state, find(state, group)?, kind, call) }
     })
 }
 
-/// Reductions up to this many elements need no heap.
-const SMALL: usize = 8;
-
-struct Reduce<'c> {
-    context: &'c Context,
-    /// The only rank that wants the result, or all.
-    root: Option<u32>,
-    send: *const c_void,
-    recv: *mut c_void,
-    count: usize,
-    op: Op,
+/// A reduction of `count` elements.
+///
+/// # Safety
+/// `send` points to as many, and so does `recv` where the result is wanted.
+unsafe fn reduction(
+    state: &State,
+    group: &Group<'static>,
+    wanted: Wanted,
+    arrays: Arrays,
+    (kind, op): (c_int, c_int),
+) -> Result<(), Failure> {
+    let call = Call::Reduce { wanted, arrays, op: Operation::of(state, op, kind)? };
+    // SAFETY: promised by the caller.
+    unsafe { collective(state, group, kind, call) }
 }
 
-impl TypedOperation for Reduce<'_> {
-    fn run<T: Scalar>(self) -> Result<(), Failure> {
-        // The runtime reduces in place, `send` and `recv` may be one array, and
-        // both may be a window's memory: reduce a copy.
-        check(self.send.cast::<T>(), self.count, "send")?;
-        let bytes = self.count * size_of::<T>();
-        // SAFETY: the caller promises `count` elements.
-        let send = unsafe { input(self.send, bytes, "send") }?;
-        let wanted = self.root.is_none_or(|root| root == self.context.rank());
-        let (mut small, mut large);
-        let work = if self.count <= SMALL {
-            small = [T::default(); SMALL];
-            &mut small[..self.count]
-        } else {
-            large = Vec::new();
-            large.try_reserve_exact(self.count).map_err(|_| Failure::from(Code::Memory))?;
-            large.resize(self.count, T::default());
-            &mut large[..]
-        };
-        send.copy_to(T::bytes_mut(work));
-        if wanted {
-            // Checked before the exchange, so that a bad pointer is refused
-            // rather than found when the others have gone on.
-            check(self.recv.cast::<T>(), self.count, "recv")?;
-        }
-        match self.root {
-            Some(root) => self.context.reduce(root, self.op, work)?,
-            None => self.context.allreduce(self.op, work)?,
-        }
-        if wanted {
-            // SAFETY: as above.
-            let recv = unsafe { output(self.recv, bytes, "recv") }?;
-            recv.copy_from(T::bytes(work));
-        }
-        Ok(())
-    }
+/// The arrays of a reduction.
+pub(crate) fn both(send: *const c_void, recv: *mut c_void, count: usize) -> Arrays {
+    Arrays { send, sent: count, recv, received: count }
 }
 
 /// See `kumi.h`.
@@ -123,7 +236,8 @@ impl TypedOperation for Reduce<'_> {
 /// # Safety
 /// `send` points to `count` elements of the type; so does `recv` on the root.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_reduce(
+pub unsafe extern "C" fn kumi_group_reduce(
+    group: *mut KumiGroup,
     root: c_int,
     send: *const c_void,
     recv: *mut c_void,
@@ -132,15 +246,9 @@ pub unsafe extern "C" fn kumi_reduce(
     op: c_int,
 ) -> c_int {
     with(|state| {
-        let work = Reduce {
-            context: state.context,
-            root: Some(rank(root)?),
-            send,
-            recv,
-            count,
-            op: operation(op)?,
-        };
-        dispatch(kind, work)
+        let (group, wanted) = (find(state, group)?, Wanted::Root(rank(root)?));
+        // SAFETY: promised by the caller.
+        unsafe { reduction(state, group, wanted, both(send, recv, count), (kind, op)) }
     })
 }
 
@@ -149,7 +257,8 @@ pub unsafe extern "C" fn kumi_reduce(
 /// # Safety
 /// `send` and `recv` each point to `count` elements of the type.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_allreduce(
+pub unsafe extern "C" fn kumi_group_allreduce(
+    group: *mut KumiGroup,
     send: *const c_void,
     recv: *mut c_void,
     count: usize,
@@ -157,138 +266,48 @@ pub unsafe extern "C" fn kumi_allreduce(
     op: c_int,
 ) -> c_int {
     with(|state| {
-        let work =
-            Reduce { context: state.context, root: None, send, recv, count, op: operation(op)? };
-        dispatch(kind, work)
-    })
-}
-
-struct Gather<'c> {
-    context: &'c Context,
-    root: u32,
-    send: *const c_void,
-    recv: *mut c_void,
-    count: usize,
-}
-
-impl TypedOperation for Gather<'_> {
-    fn run<T: Scalar>(self) -> Result<(), Failure> {
-        let all = if self.root == self.context.rank() {
-            times_ranks(self.context, self.count)?
-        } else {
-            0
-        };
-        let bytes = |count: usize| count.saturating_mul(size_of::<T>());
-        disjoint(self.send, bytes(self.count), self.recv, bytes(all))?;
-        // SAFETY: the caller promises the elements; they do not overlap.
-        let send = unsafe { elements(self.context, self.send, self.count, "send") }?;
-        let gather = |recv: &mut [T]| self.context.gather(self.root, &send, recv);
-        // SAFETY: as above.
-        unsafe { with_elements(self.context, self.recv, all, "recv", gather) }
-    }
-}
-
-/// See `kumi.h`.
-///
-/// # Safety
-/// `send` points to `count` elements of the type; `recv` on the root to that
-/// many for each rank.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_gather(
-    root: c_int,
-    send: *const c_void,
-    recv: *mut c_void,
-    count: usize,
-    kind: c_int,
-) -> c_int {
-    with(|state| {
-        let work = Gather { context: state.context, root: rank(root)?, send, recv, count };
-        dispatch(kind, work)
-    })
-}
-
-struct AllToAll<'c> {
-    context: &'c Context,
-    send: *const c_void,
-    recv: *mut c_void,
-    count: usize,
-}
-
-impl TypedOperation for AllToAll<'_> {
-    fn run<T: Scalar>(self) -> Result<(), Failure> {
-        let all = times_ranks(self.context, self.count)?;
-        let bytes = all.saturating_mul(size_of::<T>());
-        disjoint(self.send, bytes, self.recv, bytes)?;
-        // SAFETY: the caller promises the elements; they do not overlap.
-        let send = unsafe { elements(self.context, self.send, all, "send") }?;
-        let exchange = |recv: &mut [T]| self.context.alltoall(&send, recv);
-        // SAFETY: as above.
-        unsafe { with_elements(self.context, self.recv, all, "recv", exchange) }
-    }
-}
-
-/// See `kumi.h`.
-///
-/// # Safety
-/// `send` and `recv` each point to `count_per_rank` elements for each rank.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_alltoall(
-    send: *const c_void,
-    recv: *mut c_void,
-    count_per_rank: usize,
-    kind: c_int,
-) -> c_int {
-    with(|state| {
-        let work = AllToAll { context: state.context, send, recv, count: count_per_rank };
-        dispatch(kind, work)
-    })
-}
-
-struct AllToAllV<'c> {
-    context: &'c Context,
-    send: *const c_void,
-    send_counts: &'c [usize],
-    recv: *mut c_void,
-    recv_counts: &'c [usize],
-}
-
-impl TypedOperation for AllToAllV<'_> {
-    fn run<T: Scalar>(self) -> Result<(), Failure> {
-        let (out, back) = (total(self.send_counts)?, total(self.recv_counts)?);
-        let bytes = |count: usize| count.saturating_mul(size_of::<T>());
-        disjoint(self.send, bytes(out), self.recv, bytes(back))?;
-        // SAFETY: the caller promises as many elements as the counts say; they
-        // do not overlap.
-        let send = unsafe { elements(self.context, self.send, out, "send") }?;
-        let exchange = |recv: &mut [T]| {
-            self.context.alltoallv(&send, self.send_counts, recv, self.recv_counts)
-        };
-        // SAFETY: as above.
-        unsafe { with_elements(self.context, self.recv, back, "recv", exchange) }
-    }
-}
-
-/// See `kumi.h`.
-///
-/// # Safety
-/// The count arrays have an entry for each rank, the others as many elements
-/// as the counts say.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_alltoallv(
-    send: *const c_void,
-    send_counts: *const usize,
-    recv: *mut c_void,
-    recv_counts: *const usize,
-    kind: c_int,
-) -> c_int {
-    with(|state| {
-        let ranks = state.context.ranks() as usize;
+        let group = find(state, group)?;
         // SAFETY: promised by the caller.
-        let send_counts = unsafe { list(send_counts, ranks, "send_counts") }?;
+        unsafe { reduction(state, group, Wanted::All, both(send, recv, count), (kind, op)) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// As [`kumi_group_allreduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_scan(
+    group: *mut KumiGroup,
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    kind: c_int,
+    op: c_int,
+) -> c_int {
+    with(|state| {
+        let group = find(state, group)?;
         // SAFETY: promised by the caller.
-        let recv_counts = unsafe { list(recv_counts, ranks, "recv_counts") }?;
-        let (send_counts, recv_counts) = (&send_counts[..], &recv_counts[..]);
-        let work = AllToAllV { context: state.context, send, send_counts, recv, recv_counts };
-        dispatch(kind, work)
+        unsafe { reduction(state, group, Wanted::Scan, both(send, recv, count), (kind, op)) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// As [`kumi_group_allreduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_exclusive_scan(
+    group: *mut KumiGroup,
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    kind: c_int,
+    op: c_int,
+) -> c_int {
+    with(|state| {
+        let (group, wanted) = (find(state, group)?, Wanted::ExclusiveScan);
+        // SAFETY: promised by the caller.
+        unsafe { reduction(state, group, wanted, both(send, recv, count), (kind, op)) }
     })
 }

@@ -10,17 +10,20 @@
 //! |---|---|
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
-//! | `handle` | the windows, FIFOs and completions that C holds |
+//! | `handle` | the windows, FIFOs, completions and groups that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `collective`, `fifo`, `records` | the functions |
+//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
 
 mod args;
 mod atomic;
+mod blocks;
 mod code;
 mod collective;
 mod control;
 mod fifo;
+mod group;
 mod handle;
+mod job_wide;
 mod list;
 mod machine;
 mod message;
@@ -35,10 +38,15 @@ pub use atomic::{
     kumi_window_fetch_or, kumi_window_fetch_or_u32, kumi_window_fetch_xor,
     kumi_window_fetch_xor_u32, kumi_window_swap, kumi_window_swap_u32,
 };
+pub use blocks::{
+    kumi_group_allgather, kumi_group_allgatherv, kumi_group_alltoall, kumi_group_alltoallv,
+    kumi_group_gather, kumi_group_gatherv, kumi_group_reduce_scatter, kumi_group_reduce_scatterv,
+    kumi_group_scatter, kumi_group_scatterv,
+};
 pub use code::Code;
 pub use collective::{
-    kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,
-    kumi_reduce,
+    kumi_group_allreduce, kumi_group_barrier, kumi_group_broadcast, kumi_group_exclusive_scan,
+    kumi_group_reduce, kumi_group_scan,
 };
 pub use control::{
     kumi_error_detail, kumi_error_report, kumi_error_string, kumi_finalize, kumi_init, kumi_job,
@@ -48,6 +56,15 @@ pub use fifo::{
     KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,
     kumi_fifo_max_record, kumi_fifo_pop, kumi_fifo_try_append, kumi_fifo_try_pop,
     kumi_signal_handle, kumi_signal_remove, kumi_signal_send, kumi_signal_try_send,
+};
+pub use group::{
+    KumiCombine, KumiGroup, kumi_group_duplicate, kumi_group_find, kumi_group_free,
+    kumi_group_member, kumi_group_members, kumi_group_rank, kumi_group_split, kumi_group_subset,
+    kumi_op_create, kumi_op_free,
+};
+pub use job_wide::{
+    kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,
+    kumi_reduce,
 };
 pub use list::{
     KumiBuffer, KumiPiece, kumi_window_get_list, kumi_window_get_lists, kumi_window_put_list,

@@ -12,10 +12,11 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kumi_mem::Context;
+use kumi_mem::{Context, Group};
 
 use crate::code::{Code, Failure, report};
 use crate::fifo::KumiFifo;
+use crate::group::{KumiGroup, Operations};
 use crate::handle::HandleTable;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
@@ -31,6 +32,12 @@ pub struct State {
     pub windows: HandleTable<KumiWindow>,
     /// Completions.
     pub completions: HandleTable<KumiCompletion>,
+    /// The group of all ranks.
+    pub job: Group<'static>,
+    /// Groups that were made of it.
+    pub groups: HandleTable<KumiGroup>,
+    /// The program's operations.
+    pub operations: Operations,
 }
 
 /// Some thread holds a state.
@@ -100,10 +107,22 @@ pub fn with(body: impl FnOnce(&State) -> Result<(), Failure>) -> c_int {
         let state = current()?;
         // SAFETY: `current` gave this thread's own pointer, which `initialise`
         // made and only `finalise`, in the same thread, invalidates. `body`
-        // cannot call it: in this thread the library calls nothing of the program's (signal handlers
+        // cannot call it: what the library calls of the program's in this thread it calls by `away` (signal handlers
         // have threads of their own).
         body(unsafe { &*state })
     })
+}
+
+/// Runs a function of the program's inside of a call. It finds no state, so it cannot end the one that the call uses.
+pub fn away<R>(body: impl FnOnce() -> R) -> R {
+    struct Back(*mut State);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            STATE.with(|slot| slot.set(self.0));
+        }
+    }
+    let _back = Back(STATE.with(|slot| slot.replace(ptr::null_mut())));
+    body()
 }
 
 /// Like [`with`], for functions that return a number themselves; a failure's
@@ -138,11 +157,15 @@ pub fn initialise() -> Result<(), Failure> {
             std::panic::resume_unwind(panic);
         }
     };
+    let context: &'static Context = Box::leak(Box::new(context));
     let state = Box::new(State {
-        context: Box::leak(Box::new(context)),
+        context,
         fifos: HandleTable::new(Code::Fifo),
         windows: HandleTable::new(Code::Window),
         completions: HandleTable::new(Code::Completion),
+        job: context.group(),
+        groups: HandleTable::new(Code::Group),
+        operations: Operations::default(),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())

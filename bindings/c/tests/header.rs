@@ -14,7 +14,7 @@ fn package() -> &'static Path {
 /// The headers without comments and preprocessor lines.
 fn header() -> String {
     let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
-    let text = ["kumi.h", "kumi_onesided.h"].map(read).concat();
+    let text = ["kumi.h", "kumi_onesided.h", "kumi_groups.h"].map(read).concat();
     let mut bare = String::new();
     for (i, part) in text.split("/*").enumerate() {
         bare.push_str(if i == 0 { part } else { part.split_once("*/").unwrap().1 });
@@ -86,12 +86,13 @@ fn error_numbers_are_those_of_the_header() {
 fn operations_are_those_of_the_header() {
     let text = header();
     let list = text.split_once("typedef enum kumi_op {").unwrap().1.split_once('}').unwrap().0;
-    for line in list.split(',') {
+    let own = || list.split(',').filter(|line| !line.contains("KUMI_OP_USER"));
+    for line in own() {
         let (name, number) = line.split_once('=').unwrap();
         let op = kumi_mem::Op::from_number(number.trim().parse().unwrap()).unwrap();
         assert_eq!(name.trim(), format!("KUMI_{op:?}").to_uppercase());
     }
-    let count = i32::try_from(list.split(',').count()).unwrap();
+    let count = i32::try_from(own().count()).unwrap();
     assert!(kumi_mem::Op::from_number(0).is_none());
     assert!(kumi_mem::Op::from_number(count + 1).is_none());
 }
@@ -128,6 +129,11 @@ fn rust_type(declaration: &str) -> &'static str {
         ("kumi_fifo", 2, false) => "*mut *mut KumiFifo",
         ("kumi_piece", 1, true) => "*const KumiPiece",
         ("kumi_buffer", 1, true) => "*const KumiBuffer",
+        ("kumi_group", 1, false) => "*mut KumiGroup",
+        ("kumi_group", 2, false) => "*mut *mut KumiGroup",
+        ("kumi_op", 1, false) => "*mut c_int",
+        ("int64_t", 0, false) => "i64",
+        ("kumi_combine", 0, false) => "Option<KumiCombine>",
         ("kumi_signal_handler", 0, false) => "Option<KumiSignalHandler>",
         _ => panic!("{declaration}: a type this test does not know"),
     }
@@ -199,7 +205,7 @@ fn errors_of(text: &str, name: &str) -> String {
 #[test]
 fn functions_that_tell_of_signal_ports_say_so() {
     let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
-    let text = ["kumi.h", "kumi_onesided.h"].map(read).concat();
+    let text = ["kumi.h", "kumi_onesided.h", "kumi_groups.h"].map(read).concat();
     for name in [
         "kumi_finalize",
         "kumi_message_send",
@@ -209,6 +215,7 @@ fn functions_that_tell_of_signal_ports_say_so() {
         "kumi_flush",
         "kumi_fence",
         "kumi_barrier",
+        "kumi_group_barrier",
         "kumi_window_wait_notify",
         "kumi_window_multicast",
         "kumi_completion_done",
@@ -278,6 +285,13 @@ fn lists_and_records_for_many_do_what_the_header_promises() {
 }
 
 #[test]
+fn groups_do_what_the_header_promises() {
+    let program = compile("groups", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn what_was_freed_and_what_a_child_has_is_refused() {
     let program = compile("ends", &[]);
     let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
@@ -331,7 +345,13 @@ fn installing_builds_nothing_and_tells_the_loader() {
         let refreshed = text.starts_with('\n');
         assert_eq!(refreshed, identity == b"0\n" && destination.is_empty(), "{text}");
         let at = PathBuf::from(format!("{destination}{}", folder.join("prefix").display()));
-        for file in ["lib/libkumi.so", "lib/libkumi.so.0", "lib/libkumi.a", "include/kumi.h"] {
+        for file in [
+            "lib/libkumi.so",
+            "lib/libkumi.so.0",
+            "lib/libkumi.a",
+            "include/kumi.h",
+            "include/kumi_groups.h",
+        ] {
             assert!(at.join(file).is_file(), "{file}");
         }
     }

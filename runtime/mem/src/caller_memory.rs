@@ -16,9 +16,7 @@ impl Context {
     /// # Errors
     /// [`Error::Fault`] if the channel is broken.
     pub fn is_shared(&self, start: *const u8, bytes: usize) -> Result<bool, Error> {
-        let attachment = self.attachment();
-        let arena = attachment.arena(attachment.local());
-        if overlap((start, bytes), (arena.as_ptr(), attachment.arena_bytes())) {
+        if self.attachment().in_own_arena(start, bytes) {
             return Ok(true);
         }
         let mut guard = self.channel.lock()?;

@@ -17,6 +17,8 @@ use crate::engine::interrupt::InterruptHook;
 use crate::engine::{Engine, PendingRequest};
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::HandlerFailures;
+use crate::group::GroupState;
+use crate::group::numbers::GroupNumbers;
 use crate::message::parts::frames_to_queue;
 use crate::window::key::RandomSource;
 use crate::window::zero_copy::ScopedLoan;
@@ -51,6 +53,9 @@ pub struct Context {
     pub(crate) failures: Arc<HandlerFailures>,
     /// Whom calls that wait ask whether to go on.
     pub(crate) interrupts: OnceCell<InterruptHook>,
+    /// The group of all ranks, and the numbers of all groups.
+    pub(crate) job_group: GroupState,
+    pub(crate) groups: GroupNumbers,
 }
 
 impl Context {
@@ -115,7 +120,18 @@ impl Context {
         let finished = Cell::new(false);
         let (failures, interrupts) = (Arc::default(), OnceCell::new());
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
-        Ok(Context { channel, process, dirty, finished, longest, lends, failures, interrupts })
+        Ok(Context {
+            job_group: GroupState::job(channel.attachment().rank()),
+            groups: GroupNumbers::default(),
+            channel,
+            process,
+            dirty,
+            finished,
+            longest,
+            lends,
+            failures,
+            interrupts,
+        })
     }
 
     /// This rank.

@@ -38,6 +38,39 @@ pub enum Error {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// No such member of a group.
+    #[error("member {member} does not exist in a group of {members} members")]
+    BadMember {
+        /// The member asked for.
+        member: u32,
+        /// Members of the group.
+        members: u32,
+    },
+    /// The members of a group to be made are not chosen right. No member has the group.
+    #[error(
+        "the group cannot be made as member {member} wants it: {what}; all members give the same list, and each member once"
+    )]
+    BadMembers {
+        /// The member whose list it is.
+        member: u32,
+        /// The fault in it.
+        what: &'static str,
+    },
+    /// Another member of a group has called another collective, or one with another root.
+    #[error(
+        "rank {rank} called {theirs} where this rank called {ours}, or with another root: all members call the same collectives in the same order; end the job"
+    )]
+    GroupDisagrees {
+        /// The rank.
+        rank: u32,
+        /// Its collective.
+        theirs: &'static str,
+        /// The own one.
+        ours: &'static str,
+    },
+    /// A rank has more groups than there can be.
+    #[error("there are too many groups: drop some that are not needed any more")]
+    TooManyGroups,
     /// A negative tag: those are the library's own.
     #[error("tag {tag} is negative: use 0 or more")]
     BadTag {

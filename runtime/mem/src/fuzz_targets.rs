@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 
+use kumi_net::layout::ArenaKind;
 use kumi_net::{Attachment, Delivery, Handler, SharedBytes};
 use kumi_proto::frame::{
     Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, Width, WindowKey,
@@ -182,7 +183,8 @@ pub fn engine(input: &[u8]) -> usize {
     let mut input = InputReader(input);
     let mut lent = [GUARD; WINDOW / 8 + 2 * GUARDS];
     let (attachment, mut engine, pieces) = rank(&mut lent[GUARDS..][..WINDOW / 8]);
-    let arena = attachment.arena(0);
+    let arena = attachment.open_arena(0);
+    let private = attachment.own_arena(ArenaKind::Private).expect("made for a window");
     let (mut good, mut frames) = (0, 0);
     while !input.0.is_empty() && frames < 200 {
         frames += 1;
@@ -216,6 +218,9 @@ pub fn engine(input: &[u8]) -> usize {
     };
     let wrong = memory.iter().enumerate().find(|(at, byte)| **byte != 0 && !inside(*at));
     assert_eq!(wrong, None, "written outside of the windows that may be written");
+    // SAFETY: as above.
+    let memory = unsafe { std::slice::from_raw_parts(private.as_ptr(), 16 * 4096) };
+    assert!(memory.iter().all(|byte| *byte == 0), "written into a window without rights");
     drop(engine);
     let around = lent[..GUARDS].iter().chain(&lent[GUARDS + WINDOW / 8..]);
     assert!(around.into_iter().all(|word| *word == GUARD), "written outside of lent memory");

@@ -41,6 +41,7 @@ mod error;
 mod fifo;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_targets;
+mod group;
 mod machine;
 mod message;
 mod multicast;
@@ -48,11 +49,13 @@ mod settling;
 mod sync;
 mod window;
 
+pub use collective::reduction::{Reduction, UserOp};
 pub use collective::scalar::{Op, Scalar};
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use fifo::signal::Signal;
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, FifoRecord};
+pub use group::Group;
 pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankReport, RankState};
 pub use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 pub use machine::Machine;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{GATE, Job, closed_gate, counter, is_rank, launch, start};
 use kumi_mem::{Context, Error, Source, Tag};
-use kumi_net::layout::{Layout, RankContext};
+use kumi_net::layout::{Layout, SharedLines};
 
 const BOTH: [&[u32]; 2] = [&[2], &[1, 1]];
 
@@ -454,8 +454,8 @@ fn a_damaged_ring_is_an_error_not_a_crash() {
     let mut job = start("a_damaged_ring_is_an_error_not_a_crash", &job, body);
     job.until("waiting", |job| job.sample(0).idle);
     let layout = Layout::new(2, 0, 2, ring, 1 << 30).expect("layout");
-    job.scribble(0, layout.ring(1, 0), &u64::MAX.to_ne_bytes());
-    let pending = layout.context(0) + std::mem::offset_of!(RankContext, wake);
+    job.scribble(0, layout.tail(1, 0), &u64::MAX.to_ne_bytes());
+    let pending = layout.lines(0) + std::mem::offset_of!(SharedLines, wake);
     job.scribble(0, pending, &2u64.to_ne_bytes());
     job.wait_for(0);
 }

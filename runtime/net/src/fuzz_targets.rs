@@ -3,8 +3,8 @@
 use crate::segment::{Segment, SegmentSpec};
 pub use crate::shm::ring::fuzz_target::ring;
 
-/// A segment of three local ranks that holds the input: pieces, each preceded by its place (three
-/// bytes) and its length (one). The daemon's reads of it must make sense, or at least do no harm.
+/// A segment of three local ranks that holds the input: pieces, each preceded by its place (the file in the highest bits of
+/// three bytes) and its length (one). The daemon's reads of it must make sense, or at least do no harm.
 ///
 /// # Panics
 /// When it does not, or when there is no memory.
@@ -17,16 +17,21 @@ pub fn segment(input: &[u8]) {
         ring_bytes: crate::segment::layout::MIN_RING_BYTES,
         arena_bytes: 4096,
     };
-    let segment = Segment::create(&spec).expect("memory");
-    let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("a descriptor"));
-    let length = file.metadata().expect("it is open").len();
+    let (segment, files) = Segment::create(&spec).expect("memory");
+    let writable = |at: usize| {
+        let files = files.for_rank(at.min(2));
+        let file = if at == 3 { files.shared } else { files.ranks[at][0] };
+        std::fs::File::from(file.try_clone_to_owned().expect("a descriptor"))
+    };
+    let files: [std::fs::File; 4] = std::array::from_fn(writable);
     let mut rest = input;
     while let [a, b, c, bytes, tail @ ..] = rest {
         let (piece, after) = tail.split_at(usize::from(*bytes).min(tail.len()));
         rest = after;
-        let at = u64::from(u32::from_le_bytes([*a, *b, *c, 0]));
-        if at + piece.len() as u64 <= length {
-            std::os::unix::fs::FileExt::write_all_at(&file, piece, at).expect("inside of it");
+        let file = &files[usize::from(*c >> 6)];
+        let at = u64::from(u32::from_le_bytes([*a, *b, *c & 0x3f, 0]));
+        if at + piece.len() as u64 <= file.metadata().expect("it is open").len() {
+            std::os::unix::fs::FileExt::write_all_at(file, piece, at).expect("inside of it");
         }
     }
     for local in 0..5 {
@@ -34,6 +39,8 @@ pub fn segment(input: &[u8]) {
         assert_eq!(sample.counters.is_empty(), local >= 3);
         let peers = segment.sample_peers(local);
         assert!(peers.len() <= 5 && peers.iter().all(|peer| peer.rank.is_none_or(|rank| rank < 4)));
+        let mut start = [0; 4096];
+        segment.read_channel_context(local, 0, &mut start).expect("read");
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
 use kumi_net::driver::{Driver, PacketRun, SleepDescriptors};
-use kumi_net::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
+use kumi_net::launch::{LaunchDescriptors, bind_socket, doorbell};
 use kumi_net::segment::{Segment, SegmentSpec};
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
@@ -141,23 +141,13 @@ fn attachment(rank: u32) -> Attachment {
         ring_bytes: 4096,
         arena_bytes: 8192,
     };
-    let mut segment = Segment::create(&spec).expect("segment");
+    let (mut segment, files) = Segment::create(&spec).expect("segment");
     let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
     segment.publish_peers(&[nobody; 2], 1472).expect("peers");
-    let own = LaunchDescriptors {
-        segment: segment.as_fd().try_clone_to_owned().expect("dup"),
-        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0,
-        doorbells: vec![doorbell().expect("doorbell")],
-    };
-    let block = LaunchBlock {
-        job: 5,
-        rank,
-        ranks: 2,
-        node: rank,
-        segment: own.segment.as_raw_fd(),
-        socket: own.socket.as_raw_fd(),
-        doorbells: own.doorbells.iter().map(AsRawFd::as_raw_fd).collect(),
-    };
+    let socket = bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0;
+    let bells = vec![doorbell().expect("doorbell")];
+    let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
+    let block = own.block(5, rank, 2, rank);
     Attachment::attach(&block, own).expect("attach").0
 }
 
@@ -218,11 +208,14 @@ fn frames_go_over_a_wire_of_ones_own_and_wake_who_sleeps() {
 fn the_wire_learns_of_the_windows_memory_and_of_the_end_of_loans() {
     let [one, other] = pair();
     let attachment = one.channel.attachment();
-    let arena = attachment.arena(0).as_ptr().addr();
+    let arenas = [attachment.open_arena(0), attachment.readable_arena(0)].map(|arena| {
+        let start = arena.as_ptr().addr();
+        start..start + attachment.arena_bytes()
+    });
     let only = |ranges: &[Range<usize>], expected: Range<usize>| {
         assert!(ranges.len() == 1 && ranges[0] == expected, "{ranges:?}, not {expected:?}");
     };
-    only(&one.told.lock().expect("told").registered, arena..arena + attachment.arena_bytes());
+    assert_eq!(one.told.lock().expect("told").registered, arenas);
     let data = vec![7u8; 1000];
     let places = data.as_ptr_range();
     let mut guard = one.channel.lock().expect("lock");

@@ -1,11 +1,14 @@
 //! The daemon's side of the segment: layout, samples of damaged contents, the launch block.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
-use kumi_net::launch::{LaunchBlock, LaunchError, bind_socket, doorbell};
-use kumi_net::layout::{Layout, PAGE, PEER_OTHERS, PeerEntry, RankContext};
-use kumi_net::segment::{Segment, SegmentError, SegmentSpec};
+use kumi_net::launch::{LaunchBlock, LaunchDescriptors, LaunchError, bind_socket, doorbell};
+use kumi_net::layout::{
+    Layout, PAGE, PEER_OTHERS, PeerEntry, RankContext, RingPosition, SegmentPart, SharedLines,
+};
+use kumi_net::segment::{FilesOfRank, Segment, SegmentError, SegmentFiles, SegmentSpec};
 use kumi_net::{PEERS_LISTED, PeerCounters};
 use proptest::prelude::*;
 
@@ -18,7 +21,7 @@ fn spec(ranks: u32, local: std::ops::Range<u32>) -> SegmentSpec {
 
 #[test]
 fn fresh_segment_samples_as_unattached_and_busy() {
-    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    let (segment, _) = Segment::create(&spec(4, 1..3)).expect("segment");
     for local in 0..2 {
         let sample = segment.sample(local);
         assert!(!sample.idle && !sample.attached);
@@ -32,9 +35,10 @@ fn fresh_segment_samples_as_unattached_and_busy() {
 fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
     use kumi_net::segment::RankActivity;
     use std::mem::offset_of;
-    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    let (segment, files) = Segment::create(&spec(4, 1..3)).expect("segment");
     let layout = Layout::new(4, 1, 2, 8192, 1 << 20).expect("layout");
-    let at = |field: usize, bytes: &[u8]| scribble(&segment, layout.context(1) + field, bytes);
+    let write = |at: usize, bytes: &[u8]| scribble(&files, &layout, at, bytes);
+    let at = |field: usize, bytes: &[u8]| write(layout.context(1) + field, bytes);
     let (attached, idle) = (offset_of!(RankContext, state), offset_of!(RankContext, state) + 4);
     let counter = |attachment: usize| offset_of!(RankContext, counters) + 8 * attachment;
     let attachment = |name: &str| {
@@ -47,11 +51,12 @@ fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
     assert!(!standing().waits, "nobody is there");
     at(attached, &1_u32.to_ne_bytes());
     assert!(standing().waits && !standing().pending);
-    let pending = offset_of!(RankContext, wake) + 8;
-    for field in [attachment("unread"), attachment("unacked_packets"), pending] {
-        at(field, &1_u64.to_ne_bytes());
+    let pending = layout.lines(1) + offset_of!(SharedLines, wake) + 8;
+    let counters = [attachment("unread"), attachment("unacked_packets")];
+    for place in counters.map(|field| layout.context(1) + field).into_iter().chain([pending]) {
+        write(place, &1_u64.to_ne_bytes());
         assert!(standing().pending);
-        at(field, &0_u64.to_ne_bytes());
+        write(place, &0_u64.to_ne_bytes());
         assert!(!standing().pending);
     }
     let names = ["sent", "delivered", "waits_spun", "waits_blocked"];
@@ -67,13 +72,13 @@ fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
 
 #[test]
 fn peers_are_read_where_the_layout_says() {
-    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    let (segment, files) = Segment::create(&spec(4, 1..3)).expect("segment");
     assert!(segment.sample_peers(0).is_empty() && segment.sample_peers(9).is_empty());
     let layout = Layout::new(4, 1, 2, 8192, 1 << 20).expect("layout");
     let table = layout.context(1) + std::mem::offset_of!(RankContext, peers);
     let write = |entry: usize, words: &[u64]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        scribble(&segment, table + entry * size_of::<PeerEntry>(), &bytes);
+        scribble(&files, &layout, table + entry * size_of::<PeerEntry>(), &bytes);
     };
     // Rank 3, rank 3 again, a rank that does not exist, all others.
     write(0, &[4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]);
@@ -117,7 +122,7 @@ fn senseless_specs_are_refused() {
 
 #[test]
 fn peers_need_one_address_each_and_a_possible_datagram() {
-    let mut segment = Segment::create(&spec(2, 0..2)).expect("segment");
+    let (mut segment, _) = Segment::create(&spec(2, 0..2)).expect("segment");
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
     let few = segment.publish_peers(&[address], 1472);
     assert!(matches!(few, Err(SegmentError::AddressCount { given: 1, ranks: 2 })));
@@ -127,13 +132,80 @@ fn peers_need_one_address_each_and_a_possible_datagram() {
 }
 
 #[test]
-fn the_file_can_neither_shrink_nor_grow() {
-    let segment = Segment::create(&spec(2, 0..2)).expect("segment");
-    for length in [0, 1 << 40] {
-        // SAFETY: a plain system call on an open descriptor.
-        let result = unsafe { libc::ftruncate(segment.as_fd().as_raw_fd(), length) };
-        assert_eq!(result, -1, "the seal must refuse {length}");
+fn no_file_can_shrink_or_grow() {
+    let (_segment, files) = Segment::create(&spec(2, 0..2)).expect("segment");
+    let own = files.for_rank(0);
+    for file in [own.job, own.shared, own.ranks[0][0], own.ranks[0][1], own.ranks[1][0]] {
+        for length in [0, 1 << 40] {
+            // SAFETY: a plain system call on an open descriptor.
+            let result = unsafe { libc::ftruncate(file.as_raw_fd(), length) };
+            assert_eq!(result, -1, "the seal must refuse {length}");
+        }
     }
+}
+
+/// The bytes of a file as a hostile rank would get at them: mapped for writing, or made writable later, or written.
+fn can_write(file: BorrowedFd<'_>) -> bool {
+    let map = |protection| {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        }
+    };
+    let writable = map(libc::PROT_READ | libc::PROT_WRITE) != libc::MAP_FAILED;
+    let readable = map(libc::PROT_READ);
+    assert_ne!(readable, libc::MAP_FAILED, "everybody may read it");
+    // SAFETY: the page that was just mapped, to which nobody has a reference.
+    let made_writable =
+        unsafe { libc::mprotect(readable, PAGE, libc::PROT_READ | libc::PROT_WRITE) } == 0;
+    // SAFETY: as above.
+    let removed = unsafe { libc::madvise(readable, PAGE, libc::MADV_REMOVE) } == 0;
+    // SAFETY: one byte is read from a constant.
+    let written = unsafe { libc::pwrite(file.as_raw_fd(), c"".as_ptr().cast(), 1, 0) } == 1;
+    assert_eq!([made_writable, written], [writable; 2]);
+    assert!(!removed || made_writable, "pages taken back");
+    writable
+}
+
+#[test]
+fn the_kernel_refuses_each_rank_what_it_may_not_write() {
+    let (_segment, files) = Segment::create(&spec(3, 0..3)).expect("segment");
+    for me in 0..3 {
+        let FilesOfRank { job, shared, ranks } = files.for_rank(me);
+        assert!(!can_write(job) && can_write(shared));
+        for (other, files) in ranks.into_iter().enumerate() {
+            assert_eq!(files.map(can_write), [other == me; 2], "{me} writes files of {other}");
+        }
+    }
+}
+
+/// Whoever opens a descriptor's file once more gets what its mode and its seals permit.
+#[test]
+fn a_file_opened_once_more_gives_no_other_rights() {
+    let (mut segment, files) = Segment::create(&spec(1, 0..1)).expect("segment");
+    segment.publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)], 1472).expect("peers");
+    let own = files.for_rank(0);
+    let again = |file: BorrowedFd<'_>| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mode = std::fs::metadata(&path).expect("metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "other users cannot open it");
+        std::fs::OpenOptions::new().read(true).write(true).open(path).expect("the same user can")
+    };
+    assert!(!can_write(again(own.job).as_fd()), "sealed from the start");
+    assert!(can_write(again(own.ranks[0][0]).as_fd()), "its rank has still to map it");
+    let (socket, _) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    let bells = vec![doorbell().expect("doorbell")];
+    let own = LaunchDescriptors::of(&own, socket, bells).expect("dup");
+    let attached = kumi_net::Attachment::attach(&own.block(1, 0, 1, 0), own).expect("attach");
+    assert!(!can_write(again(files.for_rank(0).ranks[0][0]).as_fd()), "sealed by its rank");
+    drop(attached);
 }
 
 #[test]
@@ -154,9 +226,14 @@ fn arenas_hold_the_memory_twice_and_fit_an_address_space() {
 fn a_large_segment_takes_no_memory_until_used() {
     let arena_bytes = 64 << 30;
     let segment = Segment::create(&SegmentSpec { arena_bytes, ..spec(1024, 0..64) });
-    let file =
-        std::fs::File::from(segment.expect("segment").as_fd().try_clone_to_owned().expect("dup"));
-    let used = std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("metadata")) * 512;
+    let (_segment, files) = segment.expect("segment");
+    let own = files.for_rank(0);
+    let used = |file: BorrowedFd<'_>| {
+        let file = std::fs::File::from(file.try_clone_to_owned().expect("dup"));
+        std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("metadata")) * 512
+    };
+    let all = [own.job, own.shared].into_iter().chain(own.ranks.into_iter().flatten());
+    let used: u64 = all.map(used).sum();
     assert!(used < 1 << 20, "{used} bytes used");
 }
 
@@ -165,15 +242,10 @@ fn launch_survives_the_environment() {
     let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
     assert_ne!(port, 0);
     let bells: Vec<_> = (0..3).map(|_| doorbell().expect("doorbell")).collect();
-    let launch = LaunchBlock {
-        job: u64::MAX,
-        rank: 3,
-        ranks: 9,
-        node: 2,
-        segment: 11,
-        socket: socket.as_raw_fd(),
-        doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
-    };
+    let (_segment, files) = Segment::create(&spec(9, 2..5)).expect("segment");
+    let own = LaunchDescriptors::of(&files.for_rank(1), socket, bells).expect("dup");
+    let launch = own.block(u64::MAX, 3, 9, 2);
+    assert_eq!(launch.descriptors().count(), 3 + 3 * 3);
     let variables = launch.to_env();
     let look = |list: &[(String, String)], name: &str| {
         list.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
@@ -193,10 +265,18 @@ fn launch_survives_the_environment() {
     }
 }
 
-/// Lets a test scribble over a segment as a broken rank would.
-fn scribble(segment: &Segment, offset: usize, bytes: &[u8]) {
-    let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
-    std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
+/// Lets a test scribble over a segment as a broken rank would, at a place of the range.
+fn scribble(files: &SegmentFiles, layout: &Layout, offset: usize, bytes: &[u8]) {
+    let (part, at) = layout.locate(offset, 0);
+    let file = match part {
+        SegmentPart::Job => panic!("nobody writes it"),
+        SegmentPart::Shared => files.for_rank(0).shared,
+        SegmentPart::Rank(local) => files.for_rank(local).ranks[local][0],
+        SegmentPart::Arena(local) => files.for_rank(local).ranks[local][1],
+    };
+    let file = std::fs::File::from(file.try_clone_to_owned().expect("dup"));
+    let length = bytes.len().min(layout.bytes_of(part) - at);
+    file.write_all_at(&bytes[..length], at as u64).expect("write");
 }
 
 proptest! {
@@ -204,15 +284,24 @@ proptest! {
 
     #[test]
     fn sampling_accepts_any_contents(
-        writes in prop::collection::vec((0usize..3_300_000, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
+        writes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 1..64)), 1..40),
         fill in prop::option::of(any::<u8>()),
     ) {
-        let segment = Segment::create(&spec(3, 0..3)).expect("segment");
+        let (segment, files) = Segment::create(&spec(3, 0..3)).expect("segment");
+        let layout = Layout::new(3, 0, 3, 8192, 1 << 20).expect("layout");
         if let Some(byte) = fill {
-            scribble(&segment, 0, &vec![byte; 3_300_000]);
+            scribble(&files, &layout, layout.shared, &vec![byte; layout.open_arenas - layout.shared]);
+            for local in 0..3 {
+                scribble(&files, &layout, layout.context(local), &vec![byte; layout.rank_front]);
+            }
         }
         for (offset, bytes) in &writes {
-            scribble(&segment, *offset, bytes);
+            // Lines and contexts, not the arenas between them.
+            let (lines, contexts) =
+                (layout.open_arenas - layout.shared, layout.readable_arenas - layout.rank_files);
+            let at = *offset as usize % (lines + contexts);
+            let at = if at < lines { layout.shared + at } else { layout.rank_files + at - lines };
+            scribble(&files, &layout, at, bytes);
         }
         for local in 0..5 {
             let sample = segment.sample(local);
@@ -232,10 +321,34 @@ proptest! {
         let arena = arena & !(PAGE as u64 - 1);
         if let Some(layout) = Layout::new(ranks, first, count, ring, arena) {
             let last = layout.local_count as usize - 1;
-            prop_assert!(layout.peers + ranks as usize * 8 <= layout.contexts);
-            prop_assert!(layout.context(last + 1) <= layout.rings);
-            prop_assert!(layout.ring(last, last) + PAGE + layout.ring_bytes == layout.arenas);
-            prop_assert!(layout.arena(last + 1) == layout.total);
+            let position = size_of::<RingPosition>();
+            prop_assert!(layout.peers + ranks as usize * 8 <= layout.shared);
+            prop_assert!(layout.lines(last + 1) == layout.open_arenas);
+            prop_assert!(layout.open_arena(last + 1) == layout.rank_files);
+            prop_assert!(layout.tail(0, last) + position == layout.head(0, 0));
+            prop_assert!(layout.head(last, 0) + position <= layout.ring(0, 0));
+            prop_assert!(layout.ring(last, last) + layout.ring_bytes == layout.readable_arenas);
+            prop_assert!(layout.readable_arena(last + 1) == layout.channel);
+            prop_assert!(layout.channel + layout.channel_bytes == layout.total);
+            let files = (0..=last).map(|local| {
+                layout.bytes_of(SegmentPart::Rank(local)) - layout.channel_bytes
+                    + layout.bytes_of(SegmentPart::Arena(local))
+            });
+            let files = files.sum::<usize>() + layout.channel_bytes;
+            let first = layout.bytes_of(SegmentPart::Job) + layout.bytes_of(SegmentPart::Shared);
+            prop_assert_eq!(first + files, layout.total);
+            let end = layout.readable_arena(last + 1);
+            for (offset, place) in [
+                (0, (SegmentPart::Job, 0)),
+                (layout.lines(last), (SegmentPart::Shared, layout.lines(last) - layout.shared)),
+                (layout.context(last), (SegmentPart::Rank(last), 0)),
+                (end.wrapping_sub(1), (SegmentPart::Arena(last), (arena as usize).wrapping_sub(1))),
+                (layout.channel, (SegmentPart::Rank(0), layout.rank_front)),
+            ] {
+                if arena > 0 && (offset < layout.channel || layout.channel_bytes > 0) {
+                    prop_assert_eq!(layout.locate(offset, 0), place);
+                }
+            }
         }
     }
 }

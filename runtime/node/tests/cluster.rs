@@ -76,9 +76,10 @@ async fn ranks_have_only_what_they_should() {
     let listed =
         run(&cluster, request(&["/bin/sh", "-c", "ls -l /proc/self/fd; echo $KUMI_FDS"], 2)).await;
     assert_eq!(listed.outcome, Outcome::Success, "{listed:?}");
-    // Per rank: three streams, segment, socket, two doorbells, two pages, and the folder that `ls` reads.
+    // Per rank: three streams, job file and shared file, socket; of each of two ranks a doorbell and two files; two pages;
+    // and the folder that `ls` reads.
     let links = listed.out.lines().filter(|line| line.contains("->")).count();
-    assert_eq!(links, 2 * 10, "{}", listed.out);
+    assert_eq!(links, 2 * 15, "{}", listed.out);
 }
 
 #[tokio::test(flavor = "current_thread")]

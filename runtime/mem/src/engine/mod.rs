@@ -383,7 +383,7 @@ impl Engine {
         shape: &impl ByteLayout,
     ) -> Option<QueuedAnswer> {
         let IncomingPut { token, last, window, notify, data } = put;
-        if let Err(reason) = self.windows.put(attachment.own(), window, shape, notify, data) {
+        if let Err(reason) = self.windows.put(attachment.own_lines(), window, shape, notify, data) {
             return Some(QueuedAnswer::Refused { token, reason });
         }
         if !last {

@@ -151,7 +151,7 @@ fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right(
     assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     let raised =
         |notify: &kumi_net::layout::Notify| notify.count.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(attachment.own().notifies.0.iter().map(raised).sum::<u64>(), 0);
+    assert_eq!(attachment.own_lines().notifies.0.iter().map(raised).sum::<u64>(), 0);
     // And what is right is done, in both kinds of memory.
     for (piece, key) in [(OPEN, open), (LENT, lent)] {
         for frame in operations(key, 8) {
@@ -559,7 +559,7 @@ proptest! {
         prop_assert!(refused || mask == 0 && piece != SEALED);
         let untouched = pieces.map(contents) == [[0; 64]; 3];
         prop_assert_eq!(refused, untouched);
-        let raised: u64 = attachment.own().notifies.0.iter()
+        let raised: u64 = attachment.own_lines().notifies.0.iter()
             .map(|notify| notify.count.load(std::sync::atomic::Ordering::Relaxed))
             .sum();
         prop_assert_eq!(raised, u64::from(!refused && ![3, 4].contains(&kind) && notify.is_some()));

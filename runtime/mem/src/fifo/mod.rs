@@ -250,7 +250,7 @@ impl Window<'_> {
         if record.len() > most {
             return Err(Error::RecordTooLong { length: record.len(), most });
         }
-        match self.mapped(to) {
+        match self.mapped_queues(to) {
             Some((local, mapped)) => {
                 self.context.fence_before_notify(to)?;
                 self.append_mapped(mapped?, local, (to, offset), record, mark, wait)
@@ -269,7 +269,7 @@ impl Window<'_> {
         wait: bool,
     ) -> Result<bool, Error> {
         let attachment = self.context.attachment();
-        let room = &attachment.own().notifies.0[ROOM].count;
+        let room = &attachment.own_lines().notifies.0[ROOM].count;
         loop {
             let seen = room.load(SeqCst);
             let full = self.push_mapped(mapped, local, (to, offset), record, mark)?;
@@ -366,7 +366,7 @@ pub(crate) fn queue_in(
 ) -> Result<(Queue, u32), Refusal> {
     let room = mapped.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
-    let base = mapped.bytes().slice(offset as usize, OVERHEAD).start();
+    let base = mapped.writable().slice(offset as usize, OVERHEAD).start();
     // Pieces in the segment start at pages, but where this one does was read from shared memory. The
     // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<QueueHead>().is_aligned() {
@@ -481,7 +481,7 @@ impl Fifo<'_> {
     fn wait<R>(&self, mut take: impl FnMut(&Self) -> Result<Option<R>, Error>) -> Result<R, Error> {
         let context = self.context();
         context.check_handlers()?;
-        let counter = &context.attachment().own().notifies.0[self.counter].count;
+        let counter = &context.attachment().own_lines().notifies.0[self.counter].count;
         loop {
             // Before the look: every record raises it after it has become visible.
             let seen = counter.load(SeqCst);

@@ -185,7 +185,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
     let ranks = attachment.ranks();
     let (mut head, mut buffer) = (0, Vec::new());
     // For a moment below 0, if the sender has not come to raise it: not idle either.
-    let unhandled = &attachment.own().notifies.0[SIGNALS].count;
+    let unhandled = &attachment.own_lines().notifies.0[SIGNALS].count;
     while !port.stop.load(SeqCst) {
         let next = match port.queue.peek(head, ranks) {
             Ok(Some(next)) => next,

@@ -197,12 +197,12 @@ pub(crate) fn announce(
     counter: Option<usize>,
 ) {
     let Some(index) = counter else {
-        attachment.context(local).notifies.0[SIGNALS].count.fetch_add(1, SeqCst);
+        attachment.lines(local).notifies.0[SIGNALS].count.fetch_add(1, SeqCst);
         queue.wake_taker();
         return;
     };
     debug_assert!(index < NOTIFIES * WINDOWS);
-    attachment.context(local).notifies.0[index].count.fetch_add(1, SeqCst);
+    attachment.lines(local).notifies.0[index].count.fetch_add(1, SeqCst);
     attachment.wake(local);
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn made_room(attachment: &Attachment, queue: &Queue, by_frames: &Atom
             let local = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
             if local < attachment.local_count() {
-                attachment.context(local).notifies.0[ROOM].count.fetch_add(1, SeqCst);
+                attachment.lines(local).notifies.0[ROOM].count.fetch_add(1, SeqCst);
                 attachment.wake(local);
             }
         }
@@ -234,7 +234,7 @@ mod tests {
     fn fixture() -> (Attachment, FifoTable, Queue, Arc<AtomicU32>) {
         let attachment = Attachment::singleton(1 << 20).expect("attachment");
         // SAFETY: the start of the own arena, a page's multiple and long enough.
-        let queue = unsafe { Queue::at(attachment.arena(0), CAPACITY) };
+        let queue = unsafe { Queue::at(attachment.open_arena(0), CAPACITY) };
         queue.open(MARK_FIFO, 5);
         let mut fifos = FifoTable::default();
         let by_frames = fifos.add((3, 0), queue, CAPACITY, false, 5).expect("free");
@@ -262,7 +262,7 @@ mod tests {
             let record = arrived(from, 0, true, &data);
             assert_eq!(fifos.append(&attachment, key, record), AppendOutcome::Taken);
         }
-        assert_eq!(attachment.own().notifies.0[counter_index(3, 5)].count.load(SeqCst), 2);
+        assert_eq!(attachment.own_lines().notifies.0[counter_index(3, 5)].count.load(SeqCst), 2);
         let full = AppendOutcome::Refused(Refusal::Full);
         assert_eq!(fifos.append(&attachment, key, arrived(3, 7, false, b"")), full);
         for (from, token, length) in [(3, 30, 24), (4, 40, 8), (5, 50, 8), (6, 60, 0)] {
@@ -325,7 +325,7 @@ mod tests {
         queue.open(MARK_FIFO, 5);
         assert_eq!(queue.push(1, &[0; 56][..]), Ok(PushOutcome::Taken));
         // SAFETY: the queue's tail, inside of the own arena.
-        unsafe { attachment.arena(0).cast::<u64>().add(8).write_volatile(3) };
+        unsafe { attachment.open_arena(0).cast::<u64>().add(8).write_volatile(3) };
         assert_eq!(fifos.grants(), [(1, 1, Some(Refusal::Damage))]);
         let damaged = AppendOutcome::Refused(Refusal::Damage);
         assert_eq!(fifos.append(&attachment, key, arrived(1, 2, true, b"")), damaged);

@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use kumi_net::{CopySource, Delivery, SharedBytesMut};
 
+use crate::group::tag::other_call;
+
 /// Cost of a kept message beside its bytes, so that empty messages are bounded too.
 const OVERHEAD: usize = 64;
 /// Longest message: no memory has more, and sums of these do not overflow.
@@ -337,6 +339,20 @@ impl Mailbox {
         self.cost = self.cost.saturating_add(kept.cost());
         let at = self.kept.partition_point(|kept| kept.number < arrived);
         self.kept.insert(at, kept);
+    }
+
+    /// For a receive of a message of a collective: the rank that has sent one of another collective in its place, with the
+    /// names of both. The messages of a pair come in their order, so the one that is waited for will not come.
+    pub(crate) fn other_call(
+        &self,
+        wanted: MatchPattern,
+    ) -> Option<(u32, &'static str, &'static str)> {
+        let MatchPattern { from: Source::Rank(rank), tag: Tag::Is(tag) } = wanted else {
+            return None;
+        };
+        let of_rank = self.kept.iter().filter(|kept| kept.from == rank);
+        let mut others = of_rank.filter_map(|kept| other_call(tag, kept.tag));
+        others.next().map(|(ours, theirs)| (rank, theirs, ours))
     }
 
     /// The first message that fits and that no receive has taken.

@@ -239,6 +239,12 @@ impl<'c> ReceiveGuard<'c> {
             let mailbox = &mut guard.handler().mailbox;
             let done = self.number.and_then(|number| mailbox.take(number));
             mailbox.awaited = if done.is_some() { None } else { awaited };
+            if done.is_none()
+                && own
+                && let Some((rank, theirs, ours)) = mailbox.other_call(self.wanted)
+            {
+                return Err(Error::GroupDisagrees { rank, theirs, ours });
+            }
             Ok(done)
         };
         // The library's own messages are parts of something that others do too.

@@ -168,7 +168,7 @@ impl Window<'_> {
         members.sort_unstable_by_key(|rank| (*rank != me, *rank));
         members.dedup();
         let (mapped, by_frames): (Vec<Rank>, Vec<Rank>) =
-            members.into_iter().partition(|rank| self.mapped(*rank).is_some());
+            members.into_iter().partition(|rank| self.mapped_queues(*rank).is_some());
         let mut missing = MissingMembers::default();
         self.context.confirm(&mapped)?;
         for rank in mapped {
@@ -202,7 +202,7 @@ impl Window<'_> {
         missing: &mut MissingMembers,
         ask: bool,
     ) -> bool {
-        let Some((local, mapped)) = self.mapped(rank) else { return false };
+        let Some((local, mapped)) = self.mapped_queues(rank) else { return false };
         let full = mapped.and_then(|mapped| {
             loop {
                 let Some(queue) = self.push_mapped(mapped, local, (rank, offset), data, mark)?
@@ -316,7 +316,7 @@ impl Window<'_> {
         missing: &mut MissingMembers,
     ) -> Result<(), Error> {
         let over = MulticastCleanup(self.context);
-        let room = &self.context.attachment().own().notifies.0[ROOM].count;
+        let room = &self.context.attachment().own_lines().notifies.0[ROOM].count;
         let mut under_way = 0;
         loop {
             let seen = room.load(SeqCst);

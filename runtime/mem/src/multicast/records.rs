@@ -13,6 +13,7 @@ use crate::error::Refusal;
 use crate::fifo::queue::{MARK_FIFO, MARK_SIGNAL, PushOutcome};
 use crate::fifo::queue_in;
 use crate::fifo::table::{AppendOutcome, IncomingRecord, announce};
+use crate::window::key::is_open;
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::counter_index;
 
@@ -78,7 +79,7 @@ impl Engine {
             return Err(format!("a record of rank {source}, which does not exist"));
         }
         let keys = self.windows.keys(window);
-        let (mapped, by_frames) = relay::sort(attachment, &keys, frame::members(members))?;
+        let (mapped, by_frames) = relay::sort(attachment, &keys, frame::members(members), is_open)?;
         let length = MULTICAST_APPEND_BYTES + members.len() + data.len();
         if !by_frames.is_empty() && length > self.longest {
             return Err("a record for many ranks that is too long to be forwarded".into());

@@ -264,7 +264,8 @@ impl Engine {
             return Ok(Delivery::Full);
         }
         let (keys, data) = (self.windows.keys(cast.window), cast.data);
-        let (mapped, by_frames) = sort(attachment, &keys, frame::members(cast.members))?;
+        let (mapped, by_frames) =
+            sort(attachment, &keys, frame::members(cast.members), |key| !is_private(key))?;
         if keys.is_empty() {
             return Ok(self.refuse_cast(attachment, from, cast.token));
         }
@@ -344,14 +345,14 @@ impl Engine {
         let local = attachment.local_of(rank).ok_or(Refusal::Window)?;
         if local == attachment.local() {
             let shape = Shape::whole(offset, data.len() as u64);
-            return self.windows.put(attachment.own(), window, &shape, notify, data);
+            return self.windows.put(attachment.own_lines(), window, &shape, notify, data);
         }
         let mapped = MappedPiece::find(attachment, local, window).ok_or(Refusal::Window)?;
         check(mapped.rights, mapped.size, offset, data.len() as u64, Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
-        mapped.bytes().slice(offset as usize, data.len()).copy_from(data);
+        mapped.writable().slice(offset as usize, data.len()).copy_from(data);
         if let Some(notify) = notify {
             mapped.raise(attachment, local, notify);
         }
@@ -387,20 +388,21 @@ impl Engine {
     }
 }
 
-/// Splits members into those whose memory this process has mapped, the own rank first, and the others.
-/// `keys` are the ranks' keys of the window.
+/// Splits members into those whose memory this process reaches itself, the own rank first, and the others. `keys` are the
+/// ranks' keys of the window, and `reaches` tells it of a key of a rank of this node.
 pub(super) fn sort(
     attachment: &Attachment,
     keys: &[WindowKey],
     members: impl Iterator<Item = Rank>,
+    reaches: impl Fn(WindowKey) -> bool,
 ) -> Result<(Vec<Rank>, Vec<Rank>), String> {
     let (mut mapped, mut by_frames) = (vec![attachment.rank()], Vec::new());
     for member in members {
         if member >= attachment.ranks() {
             return Err(format!("a multicast to rank {member}, which does not exist"));
         }
-        let private = keys.get(member as usize).is_none_or(|key| is_private(*key));
-        if member == attachment.rank() || (attachment.local_of(member).is_some() && !private) {
+        let reached = keys.get(member as usize).is_some_and(|key| reaches(*key));
+        if member == attachment.rank() || (attachment.local_of(member).is_some() && reached) {
             mapped.push(member);
         } else {
             by_frames.push(member);

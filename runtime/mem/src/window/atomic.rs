@@ -206,7 +206,7 @@ impl Window<'_> {
                 .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
             self.context.attachment().count(Counter::DirectAtomics, 1);
             let atomic = AtomicOperation { operation, width, operand, operand2 };
-            let done = atomic.apply(mapped.bytes().slice(offset, bytes as usize));
+            let done = atomic.apply(mapped.writable().slice(offset, bytes as usize));
             return done
                 .ok_or_else(|| self.refused(to, offset, bytes as usize, Refusal::Alignment));
         }

@@ -156,11 +156,10 @@ impl Context {
         Ok((keys, words.iter().map(|words| words[1]).collect()))
     }
 
-    /// Serves frames of ranks of this node while the program computes, if one of them has windows in
-    /// its own memory. Owners of such windows get requests; the others forward multicasts and get the
-    /// answers.
+    /// Serves frames of ranks of this node while the program computes, if one of them has windows that the others reach
+    /// by frames. Owners of such windows get requests; the others forward multicasts and get the answers.
     fn serve_same_node(&self) -> Result<(), Error> {
-        let any = self.channel.lock()?.handler().windows.any_private_on_node(self.attachment());
+        let any = self.channel.lock()?.handler().windows.any_by_frames_on_node(self.attachment());
         Ok(self.channel.serve_rings(any)?)
     }
 

@@ -3,15 +3,17 @@
 
 use std::io;
 
-use kumi_net::layout::WINDOWS;
+use kumi_net::layout::{ArenaKind, WINDOWS};
 use kumi_proto::frame::WindowKey;
 
 const SLOT_BITS: u32 = 8;
 const _: () = assert!(WINDOWS == 1 << SLOT_BITS);
 /// The memory is the owner's own: nobody else has it mapped.
 const PRIVATE: u64 = 1 << SLOT_BITS;
+/// Ranks of the owner's node have the memory mapped for reading only.
+const READABLE: u64 = 1 << (SLOT_BITS + 1);
 /// The bits below are not random.
-const RANDOM_FROM: u32 = SLOT_BITS + 1;
+const RANDOM_FROM: u32 = SLOT_BITS + 2;
 
 /// The owner's slot.
 #[inline]
@@ -23,6 +25,30 @@ pub(crate) fn slot(key: WindowKey) -> usize {
 #[inline]
 pub(crate) fn is_private(key: WindowKey) -> bool {
     key & PRIVATE != 0
+}
+
+/// Where the memory lies, as the key says. It is private also if it is the program's own.
+#[inline]
+pub(crate) fn place(key: WindowKey) -> ArenaKind {
+    match (key & PRIVATE, key & READABLE) {
+        (0, 0) => ArenaKind::Open,
+        (0, _) => ArenaKind::Readable,
+        _ => ArenaKind::Private,
+    }
+}
+
+/// Whether ranks of the owner's node can write the memory.
+#[inline]
+pub(crate) fn is_open(key: WindowKey) -> bool {
+    place(key) == ArenaKind::Open
+}
+
+fn place_bits(place: ArenaKind) -> u64 {
+    match place {
+        ArenaKind::Open => 0,
+        ArenaKind::Readable => READABLE,
+        ArenaKind::Private => PRIVATE,
+    }
 }
 
 /// Where random numbers come from.
@@ -37,12 +63,12 @@ pub(crate) enum RandomSource {
 
 impl RandomSource {
     /// A new key for a slot.
-    pub(crate) fn key(&mut self, slot: usize, private: bool) -> io::Result<WindowKey> {
+    pub(crate) fn key(&mut self, slot: usize, place: ArenaKind) -> io::Result<WindowKey> {
         loop {
             let random = self.draw()? >> RANDOM_FROM << RANDOM_FROM;
             // No key is that of no window.
             if random != 0 {
-                return Ok(random | (u64::from(private) * PRIVATE) | slot as u64);
+                return Ok(random | place_bits(place) | slot as u64);
             }
         }
     }
@@ -69,9 +95,12 @@ mod tests {
         for mut random in [RandomSource::System, RandomSource::Seeded(0)] {
             let mut seen = std::collections::BTreeSet::new();
             for number in 0..1000 {
-                let (at, private) = (number % WINDOWS, number % 3 == 0);
-                let key = random.key(at, private).expect("random");
-                assert_eq!((slot(key), is_private(key)), (at, private));
+                let kinds = [ArenaKind::Open, ArenaKind::Readable, ArenaKind::Private];
+                let (at, kind) = (number % WINDOWS, kinds[number % 3]);
+                let key = random.key(at, kind).expect("random");
+                assert_eq!((slot(key), place(key)), (at, kind));
+                assert_eq!(is_private(key), kind == ArenaKind::Private);
+                assert_eq!(is_open(key), kind == ArenaKind::Open);
                 assert!(seen.insert(key >> RANDOM_FROM), "the same twice");
             }
         }

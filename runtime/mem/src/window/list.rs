@@ -124,7 +124,7 @@ impl Window<'_> {
             let mut done = 0;
             while done < piece.length {
                 let run = source.next(piece.length - done);
-                mapped.bytes().slice(piece.offset + done, run.len()).copy_from(run);
+                mapped.writable().slice(piece.offset + done, run.len()).copy_from(run);
                 done += run.len();
             }
         }

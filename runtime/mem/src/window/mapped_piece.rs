@@ -3,11 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use kumi_net::layout::{Notify, WindowEntry};
-use kumi_net::{Attachment, SharedBytesMut};
+use kumi_net::layout::{ArenaKind, Notify, WindowEntry};
+use kumi_net::{Attachment, SharedBytes, SharedBytesMut};
 use kumi_proto::frame::WindowKey;
 
-use crate::window::key::{is_private, slot};
+use crate::window::key::{place, slot};
 use crate::window::table::{Rights, WindowMemory, counter_index};
 
 /// A window's piece at a rank of this node.
@@ -23,8 +23,9 @@ pub(crate) struct MappedPiece {
 }
 
 impl MappedPiece {
-    /// Reads the descriptor that the owner published and believes it only as far as it stays in
-    /// the owner's arena. The rank is one of this node, `local` its index.
+    /// Reads the descriptor that the owner published and believes it only as far as it stays in the owner's arena that the
+    /// key says. In one that is mapped for reading it gives no other right, whatever the descriptor says. The rank is one
+    /// of this node, `local` its index.
     #[cold]
     pub(crate) fn find(
         attachment: &Attachment,
@@ -32,11 +33,19 @@ impl MappedPiece {
         key: WindowKey,
     ) -> Option<MappedPiece> {
         let entry = &attachment.context(local).windows[slot(key)];
-        if is_private(key) || !MappedPiece::is_there(attachment, local, key) {
+        let arena = match place(key) {
+            ArenaKind::Open => attachment.open_arena(local),
+            ArenaKind::Readable => attachment.readable_arena(local),
+            ArenaKind::Private => return None,
+        };
+        if !MappedPiece::is_there(attachment, local, key) {
             return None;
         }
         let (offset, size) = (entry.offset.load(Acquire), entry.length.load(Acquire));
-        let rights = Rights::from_bits(entry.rights.load(Acquire));
+        let mut rights = Rights::from_bits(entry.rights.load(Acquire));
+        if place(key) == ArenaKind::Readable {
+            rights = Rights { write: false, atomic: false, ..rights };
+        }
         let end = offset.checked_add(size)?;
         // The key once more: the values read in between are of one window.
         if end > attachment.arena_bytes() as u64
@@ -46,7 +55,7 @@ impl MappedPiece {
             return None;
         }
         // SAFETY: inside of the arena by the check above.
-        let base = unsafe { attachment.arena(local).add(offset as usize) };
+        let base = unsafe { arena.add(offset as usize) };
         Some(MappedPiece::at(attachment, local, base, size, rights, key))
     }
 
@@ -71,15 +80,24 @@ impl MappedPiece {
     ) -> MappedPiece {
         let context = attachment.context(local);
         let entry = NonNull::from(&context.windows[slot(key)]);
-        let notifies = NonNull::from(&context.notifies.0[counter_index(key, 0)]);
+        let notifies = &attachment.lines(local).notifies;
+        let notifies = NonNull::from(&notifies.0[counter_index(key, 0)]);
         MappedPiece { base, size, rights, key, entry, notifies }
     }
 
-    /// Its bytes.
+    /// Its bytes, to be read.
     #[inline]
-    pub(crate) fn bytes(&self) -> SharedBytesMut<'_> {
+    pub(crate) fn bytes(&self) -> SharedBytes<'_> {
         // SAFETY: a range of an arena, which stays mapped as long as the context and in which there are no references. Or
         // the own piece, which stays as long as its window, whose value holds this.
+        unsafe { SharedBytes::new(self.base, self.size as usize) }
+    }
+
+    /// Its bytes, to be written: after a check of rights that permits it, or by their owner.
+    #[inline]
+    pub(crate) fn writable(&self) -> SharedBytesMut<'_> {
+        // SAFETY: as for `bytes`. Whoever may write or do atomic operations has it mapped for writing, see `find`; without
+        // that right a mistake here ends the process at the first write.
         unsafe { SharedBytesMut::new(self.base, self.size as usize) }
     }
 
@@ -118,6 +136,12 @@ mod tests {
             entry.length.store(length, SeqCst);
             assert!(find(memory.key).is_none(), "{offset}, {length}");
         }
+        // In memory that is mapped for reading nobody gives more.
+        let reader = Rights { write: false, read: true, atomic: false };
+        let memory = windows.create(&attachment, 100, reader).expect("window");
+        attachment.own().windows[slot(memory.key)].rights.store(7, SeqCst);
+        let mapped = find(memory.key).expect("there");
+        assert_eq!((mapped.base, mapped.rights), (memory.base, reader));
         // SAFETY: no memory is looked at.
         let lent = unsafe { windows.lend(&attachment, 64 as *mut u8, 8, Rights::ALL) };
         let lent = lent.expect("window").key;

@@ -30,7 +30,7 @@ use crate::engine::{PendingRequest, PlainFrame};
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::SignalPort;
 use crate::window::completion::OnPlacement;
-use crate::window::key::is_private;
+use crate::window::key::{is_open, is_private};
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::strided::Strided;
 use crate::window::table::{Access, Rights, WindowMemory, check, counter_index};
@@ -47,11 +47,11 @@ const NOTIFIED_CALLS: u32 = 32;
 ///
 /// There are two kinds of pieces:
 ///
-/// - *Mapped*: the own piece, and pieces made for the window on this node. The caller does all
-///   operations there itself.
-/// - *Reached by frames*: pieces on other nodes, and other ranks' pieces in the program's own memory.
-///   The owner's handler thread, or its main thread when it waits, applies the operations and checks
-///   bounds and rights.
+/// - *Mapped*: the own piece, and pieces made for the window on this node that others have a right in. The caller does
+///   all operations there itself. A piece that others may only read is mapped for reading.
+/// - *Reached by frames*: pieces on other nodes, other ranks' pieces in the program's own memory or without any right, and
+///   FIFOs in pieces that others may only read. The owner's handler thread, or its main thread when it waits, applies the
+///   operations and checks bounds and rights.
 ///
 /// A refused put by frames is therefore reported later as [`Error::Refused`]: by the next operation to
 /// that rank or by [`Context::flush`].
@@ -154,6 +154,13 @@ impl Window<'_> {
             return Some((local, Err(Error::BadWindow { rank })));
         }
         Some((local, Ok(mapped)))
+    }
+
+    /// As [`Window::mapped`], unless its FIFOs are reached by frames: in memory that ranks of the node cannot write.
+    #[inline]
+    pub(crate) fn mapped_queues(&self, rank: u32) -> Option<(usize, Result<&MappedPiece, Error>)> {
+        let open = self.keys.get(rank as usize).is_some_and(|key| is_open(*key));
+        if open || rank == self.context.rank() { self.mapped(rank) } else { None }
     }
 
     #[cold]
@@ -315,7 +322,7 @@ impl Window<'_> {
         {
             return Err(self.refused(to, offset, data.len(), reason));
         }
-        mapped.bytes().slice(offset, data.len()).copy_from(data);
+        mapped.writable().slice(offset, data.len()).copy_from(data);
         Ok(())
     }
 
@@ -361,7 +368,7 @@ impl Window<'_> {
             let mapped = mapped?;
             check(mapped.rights, mapped.size, offset as u64, length as u64, Access::Read)
                 .map_err(|reason| self.refused(from, offset, length, reason))?;
-            into.copy_from(mapped.bytes().slice(offset, length).shared());
+            into.copy_from(mapped.bytes().slice(offset, length));
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }
@@ -425,7 +432,7 @@ impl Window<'_> {
     #[inline]
     fn counter(&self, notify: u32) -> &AtomicU64 {
         let index = counter_index(self.memory.key, notify);
-        &self.context.attachment().own().notifies.0[index].count
+        &self.context.attachment().own_lines().notifies.0[index].count
     }
 }
 

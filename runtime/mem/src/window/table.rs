@@ -6,20 +6,23 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
+use kumi_net::layout::{ArenaKind, NOTIFIES, PAGE, SharedLines, WINDOWS, page_up};
 use kumi_net::{Attachment, CopySource, SharedBytesMut};
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::error::Refusal;
-use crate::window::key::{RandomSource, is_private, slot};
+use crate::window::key::{RandomSource, is_open, is_private, place, slot};
 use crate::window::pieces::ByteLayout;
 
 /// Rights of other ranks in a window.
 ///
-/// The owner's library enforces them for the program's own memory ([`crate::Context::with_window_on`]),
-/// and against ranks of other nodes. Ranks of the same node map memory made for a window, and their own
-/// libraries enforce the rights: that protects from mistakes, not from code that goes around the
-/// library.
+/// The owner's library enforces them against ranks of other nodes, and against all for the program's own memory
+/// ([`crate::Context::with_window_on`]). Ranks of the same node map memory made for a window. Of that the kernel enforces
+/// whether they may write it:
+///
+/// - `write` or `atomic`: they map it for writing, and their own libraries tell the two rights apart;
+/// - `read` alone: they map it for reading, and the kernel ends a process that writes;
+/// - none: they do not map it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// `put` and `put_notify`.
@@ -36,6 +39,15 @@ impl Rights {
 
     pub(crate) fn bits(self) -> u64 {
         u64::from(self.write) | u64::from(self.read) << 1 | u64::from(self.atomic) << 2
+    }
+
+    /// The arena for a window with these rights.
+    fn arena(self) -> ArenaKind {
+        match self {
+            Rights { write: false, atomic: false, read: false } => ArenaKind::Private,
+            Rights { write: false, atomic: false, read: true } => ArenaKind::Readable,
+            _ => ArenaKind::Open,
+        }
     }
 
     pub(crate) fn from_bits(bits: u64) -> Rights {
@@ -84,8 +96,8 @@ pub(crate) struct WindowMemory {
     pub(crate) rights: Rights,
     /// The name here.
     pub(crate) key: WindowKey,
-    /// Start in the arena; 0 if it does not lie there.
-    offset: usize,
+    /// Start in its arena; none if it is the program's own memory.
+    offset: Option<usize>,
 }
 
 // SAFETY: window memory is shared by design; it is reached as shared bytes only.
@@ -116,8 +128,8 @@ pub(crate) struct WindowTable {
     /// Where the search for a free slot begins: one that was freed is not used again soon.
     next: usize,
     random: RandomSource,
-    /// Free ranges of the arena, in pages' multiples: start and length.
-    free: BTreeMap<usize, usize>,
+    /// Free ranges of each arena, in pages' multiples: start and length.
+    free: [BTreeMap<usize, usize>; 3],
 }
 
 /// Why a window cannot be made here. The numbers travel to the other ranks.
@@ -137,6 +149,8 @@ pub(crate) enum WindowRefusal {
     Thread = 6,
     /// The program passed wrong arguments.
     Arguments = 7,
+    /// The system gives no memory that is private to the process.
+    Private = 8,
 }
 
 impl WindowRefusal {
@@ -154,6 +168,9 @@ impl WindowRefusal {
             5 => "its system gives no random numbers",
             6 => "its system gives no thread to serve the memory while the program computes",
             7 => "its program gave arguments that make no sense, as that rank was told",
+            8 => {
+                "its system gives no memory file for a window without rights: raise the limit of open files there, or give a right"
+            }
             _ => "for a reason that this version does not know",
         }
     }
@@ -162,20 +179,24 @@ impl WindowRefusal {
 impl WindowTable {
     pub(crate) fn new(arena_bytes: usize, random: RandomSource) -> WindowTable {
         let slots = (0..WINDOWS).map(|_| None).collect();
-        WindowTable { slots, next: 0, random, free: BTreeMap::from([(0, arena_bytes)]) }
+        let free = std::array::from_fn(|_| BTreeMap::from([(0, arena_bytes)]));
+        WindowTable { slots, next: 0, random, free }
     }
 
-    /// Makes a window and shows it to the node. Its memory reads as zeros.
+    /// Makes a window and shows it to the node. Its memory reads as zeros, and lies in the arena for its rights.
     pub(crate) fn create(
         &mut self,
         attachment: &Attachment,
         length: usize,
         rights: Rights,
     ) -> Result<WindowMemory, WindowRefusal> {
-        let key = self.key(false)?;
-        let offset = self.allocate(length).ok_or(WindowRefusal::Room)?;
+        let kind = rights.arena();
+        let arena = attachment.own_arena(kind).map_err(|_| WindowRefusal::Private)?;
+        let key = self.key(kind)?;
+        let offset = self.allocate(kind, length).ok_or(WindowRefusal::Room)?;
         // SAFETY: the allocator hands out ranges inside of the arena.
-        let base = unsafe { attachment.arena(attachment.local()).add(offset) };
+        let base = unsafe { arena.add(offset) };
+        let offset = Some(offset);
         Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset }))
     }
 
@@ -202,29 +223,29 @@ impl WindowTable {
         if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
             return Err(WindowRefusal::Alignment);
         }
-        let key = self.key(true)?;
-        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset: 0 }))
+        let key = self.key(ArenaKind::Private)?;
+        Ok(self.publish(attachment, WindowMemory { base, length, rights, key, offset: None }))
     }
 
     /// A key in a free slot.
-    fn key(&mut self, private: bool) -> Result<WindowKey, WindowRefusal> {
+    fn key(&mut self, place: ArenaKind) -> Result<WindowKey, WindowRefusal> {
         let slots = (self.next..WINDOWS).chain(0..self.next);
         let free = slots.into_iter().find(|slot| self.slots[*slot].is_none());
         let slot = free.ok_or(WindowRefusal::Slot)?;
-        self.random.key(slot, private).map_err(|_| WindowRefusal::Random)
+        self.random.key(slot, place).map_err(|_| WindowRefusal::Random)
     }
 
     fn publish(&mut self, attachment: &Attachment, memory: WindowMemory) -> WindowMemory {
         let slot = slot(memory.key);
         self.next = (slot + 1) % WINDOWS;
         self.slots[slot] = Some(WindowSlot { memory, keys: Arc::default() });
-        let context = attachment.own();
-        for notify in &context.notifies.0[slot * NOTIFIES..(slot + 1) * NOTIFIES] {
+        for notify in &attachment.own_lines().notifies.0[slot * NOTIFIES..(slot + 1) * NOTIFIES] {
             notify.count.store(0, Relaxed);
         }
-        let entry = &context.windows[slot];
+        let entry = &attachment.own().windows[slot];
         // Each after the key of the previous window there has gone.
-        entry.offset.store(memory.offset as u64, Release);
+        let offset = memory.offset.filter(|_| !is_private(memory.key));
+        entry.offset.store(offset.unwrap_or(0) as u64, Release);
         entry.length.store(memory.length as u64, Release);
         entry.rights.store(memory.rights.bits(), Release);
         entry.key.store(memory.key, Release);
@@ -244,15 +265,17 @@ impl WindowTable {
         slot.map_or_else(Arc::default, |slot| Arc::clone(&slot.keys))
     }
 
-    /// There are windows that a rank of this node, this one or another, has on memory of its own.
-    pub(crate) fn any_private_on_node(&self, attachment: &Attachment) -> bool {
+    /// There are windows of this rank or another of its node that ranks of the node reach by frames: of the program's own
+    /// memory, or memory which they cannot write, where there may be FIFOs.
+    pub(crate) fn any_by_frames_on_node(&self, attachment: &Attachment) -> bool {
         let first = attachment.rank() as usize - attachment.local();
         let mapped = first..first + attachment.local_count();
-        let private = |slot: &WindowSlot| {
+        let by_frames = |slot: &WindowSlot| {
             let keys = slot.keys.get(mapped.clone()).unwrap_or_default();
-            is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
+            is_private(slot.memory.key)
+                || (mapped.len() > 1 && keys.iter().any(|key| !is_open(*key)))
         };
-        self.slots.iter().flatten().any(private)
+        self.slots.iter().flatten().any(by_frames)
     }
 
     /// Takes a window away. Its memory goes back to the system, if it came from there.
@@ -266,38 +289,40 @@ impl WindowTable {
         self.slots[slot] = None;
         attachment.own().windows[slot].key.store(NO_WINDOW, SeqCst);
         let pages = pages(memory.length);
-        if pages > 0 && !is_private(key) {
-            attachment.discard(memory.offset, pages)?;
-            self.release(memory.offset, pages);
+        if let Some(offset) = memory.offset.filter(|_| pages > 0) {
+            attachment.discard(place(key), offset, pages)?;
+            self.release(place(key), offset, pages);
         }
         Ok(())
     }
 
     /// First fit.
-    fn allocate(&mut self, length: usize) -> Option<usize> {
+    fn allocate(&mut self, arena: ArenaKind, length: usize) -> Option<usize> {
         let bytes = page_up(length)?;
         if bytes == 0 {
             return Some(0);
         }
-        let (start, have) = self.free.iter().find(|(_, have)| **have >= bytes)?;
+        let free = &mut self.free[arena as usize];
+        let (start, have) = free.iter().find(|(_, have)| **have >= bytes)?;
         let (start, have) = (*start, *have);
-        self.free.remove(&start);
+        free.remove(&start);
         if have > bytes {
-            self.free.insert(start + bytes, have - bytes);
+            free.insert(start + bytes, have - bytes);
         }
         Some(start)
     }
 
-    fn release(&mut self, mut start: usize, mut bytes: usize) {
-        if let Some((before, length)) = self.free.range(..start).next_back()
+    fn release(&mut self, arena: ArenaKind, mut start: usize, mut bytes: usize) {
+        let free = &mut self.free[arena as usize];
+        if let Some((before, length)) = free.range(..start).next_back()
             && before + length == start
         {
             (start, bytes) = (*before, bytes + length);
         }
-        if let Some(after) = self.free.remove(&(start + bytes)) {
+        if let Some(after) = free.remove(&(start + bytes)) {
             bytes += after;
         }
-        self.free.insert(start, bytes);
+        free.insert(start, bytes);
     }
 
     /// The window of this name, and of no other.
@@ -327,7 +352,7 @@ impl WindowTable {
     /// Applies a put that came as a frame.
     pub(crate) fn put(
         &self,
-        context: &RankContext,
+        lines: &SharedLines,
         key: WindowKey,
         shape: &impl ByteLayout,
         notify: Option<u32>,
@@ -340,7 +365,7 @@ impl WindowTable {
         shape.scatter(to, data);
         if let Some(notify) = notify {
             let index = counter_index(key, notify);
-            context.notifies.0[index].count.fetch_add(1, SeqCst);
+            lines.notifies.0[index].count.fetch_add(1, SeqCst);
         }
         Ok(())
     }
@@ -350,7 +375,7 @@ fn pages(length: usize) -> usize {
     page_up(length).unwrap_or(length & !(PAGE - 1))
 }
 
-/// The place of a notification counter in the context.
+/// The place of a notification counter among the lines of its rank.
 pub(crate) fn counter_index(key: WindowKey, notify: u32) -> usize {
     slot(key) * NOTIFIES + notify as usize
 }
@@ -410,6 +435,28 @@ mod tests {
         assert_eq!(windows.create(&attachment, 0, Rights::ALL).err(), Some(WindowRefusal::Slot));
     }
 
+    /// The kernel bounds the rest by where a window lies.
+    #[test]
+    fn the_rights_of_others_say_where_a_window_lies() {
+        let (attachment, mut windows) = engine();
+        for bits in 0..8 {
+            let rights = Rights::from_bits(bits);
+            let one = windows.create(&attachment, 4096, rights).expect("window");
+            let kind = if rights.write || rights.atomic {
+                ArenaKind::Open
+            } else if rights.read {
+                ArenaKind::Readable
+            } else {
+                ArenaKind::Private
+            };
+            assert_eq!(place(one.key), kind, "{rights:?}");
+            let arena = attachment.own_arena(kind).expect("memory").addr().get();
+            assert!((arena..arena + (1 << 20)).contains(&one.base.addr().get()), "{rights:?}");
+            one.bytes().clear();
+            windows.remove(&attachment, one.key).expect("its pages are given back");
+        }
+    }
+
     /// Only what is written takes memory.
     #[test]
     fn a_window_may_be_as_large_as_the_memory_of_a_large_node() {
@@ -447,7 +494,7 @@ mod tests {
             assert_eq!(odd.err(), Some(WindowRefusal::Alignment));
             let odd = windows.lend(&attachment, base.add(1), 63, reader).expect("no atomics there");
             assert_eq!(odd.base.as_ptr(), base.add(1));
-            assert!(is_private(odd.key) && windows.any_private_on_node(&attachment));
+            assert!(is_private(odd.key) && windows.any_by_frames_on_node(&attachment));
             assert_eq!(
                 windows.access(odd.key, 63, 0, Access::Read).map(SharedBytesMut::as_ptr),
                 Ok(base.add(64))
@@ -456,7 +503,8 @@ mod tests {
             windows.lend(&attachment, std::ptr::null_mut(), 0, Rights::ALL).expect("no bytes");
         }
         assert_eq!(memory, [7; 8]);
-        assert_eq!(windows.free, BTreeMap::from([(0, 1 << 20)]), "nothing of the arena");
+        let whole = BTreeMap::from([(0, 1 << 20)]);
+        assert!(windows.free.iter().all(|free| *free == whole), "nothing of an arena");
     }
 
     proptest! {
@@ -464,13 +512,15 @@ mod tests {
         #[test]
         fn the_arena_is_handed_out_without_overlap(
             steps in prop::collection::vec((any::<bool>(), 0usize..40_000), 1..60),
+            kind in 0usize..3,
         ) {
+            let kind = [ArenaKind::Open, ArenaKind::Readable, ArenaKind::Private][kind];
             let arena = 1 << 20;
             let mut windows = WindowTable::new(arena, RandomSource::Seeded(1));
             let mut live: Vec<(usize, usize)> = Vec::new();
             for (make, size) in steps {
                 if make {
-                    if let Some(start) = windows.allocate(size).filter(|_| size > 0) {
+                    if let Some(start) = windows.allocate(kind, size).filter(|_| size > 0) {
                         let bytes = pages(size);
                         prop_assert!(start + bytes <= arena);
                         let apart = |&(s, b): &(usize, usize)| s + b <= start || start + bytes <= s;
@@ -479,13 +529,14 @@ mod tests {
                     }
                 } else if !live.is_empty() {
                     let (start, bytes) = live.swap_remove(size % live.len());
-                    windows.release(start, bytes);
+                    windows.release(kind, start, bytes);
                 }
             }
             for (start, bytes) in live {
-                windows.release(start, bytes);
+                windows.release(kind, start, bytes);
             }
-            prop_assert_eq!(windows.free, BTreeMap::from([(0, arena)]));
+            let whole = BTreeMap::from([(0, arena)]);
+            prop_assert!(windows.free.iter().all(|free| *free == whole), "{:?}", windows.free);
         }
     }
 }

@@ -89,7 +89,7 @@ impl Window<'_> {
         let span = if data.is_empty() { 0 } else { blocks.span() };
         check(mapped.rights, mapped.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
-        blocks.scatter(mapped.bytes().slice(shape.offset, span as usize), data);
+        blocks.scatter(mapped.writable().slice(shape.offset, span as usize), data);
         self.finish_mapped(mapped, (to, local), after)
     }
 
@@ -193,7 +193,7 @@ impl Window<'_> {
             check(mapped.rights, mapped.size, blocks.offset, blocks.span(), Access::Read)
                 .map_err(|r| self.refused(from, shape.offset, blocks.span() as usize, r))?;
             let span = mapped.bytes().slice(shape.offset, blocks.span() as usize);
-            blocks.gather(span.shared(), 0, into);
+            blocks.gather(span, 0, into);
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());
         }

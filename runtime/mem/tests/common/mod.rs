@@ -4,17 +4,19 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use kumi_mem::Context;
 use kumi_net::SealKey;
+use kumi_net::SharedBytesMut;
 use kumi_net::disclosure::{JobPage, JobSlot, NodeLoad, NodePage, RankState, Turn};
-use kumi_net::launch::{LaunchBlock, PageDescriptors, bind_socket, doorbell};
-use kumi_net::layout::Layout;
-use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
+use kumi_net::launch::{LaunchBlock, LaunchDescriptors, PageDescriptors, bind_socket, doorbell};
+use kumi_net::layout::{Layout, SegmentPart};
+use kumi_net::segment::{ContextSample, Segment, SegmentFiles, SegmentSpec};
 use kumi_net::sys::set_cloexec;
 
 #[path = "../../../../fuzz/input.rs"]
@@ -76,12 +78,51 @@ pub fn closed_gate(base: usize) -> bool {
     unsafe { ((base + GATE) as *const u64).read_volatile() == 0 }
 }
 
+/// The parts of a segment that ranks write, mapped before the ranks seal their files.
+struct Scribble {
+    layout: Layout,
+    /// Shared file, then the front of each rank file.
+    maps: Vec<NonNull<u8>>,
+}
+
+impl Scribble {
+    fn new(files: &SegmentFiles, layout: Layout) -> Scribble {
+        let map = |file: BorrowedFd<'_>, length: usize| {
+            let (both, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            // SAFETY: a fresh mapping at an address of the kernel's choice. It stays until the process ends.
+            let place = unsafe {
+                libc::mmap(std::ptr::null_mut(), length, both, flags, file.as_raw_fd(), 0)
+            };
+            assert_ne!(place, libc::MAP_FAILED, "mmap");
+            NonNull::new(place.cast()).expect("not at address 0")
+        };
+        let shared = map(files.for_rank(0).shared, layout.bytes_of(SegmentPart::Shared));
+        let of_ranks = (0..layout.local_count as usize)
+            .map(|local| map(files.for_rank(local).ranks[local][0], layout.rank_front));
+        Scribble { layout, maps: [shared].into_iter().chain(of_ranks).collect() }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let (part, at) = self.layout.locate(offset, 0);
+        let map = match part {
+            SegmentPart::Shared => self.maps[0],
+            SegmentPart::Rank(local) => self.maps[1 + local],
+            other => panic!("{other:?} is not for scribbling"),
+        };
+        // SAFETY: a whole part of the layout is mapped there, and the place lies in it. Other processes use it too, and
+        // nobody here has a reference to it.
+        let place = unsafe { SharedBytesMut::new(map.add(at), bytes.len()) };
+        place.copy_from(bytes);
+    }
+}
+
 /// A job that runs.
 pub struct Running {
     layout: Vec<u32>,
     /// Where each rank's socket is.
     pub addresses: Vec<SocketAddrV4>,
-    segments: Vec<Segment>,
+    segments: Vec<(Segment, Scribble)>,
     /// One pair a node, or none.
     pub pages: Vec<(NodePage, JobPage)>,
     children: Vec<Child>,
@@ -145,24 +186,23 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
             ring_bytes: job.ring_bytes,
             arena_bytes: ARENA,
         };
-        let mut segment = Segment::create(&spec).expect("segment");
+        let (mut segment, files) = Segment::create(&spec).expect("segment");
         segment.publish_peers(&addresses, job.max_datagram).expect("peers");
+        let layout = Layout::new(ranks, first, *count, job.ring_bytes as u64, ARENA);
+        let scribble = Scribble::new(&files, layout.expect("layout"));
         let bells: Vec<OwnedFd> = (0..*count).map(|_| doorbell().expect("doorbell")).collect();
         for rank in first..first + count {
-            let launch = LaunchBlock {
-                job: 7,
-                rank,
-                ranks,
-                node: node as u32,
-                segment: segment.as_fd().as_raw_fd(),
-                socket: sockets[rank as usize].as_raw_fd(),
-                doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
-            };
+            let copy = |file: &OwnedFd| file.try_clone().expect("dup");
+            let files = files.for_rank((rank - first) as usize);
+            let bells = bells.iter().map(copy).collect();
+            let own = LaunchDescriptors::of(&files, copy(&sockets[rank as usize]), bells);
+            let own = own.expect("dup");
+            let launch = own.block(7, rank, ranks, node as u32);
             let cpu = job.cpus.get(rank as usize).copied();
             let pages = running.pages.get(node);
             running.children.push(spawn(arguments, &launch, pages, job, cpu));
         }
-        running.segments.push(segment);
+        running.segments.push((segment, scribble));
         first += count;
     }
     running
@@ -204,11 +244,7 @@ fn spawn(
         job: job.as_fd().as_raw_fd(),
     });
     let more = pages.iter().flat_map(|pages| [pages.node, pages.job]);
-    let passed: Vec<RawFd> = [launch.segment, launch.socket]
-        .into_iter()
-        .chain(launch.doorbells.clone())
-        .chain(more)
-        .collect();
+    let passed: Vec<RawFd> = launch.descriptors().chain(more).collect();
     let mut command = Command::new(std::env::current_exe().expect("own path"));
     command
         .args(arguments)
@@ -249,7 +285,7 @@ impl Running {
     /// A rank as the daemon would see it.
     pub fn sample(&self, rank: u32) -> ContextSample {
         let mut first = 0;
-        for (segment, count) in self.segments.iter().zip(&self.layout) {
+        for ((segment, _), count) in self.segments.iter().zip(&self.layout) {
             if rank < first + count {
                 return segment.sample((rank - first) as usize);
             }
@@ -261,7 +297,7 @@ impl Running {
     /// A rank's peers on other nodes as the daemon would see them.
     pub fn peers(&self, rank: u32) -> Vec<kumi_net::PeerCounters> {
         let mut first = 0;
-        for (segment, count) in self.segments.iter().zip(&self.layout) {
+        for ((segment, _), count) in self.segments.iter().zip(&self.layout) {
             if rank < first + count {
                 return segment.sample_peers((rank - first) as usize);
             }
@@ -270,11 +306,9 @@ impl Running {
         panic!("no rank {rank}");
     }
 
-    /// Writes into the segment of a node, as a broken rank would.
+    /// Writes into the segment of a node, at a place of its range, as a broken rank would that may write there.
     pub fn scribble(&self, node: usize, offset: usize, bytes: &[u8]) {
-        let file = self.segments[node].as_fd().try_clone_to_owned().expect("dup");
-        let file = std::fs::File::from(file);
-        std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
+        self.segments[node].1.write(offset, bytes);
     }
 
     /// Lets rank 0 pass [`closed_gate`].
@@ -292,7 +326,7 @@ impl Running {
         }
         let (ranks, local) = (self.layout.iter().sum(), self.layout[node]);
         let layout = Layout::new(ranks, first, local, self.ring_bytes, ARENA).expect("layout");
-        let gate = layout.arena((rank - first) as usize) + GATE;
+        let gate = layout.open_arena((rank - first) as usize) + GATE;
         self.scribble(node, gate, &1u64.to_ne_bytes());
     }
 

@@ -3,12 +3,6 @@
 use crate::sync::{AtomicU32, AtomicU64};
 
 #[derive(Debug, Default)]
-pub(crate) struct RingHead {
-    pub(crate) tail: RingPosition,
-    pub(crate) head: RingPosition,
-}
-
-#[derive(Debug, Default)]
 pub(crate) struct RingPosition(pub(crate) AtomicU64);
 
 #[derive(Debug, Default)]

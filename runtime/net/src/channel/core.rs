@@ -1,10 +1,11 @@
 //! Core of a channel, driven by the holder of its lock: rings to and from the ranks of this node, and
 //! the protocol's endpoint with its socket for all others.
 
-use kumi_proto::{AckMode, ChannelKey, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{AckMode, ChannelEnd, ChannelKey, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::channel::protocol::{HoldBack, protocol, run_of_full_packets};
 use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::segment::channel_region::ChannelRegion;
 use crate::segment::counters::Counter;
 use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::shm::idle_flag::tell_delivered;
@@ -56,7 +57,8 @@ impl<H: Handler> Sink for HandlerSink<'_, H> {
 
 /// The ranks of other nodes.
 pub(crate) struct RemoteRanks {
-    pub(crate) endpoint: Endpoint,
+    /// Its state lies at the end of the rank file.
+    pub(crate) endpoint: Endpoint<ChannelRegion>,
     pub(crate) wire: Box<dyn Driver>,
     /// The main thread's sleep.
     pub(crate) blocking_wait: BlockingWait,
@@ -116,12 +118,10 @@ impl<H: Handler> ChannelCore<H> {
                 let config = protocol(attachment, ack, checksum, wire.receive_buffer());
                 let (me, ranks) = (attachment.rank(), attachment.ranks());
                 let run = run_of_full_packets(&config);
-                let endpoint = match attachment.seal_key() {
-                    Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
-                    None => Endpoint::new(config, me, ranks, key),
-                };
-                let endpoint = endpoint
-                    .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                let region = attachment.take_channel_region();
+                let region = region.ok_or(AttachError::BadSegment("its channel is in use"))?;
+                let end = ChannelEnd { me, ranks, key, seal: attachment.seal_key() };
+                let endpoint = Endpoint::create(region, config, &end)?;
                 let blocking_wait = BlockingWait::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
                 let wire = wire.open(attachment, faults)?;
@@ -246,7 +246,7 @@ impl<H: Handler> ChannelCore<H> {
     #[inline]
     pub(crate) fn ring_hint(&self, attachment: &Attachment) -> bool {
         let words = attachment.local_count().div_ceil(64);
-        !self.unfinished.is_empty() || attachment.own().wake.any(words)
+        !self.unfinished.is_empty() || attachment.own_lines().wake.any(words)
     }
 
     /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
@@ -259,7 +259,7 @@ impl<H: Handler> ChannelCore<H> {
         }
         let words = attachment.local_count().div_ceil(64);
         for index in 0..words {
-            let mut bits = attachment.own().wake.take(index);
+            let mut bits = attachment.own_lines().wake.take(index);
             while bits != 0 {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
@@ -275,9 +275,8 @@ impl<H: Handler> ChannelCore<H> {
         let me = attachment.local();
         let from = attachment.rank() - me as u32 + local as u32;
         let ring = self.incoming[local].get_or_insert_with(|| {
-            let (head, data, size) = attachment.ring(local, me);
-            // SAFETY: as for the producer; only this rank consumes from it.
-            unsafe { Consumer::new(head, data, size) }
+            // SAFETY: as for the producer; only this rank consumes from it, and its own file has the head.
+            unsafe { Consumer::new(attachment.ring(local, me)) }
         });
         let mut taken = 0;
         loop {
@@ -434,7 +433,7 @@ impl<H: Handler> ChannelCore<H> {
     /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
     /// answer that waits; false if there is something already.
     pub(crate) fn listen(&mut self, attachment: &Attachment) -> Result<bool, ChannelError> {
-        attachment.own().sleep.announce_sleep(self.blocked);
+        attachment.own_lines().sleep.announce_sleep(self.blocked);
         if self.blocked {
             self.service(attachment)?;
         }
@@ -540,10 +539,9 @@ fn push<S: CopySource>(
 ) -> bool {
     let me = attachment.local();
     let ring = ring.get_or_insert_with(|| {
-        let (head, data, size) = attachment.ring(me, local);
-        // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
-        // the place last), and only this rank produces into it.
-        unsafe { Producer::new(head, data, size) }
+        // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both, the place last). Only this
+        // rank produces into it, and its own file has tail and records.
+        unsafe { Producer::new(attachment.ring(me, local)) }
     });
     // Counted before it can be seen: an observer that stops all ranks here sees it in flight.
     *ring_sent += 1;
@@ -553,7 +551,7 @@ fn push<S: CopySource>(
         publish_sent(attachment, *ring_sent, remote);
         return false;
     }
-    attachment.context(local).wake.mark(me);
+    attachment.lines(local).wake.mark(me);
     if local != me {
         attachment.wake(local);
     }

@@ -1,6 +1,6 @@
 //! Settings of the protocol for a rank's channel, and when packets wait for company.
 
-use kumi_proto::{AckMode, Checksum, Config, Endpoint, Rank};
+use kumi_proto::{AckMode, Checksum, Config, ContextMemory, Endpoint, Rank};
 
 use crate::segment::MIN_DATAGRAM;
 use crate::segment::attachment::Attachment;
@@ -21,8 +21,9 @@ const MOST_DATAGRAM: usize = 8_972;
 /// Bytes in flight to one peer at first: several runs, so that one is being sent while another is received
 /// and a third acknowledged.
 const FIRST_IN_FLIGHT: usize = 800_000;
-/// Most bytes in flight to one peer, on a path that takes so many without a queue.
-const MOST_IN_FLIGHT: usize = 4 << 20;
+/// Most bytes in flight to one peer, on a path that takes so many without a queue. The segment has address space for rings
+/// that are so long.
+const MOST_IN_FLIGHT: usize = 2_000_000;
 
 /// Packets of full length of the longest run.
 pub(super) fn run_of_full_packets(config: &Config) -> usize {
@@ -72,7 +73,7 @@ pub(super) struct HoldBack {
 
 impl HoldBack {
     #[inline]
-    pub(super) fn of(endpoint: &Endpoint, to: Rank, run: usize) -> HoldBack {
+    pub(super) fn of(endpoint: &Endpoint<impl ContextMemory>, to: Rank, run: usize) -> HoldBack {
         let (in_flight, queued) = endpoint.under_way(to);
         let most = MANY.min(endpoint.config().first_window / 2);
         HoldBack { in_flight: in_flight as usize, queued: queued as usize, run, most }

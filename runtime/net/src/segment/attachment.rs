@@ -1,19 +1,28 @@
-//! Attachment of a rank: its mapped segment, and the descriptors it inherited.
+//! Attachment of a rank: its mapped segment, and the descriptors it keeps.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use kumi_proto::SealKey;
+use kumi_proto::{ContextError, SealKey};
 
 use crate::disclosure::RankState;
-use crate::segment::header::{HeaderCopy, SegmentNumbers};
-use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError};
-use crate::segment::layout::{ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Layout, PAGE, RankContext};
+use crate::segment::channel_region::ChannelRegion;
+use crate::segment::files::{RankFiles, private_memory};
+use crate::segment::header::SegmentNumbers;
+use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError, LocalRank};
+use crate::segment::layout::{
+    ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext, RingPosition,
+    SharedLines,
+};
+use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
 use crate::shm::mapping::Mapping;
+use crate::shm::ring::RingPlace;
 use crate::sys;
 
 /// Why a rank cannot attach to its channel.
@@ -36,6 +45,11 @@ pub enum AttachError {
         "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadPages(&'static str),
+    /// The channel's state cannot lie where it should.
+    #[error(
+        "the memory of the rank's channel is not usable ({0}): this program and the daemon must be of the same version of Kumi"
+    )]
+    Context(#[from] ContextError),
     /// Another process uses the rank's channel, or has used it.
     #[error(
         "rank {0} has already joined its job, or tried to: one process per rank can, and only once"
@@ -80,6 +94,10 @@ pub struct Attachment {
     /// Where the sockets are, by rank.
     addresses: Box<[SocketAddrV4]>,
     bells: Vec<OwnedFd>,
+    /// The memory of the channel context has an owner.
+    channel_taken: AtomicBool,
+    /// The arena that no other process maps.
+    private: OnceLock<Mapping>,
 }
 
 impl Attachment {
@@ -91,21 +109,22 @@ impl Attachment {
         launch: &LaunchBlock,
         descriptors: LaunchDescriptors,
     ) -> Result<(Attachment, OwnedFd), AttachError> {
-        let LaunchDescriptors { segment, socket, doorbells } = descriptors;
-        let (map, numbers) = map_segment(&segment)?;
-        let layout = numbers.layout;
-        let local = launch
-            .rank
-            .checked_sub(layout.local_first)
-            .filter(|index| *index < layout.local_count)
-            .ok_or(AttachError::BadSegment("it is for other ranks"))? as usize;
-        if launch.ranks != layout.ranks || doorbells.len() != layout.local_count as usize {
-            return Err(AttachError::BadSegment("it does not fit the environment"));
+        let LaunchDescriptors { job_file, shared_file, socket, local } = descriptors;
+        let (mut bells, mut ranks) = (Vec::new(), Vec::new());
+        for LocalRank { doorbell, rank_file, arena_file } in local {
+            bells.push(doorbell);
+            ranks.push(RankFiles { own: rank_file, arena: arena_file });
         }
-        claim(&segment::context(&map, &layout, local).state.attached, launch.rank)?;
-        let mut attachment = Attachment::of(map, numbers, doorbells);
+        let (rank, local_ranks) = (launch.rank, ranks.len());
+        let files = RankSegment { job: job_file, shared: shared_file, ranks, rank };
+        let (map, numbers) = map_segment(&files, |layout| {
+            if launch.ranks != layout.ranks || local_ranks != layout.local_count as usize {
+                return Err(AttachError::BadSegment("it does not fit the environment"));
+            }
+            Ok(())
+        })?;
+        let mut attachment = Attachment::of(map, numbers, bells, rank)?;
         (attachment.job, attachment.node) = (launch.job, launch.node);
-        (attachment.rank, attachment.local) = (launch.rank, local);
         Ok((attachment, socket))
     }
 
@@ -122,37 +141,45 @@ impl Attachment {
             ring_bytes: crate::segment::layout::DEFAULT_RING_BYTES,
             arena_bytes,
         };
-        let mut segment = Segment::create(&spec)?;
+        let (mut segment, files) = Segment::of_one(&spec)?;
         // Nothing is sent to it.
         segment
             .publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)], segment::MIN_DATAGRAM)?;
-        let file = segment.as_fd().try_clone_to_owned().map_err(io_error("dup"))?;
-        let (map, numbers) = map_segment(&file)?;
-        claim(&segment::context(&map, &numbers.layout, 0).state.attached, 0)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
-        Ok(Attachment::of(map, numbers, bells))
+        let (map, numbers) = map_segment(&RankSegment::of_one(files), |_| Ok(()))?;
+        Attachment::of(map, numbers, bells, 0)
     }
 
-    /// The first rank of a segment. Of the header and the peer table nothing is read after this.
-    fn of(map: Mapping, numbers: SegmentNumbers, bells: Vec<OwnedFd>) -> Attachment {
+    /// A rank of a segment, one that nobody was before. Of the header and the peer table nothing is read after this.
+    fn of(
+        map: Mapping,
+        numbers: SegmentNumbers,
+        bells: Vec<OwnedFd>,
+        rank: u32,
+    ) -> Result<Attachment, AttachError> {
         let SegmentNumbers { layout, channel_key, seal_key, max_datagram } = numbers;
         let word = |rank| segment::peer(&map, &layout, rank).address.load(Relaxed);
         let addresses =
             (0..layout.ranks as usize).map(|rank| segment::unpack(word(rank))).collect();
-        let (job, rank, node, local) = (0, layout.local_first, 0, 0);
-        Attachment {
+        let local = (rank - layout.local_first) as usize;
+        // SAFETY: RankContext consists of atomics only.
+        let context: &RankContext = unsafe { map.view(layout.context(local)) };
+        claim(&context.state.attached, rank)?;
+        Ok(Attachment {
             map,
             layout,
-            job,
+            job: 0,
             rank,
-            node,
+            node: 0,
             local,
             channel_key,
             seal_key,
             max_datagram,
             addresses,
             bells,
-        }
+            channel_taken: AtomicBool::new(false),
+            private: OnceLock::new(),
+        })
     }
 
     /// The job's number.
@@ -209,30 +236,104 @@ impl Attachment {
     #[inline]
     pub fn context(&self, local: usize) -> &RankContext {
         assert!(local < self.local_count(), "no such rank on this node");
-        segment::context(&self.map, &self.layout, local)
+        // SAFETY: RankContext consists of atomics only.
+        unsafe { self.map.view(self.layout.context(local)) }
+    }
+
+    /// What the peers of a rank of this node write: its flags of sleep, marks of rings and notification counters.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    #[inline]
+    pub fn lines(&self, local: usize) -> &SharedLines {
+        assert!(local < self.local_count(), "no such rank on this node");
+        // SAFETY: SharedLines consists of atomics only.
+        unsafe { self.map.view(self.layout.lines(local)) }
     }
 
     /// Activity of a rank of this node, by its context; none if it is on another node.
     #[must_use]
     pub fn rank_state(&self, rank: u32) -> Option<RankState> {
-        self.local_of(rank).map(|local| segment::state_of(self.context(local)))
+        let state = |local| segment::state_of(self.context(local), self.lines(local));
+        self.local_of(rank).map(state)
     }
 
-    /// The own context.
+    /// The own context, which this rank alone writes.
     #[must_use]
     #[inline]
     pub fn own(&self) -> &RankContext {
         self.context(self.local)
     }
 
-    /// The window memory of a rank of this node.
+    /// The own lines, which peers write too.
+    #[must_use]
+    #[inline]
+    pub fn own_lines(&self) -> &SharedLines {
+        self.lines(self.local)
+    }
+
+    /// The open arena of a rank of this node.
     ///
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn arena(&self, local: usize) -> NonNull<u8> {
+    pub fn open_arena(&self, local: usize) -> NonNull<u8> {
         assert!(local < self.local_count(), "no such rank on this node");
-        self.map.at(self.layout.arena(local), self.layout.arena_bytes)
+        self.map.at(self.layout.open_arena(local), self.layout.arena_bytes)
+    }
+
+    /// The readable arena of a rank of this node. Writing into that of another rank ends this process.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn readable_arena(&self, local: usize) -> NonNull<u8> {
+        assert!(local < self.local_count(), "no such rank on this node");
+        self.map.at(self.layout.readable_arena(local), self.layout.arena_bytes)
+    }
+
+    /// An own arena. The private one is made when it is first asked for.
+    ///
+    /// # Errors
+    /// The kernel's, of the private one.
+    pub fn own_arena(&self, kind: ArenaKind) -> io::Result<NonNull<u8>> {
+        match kind {
+            ArenaKind::Open => Ok(self.open_arena(self.local)),
+            ArenaKind::Readable => Ok(self.readable_arena(self.local)),
+            ArenaKind::Private => {
+                let map = match self.private.get() {
+                    Some(map) => map,
+                    None => {
+                        let made = private_memory(self.layout.arena_bytes)?;
+                        self.private.get_or_init(|| made)
+                    }
+                };
+                Ok(map.at(0, self.layout.arena_bytes))
+            }
+        }
+    }
+
+    /// Whether any of these bytes lie in an own arena.
+    #[must_use]
+    pub fn in_own_arena(&self, start: *const u8, bytes: usize) -> bool {
+        let private = self.private.get().map(|map| map.at(0, self.layout.arena_bytes));
+        let arenas = [self.open_arena(self.local), self.readable_arena(self.local)];
+        arenas.into_iter().chain(private).any(|arena| {
+            let (start, arena) = (start.addr(), arena.addr().get());
+            start < arena + self.layout.arena_bytes && arena < start.saturating_add(bytes)
+        })
+    }
+
+    /// The memory for the state of this rank's endpoint, all zeros: once only.
+    pub(crate) fn take_channel_region(&self) -> Option<ChannelRegion> {
+        if self.layout.channel_bytes == 0 || self.channel_taken.swap(true, SeqCst) {
+            return None;
+        }
+        let start = self.map.at(self.layout.channel, self.layout.channel_bytes);
+        // SAFETY: mapped as long as this value, which the channel's core does not outlive. Nothing else here reaches that
+        // part of the mapping, and it is handed out once. The file is sealed against other writers.
+        Some(unsafe { ChannelRegion::new(start, self.layout.channel_bytes) })
     }
 
     /// Bytes of an arena.
@@ -241,15 +342,15 @@ impl Attachment {
         self.layout.arena_bytes
     }
 
-    /// Gives pages of the own arena back to the system; they read as zeros afterwards.
+    /// Gives pages of an own arena back to the system; they read as zeros afterwards.
     ///
     /// # Errors
     /// The kernel's error.
     ///
     /// # Panics
     /// If the range is not inside of the arena.
-    pub fn discard(&self, offset: usize, bytes: usize) -> io::Result<()> {
-        let start = self.arena(self.local);
+    pub fn discard(&self, kind: ArenaKind, offset: usize, bytes: usize) -> io::Result<()> {
+        let start = self.own_arena(kind)?;
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.arena_bytes()));
         // SAFETY: a range of the own arena, checked above; the mapping stays, only what it shows
         // changes, as any write would.
@@ -262,13 +363,13 @@ impl Attachment {
     /// consistent order.
     #[inline]
     pub fn wake(&self, local: usize) {
-        self.context(local).sleep.wake(|| self.ring_bell(local));
+        self.lines(local).sleep.wake(|| self.ring_bell(local));
     }
 
     /// Wakes a rank of this node if it sleeps for room in a ring from which this rank has just consumed.
     #[inline]
     pub(crate) fn wake_for_room(&self, local: usize) {
-        self.context(local).sleep.wake_for_room(|| self.ring_bell(local));
+        self.lines(local).sleep.wake_for_room(|| self.ring_bell(local));
     }
 
     fn ring_bell(&self, local: usize) {
@@ -321,15 +422,12 @@ impl Attachment {
         self.addresses[rank as usize]
     }
 
-    /// Head and data of the ring between two ranks of this node.
-    pub(crate) fn ring(
-        &self,
-        from: usize,
-        to: usize,
-    ) -> (NonNull<crate::segment::layout::RingHead>, NonNull<u8>, usize) {
-        let start = self.layout.ring(from, to);
-        let head = self.map.at(start, PAGE).cast();
-        (head, self.map.at(start + PAGE, self.layout.ring_bytes), self.layout.ring_bytes)
+    /// The ring between two ranks of this node.
+    pub(crate) fn ring(&self, from: usize, to: usize) -> RingPlace {
+        let (layout, size) = (&self.layout, self.layout.ring_bytes);
+        let position = |at| self.map.at(at, size_of::<RingPosition>()).cast();
+        let (tail, head) = (position(layout.tail(from, to)), position(layout.head(from, to)));
+        RingPlace { tail, head, data: self.map.at(layout.ring(from, to), size), size }
     }
 
     /// Bytes of the longest frame between ranks of this node.
@@ -353,30 +451,4 @@ impl Drop for Attachment {
 fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<(), AttachError> {
     let claimed = attached.compare_exchange(ATTACH_NEVER, ATTACH_NOW, SeqCst, SeqCst);
     claimed.map(drop).map_err(|_| AttachError::AlreadyAttached(rank))
-}
-
-/// Maps a segment after checking that it is one, of this version, and as long as it says.
-fn map_segment(file: &OwnedFd) -> Result<(Mapping, SegmentNumbers), AttachError> {
-    let bad = AttachError::BadSegment;
-    // SAFETY: an all-zero stat is valid; the kernel fills it in.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: pointer to our own structure.
-    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } != 0 {
-        return Err(io_error("fstat")(io::Error::last_os_error()));
-    }
-    let length = usize::try_from(stat.st_size).map_err(|_| bad("bad length"))?;
-    // SAFETY: no pointers.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 || length < PAGE {
-        return Err(bad("it is not a sealed memory file"));
-    }
-    let numbers = {
-        let start = Mapping::new(file.as_fd(), PAGE).map_err(io_error("mmap"))?;
-        // SAFETY: Header consists of atomics only.
-        HeaderCopy::of(unsafe { start.view(0) }).check(length).map_err(bad)?
-    };
-    let map = Mapping::new(file.as_fd(), length).map_err(io_error("mmap"))?;
-    // A dump would allocate every page that was never touched, of all local ranks, and it would show the channel's keys.
-    map.keep_out_of_dumps().map_err(io_error("madvise"))?;
-    Ok((map, numbers))
 }

@@ -6,7 +6,7 @@ use kumi_proto::SealKey;
 
 use crate::disclosure::MOST_RANKS;
 use crate::segment::MIN_DATAGRAM;
-use crate::segment::layout::{Header, Layout, MAGIC, VERSION};
+use crate::segment::layout::{Header, Layout, MAGIC, SegmentPart, VERSION};
 
 /// Longest payload of a UDP datagram over IPv4.
 pub const MAX_DATAGRAM: u32 = 65_507;
@@ -61,7 +61,7 @@ impl HeaderCopy {
         }
     }
 
-    /// The numbers of a segment whose file has so many bytes, or what is wrong with them.
+    /// The numbers of a segment whose job file has so many bytes, or what is wrong with them.
     pub(crate) fn check(&self, file_bytes: usize) -> Result<SegmentNumbers, &'static str> {
         if self.magic != MAGIC {
             return Err("wrong mark");
@@ -83,7 +83,9 @@ impl HeaderCopy {
             self.arena_bytes,
         )
         .ok_or("senseless header")?;
-        if layout.total != file_bytes || self.total_bytes != file_bytes as u64 {
+        if layout.bytes_of(SegmentPart::Job) != file_bytes
+            || self.total_bytes != layout.total as u64
+        {
             return Err("its length does not fit its header");
         }
         if !(u32::from(MIN_DATAGRAM)..=MAX_DATAGRAM).contains(&self.max_datagram) {
@@ -112,6 +114,9 @@ impl HeaderCopy {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Bytes of the job file of [`good`].
+    const JOB_BYTES: usize = 4096;
 
     fn good() -> HeaderCopy {
         let layout = Layout::new(5, 1, 3, 8192, 1 << 20).expect("layout");
@@ -157,21 +162,24 @@ mod tests {
     fn is_consistent(numbers: &SegmentNumbers, file_bytes: usize) -> bool {
         let SegmentNumbers { layout, max_datagram, .. } = numbers;
         let last = layout.local_count as usize - 1;
-        layout.total == file_bytes
-            && layout.total <= 1 << 46
+        layout.bytes_of(SegmentPart::Job) == file_bytes
+            && layout.total <= 3 << 45
             && layout.ranks <= MOST_RANKS
             && layout.local_first + layout.local_count <= layout.ranks
-            && layout.peers + layout.ranks as usize * 8 <= layout.contexts
-            && layout.context(last + 1) <= layout.rings
-            && layout.ring(last, last) < layout.arenas
+            && layout.peers + layout.ranks as usize * 8 <= layout.shared
+            && layout.lines(last + 1) <= layout.open_arenas
+            && layout.open_arena(last + 1) <= layout.rank_files
+            && layout.head(last, last) < layout.ring(last, 0)
+            && layout.ring(last, last) + layout.ring_bytes <= layout.readable_arenas
             && layout.ring_bytes.is_power_of_two()
-            && layout.arena(last) + layout.arena_bytes <= layout.total
+            && layout.readable_arena(last + 1) <= layout.channel
+            && layout.channel + layout.channel_bytes <= layout.total
             && (usize::from(MIN_DATAGRAM)..=65_507).contains(max_datagram)
     }
 
     #[test]
     fn a_daemons_header_is_accepted() {
-        let (header, bytes) = (good(), good().total_bytes as usize);
+        let (header, bytes) = (good(), JOB_BYTES);
         let numbers = header.check(bytes).expect("good");
         assert_eq!((numbers.max_datagram, numbers.channel_key, numbers.seal_key), (1472, 7, None));
         assert!(is_consistent(&numbers, bytes));
@@ -197,7 +205,7 @@ mod tests {
             (HeaderCopy { seal_key: [1, 0], ..header }, "key"),
             (HeaderCopy { reserved: 1, ..header }, "does not know"),
         ] {
-            let error = wrong.check(header.total_bytes as usize).expect_err(reason);
+            let error = wrong.check(JOB_BYTES).expect_err(reason);
             assert!(error.contains(reason), "{reason}: {error}");
         }
     }
@@ -234,9 +242,9 @@ mod tests {
             let layout = Layout::new(
                 header.ranks, header.local_first, header.local_count, header.ring_bytes, header.arena_bytes,
             );
-            let mut file_bytes = good.total_bytes as usize;
+            let mut file_bytes = JOB_BYTES;
             if let Some(layout) = layout.filter(|_| fits) {
-                (header.total_bytes, file_bytes) = (layout.total as u64, layout.total);
+                (header.total_bytes, file_bytes) = (layout.total as u64, layout.shared);
             }
             if let Ok(numbers) = header.check(file_bytes) {
                 prop_assert!(is_consistent(&numbers, file_bytes), "{header:?} {numbers:?}");

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::segment::files::FilesOfRank;
 pub use crate::sys::{bind_socket, doorbell};
 use crate::sys::{is_open, set_cloexec};
 
@@ -22,24 +23,87 @@ pub struct LaunchBlock {
     pub ranks: u32,
     /// The node it runs on.
     pub node: u32,
-    /// The job's segment on this node.
-    pub segment: RawFd,
+    /// The job file of the segment, for reading.
+    pub job_file: RawFd,
+    /// The shared file of the segment.
+    pub shared_file: RawFd,
     /// This rank's own UDP socket.
     pub socket: RawFd,
-    /// One eventfd per local rank, in order.
-    pub doorbells: Vec<RawFd>,
+    /// Those of each local rank, in order.
+    pub local: Vec<LocalRank<RawFd>>,
+}
+
+/// What a rank has open of a rank of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalRank<F> {
+    /// Its doorbell, an eventfd.
+    pub doorbell: F,
+    /// Its rank file, for reading unless it is the own one.
+    pub rank_file: F,
+    /// Its arena file, as the rank file.
+    pub arena_file: F,
+}
+
+impl<F> LocalRank<F> {
+    fn each(self) -> [F; 3] {
+        [self.doorbell, self.rank_file, self.arena_file]
+    }
 }
 
 /// The descriptors of a launch block, which this process owns now. They close when a program that this one becomes
 /// starts.
 #[derive(Debug)]
 pub struct LaunchDescriptors {
-    /// The job's segment on this node.
-    pub segment: OwnedFd,
+    /// The job file of the segment.
+    pub job_file: OwnedFd,
+    /// The shared file of the segment.
+    pub shared_file: OwnedFd,
     /// This rank's own UDP socket.
     pub socket: OwnedFd,
-    /// One eventfd per local rank, in order.
-    pub doorbells: Vec<OwnedFd>,
+    /// Those of each local rank, in order.
+    pub local: Vec<LocalRank<OwnedFd>>,
+}
+
+impl LaunchDescriptors {
+    /// Those of a rank that is started in this process, or by it: copies of its files.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn of(
+        files: &FilesOfRank<'_>,
+        socket: OwnedFd,
+        doorbells: Vec<OwnedFd>,
+    ) -> io::Result<LaunchDescriptors> {
+        let mut local = Vec::new();
+        for (doorbell, [rank_file, arena_file]) in doorbells.into_iter().zip(&files.ranks) {
+            let rank_file = rank_file.try_clone_to_owned()?;
+            let arena_file = arena_file.try_clone_to_owned()?;
+            local.push(LocalRank { doorbell, rank_file, arena_file });
+        }
+        let job_file = files.job.try_clone_to_owned()?;
+        let shared_file = files.shared.try_clone_to_owned()?;
+        Ok(LaunchDescriptors { job_file, shared_file, socket, local })
+    }
+
+    /// The block that names them, of this rank of so many on this node.
+    #[must_use]
+    pub fn block(&self, job: u64, rank: u32, ranks: u32, node: u32) -> LaunchBlock {
+        let local = |of: &LocalRank<OwnedFd>| LocalRank {
+            doorbell: of.doorbell.as_raw_fd(),
+            rank_file: of.rank_file.as_raw_fd(),
+            arena_file: of.arena_file.as_raw_fd(),
+        };
+        LaunchBlock {
+            job,
+            rank,
+            ranks,
+            node,
+            job_file: self.job_file.as_raw_fd(),
+            shared_file: self.shared_file.as_raw_fd(),
+            socket: self.socket.as_raw_fd(),
+            local: self.local.iter().map(local).collect(),
+        }
+    }
 }
 
 /// Why a program cannot join its job.
@@ -113,11 +177,7 @@ impl LaunchBlock {
     /// The variables to set for the rank. The descriptors must be open in it under these numbers.
     #[must_use]
     pub fn to_env(&self) -> Vec<(String, String)> {
-        let descriptors: Vec<String> = [self.segment, self.socket]
-            .iter()
-            .chain(&self.doorbells)
-            .map(ToString::to_string)
-            .collect();
+        let descriptors: Vec<String> = self.descriptors().map(|raw| raw.to_string()).collect();
         let values = [
             self.job.to_string(),
             self.rank.to_string(),
@@ -137,17 +197,32 @@ impl LaunchBlock {
     /// # Errors
     /// [`LaunchError::Closed`] and [`LaunchError::Refused`].
     pub unsafe fn adopt(&self) -> Result<LaunchDescriptors, LaunchError> {
-        let all = [(self.segment, "the segment"), (self.socket, "the socket")];
-        let bells = self.doorbells.iter().map(|bell| (*bell, "a doorbell"));
-        let all: Vec<_> = all.into_iter().chain(bells).collect();
-        prepare(&all)?;
+        let first = [
+            (self.job_file, "the job file"),
+            (self.shared_file, "the shared file"),
+            (self.socket, "the socket"),
+        ];
+        let names = ["a doorbell", "a rank file", "an arena file"];
+        let local = self.local.iter().flat_map(|rank| rank.each().into_iter().zip(names));
+        prepare(&first.into_iter().chain(local).collect::<Vec<_>>())?;
         // SAFETY: open, each number once (see `prepare`), and owned by nobody else by the caller's promise.
-        let own = |raw: &RawFd| unsafe { OwnedFd::from_raw_fd(*raw) };
+        let own = |raw: RawFd| unsafe { OwnedFd::from_raw_fd(raw) };
+        let local = |rank: &LocalRank<RawFd>| {
+            let [doorbell, rank_file, arena_file] = rank.each().map(own);
+            LocalRank { doorbell, rank_file, arena_file }
+        };
         Ok(LaunchDescriptors {
-            segment: own(&self.segment),
-            socket: own(&self.socket),
-            doorbells: self.doorbells.iter().map(own).collect(),
+            job_file: own(self.job_file),
+            shared_file: own(self.shared_file),
+            socket: own(self.socket),
+            local: self.local.iter().map(local).collect(),
         })
+    }
+
+    /// All descriptors that the rank inherits, in the order of the environment variable.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let first = [self.job_file, self.shared_file, self.socket];
+        first.into_iter().chain(self.local.iter().flat_map(|rank| rank.each()))
     }
 
     /// Reads the variables of this process.
@@ -179,16 +254,28 @@ impl LaunchBlock {
             number(name).and_then(|value| u32::try_from(value).map_err(|_| bad(name)))
         };
         let text = lookup("KUMI_FDS").unwrap_or_default();
-        let descriptors =
-            descriptors(&text).filter(|list| list.len() >= 3).ok_or_else(|| bad("KUMI_FDS"))?;
+        let found = descriptors(&text).ok_or_else(|| bad("KUMI_FDS"))?;
+        let [job_file, shared_file, socket, ref of_ranks @ ..] = found[..] else {
+            return Err(bad("KUMI_FDS"));
+        };
+        let (triples, rest) = of_ranks.as_chunks::<3>();
+        if triples.is_empty() || !rest.is_empty() {
+            return Err(bad("KUMI_FDS"));
+        }
+        let local = triples.iter().map(|[doorbell, rank_file, arena_file]| LocalRank {
+            doorbell: *doorbell,
+            rank_file: *rank_file,
+            arena_file: *arena_file,
+        });
         let launch = LaunchBlock {
             job: number("KUMI_JOB")?,
             rank: small("KUMI_RANK")?,
             ranks: small("KUMI_RANKS")?,
             node: small("KUMI_NODE")?,
-            segment: descriptors[0],
-            socket: descriptors[1],
-            doorbells: descriptors[2..].to_vec(),
+            job_file,
+            shared_file,
+            socket,
+            local: local.collect(),
         };
         if launch.rank >= launch.ranks {
             return Err(bad("KUMI_RANK"));
@@ -250,34 +337,46 @@ impl PageDescriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::fd::IntoRawFd;
 
     #[test]
     fn only_descriptors_that_can_be_owned_are_adopted() {
         let own = || doorbell().expect("eventfd").into_raw_fd();
-        let (segment, socket, bell) = (own(), own(), own());
+        let (job_file, shared_file, socket) = (own(), own(), own());
+        let (bell, rank_file, arena_file) = (own(), own(), own());
         let (job, rank, ranks, node) = (1, 0, 1, 0);
-        let block =
-            |bell| LaunchBlock { job, rank, ranks, node, segment, socket, doorbells: vec![bell] };
+        let block = |doorbell| {
+            let local = vec![LocalRank { doorbell, rank_file, arena_file }];
+            LaunchBlock { job, rank, ranks, node, job_file, shared_file, socket, local }
+        };
         // SAFETY: nothing is taken over: the last one is not open.
         let closed = unsafe { block(1_000_000).adopt() };
         assert!(matches!(closed, Err(LaunchError::Closed { descriptor: 1_000_000, .. })));
-        assert!(is_open(segment) && is_open(socket), "all or none");
+        assert!(is_open(job_file) && is_open(socket), "all or none");
         // SAFETY: they were just made, and this test gave up owning them.
         let owned = unsafe { block(bell).adopt() }.expect("all are open");
-        assert_eq!(owned.segment.as_raw_fd(), segment);
+        assert_eq!(owned.job_file.as_raw_fd(), job_file);
+        assert_eq!(owned.local[0].arena_file.as_raw_fd(), arena_file);
         drop(owned);
-        for text in ["3,4,4", "3,4,5,3", "0,3,4", "3,2,5", "3,4,", "3,4,-5"] {
+        let good = "3,4,5,6,7,8";
+        for text in [
+            "3,4,5",
+            "3,4,5,6,7",
+            "3,4,5,6,7,7",
+            "0,3,4,5,6,7",
+            "3,2,5,6,7,8",
+            "3,4,5,6,7,",
+            "3,4,5,6,7,-8",
+            good,
+        ] {
             let look = |name: &str| match name {
                 "KUMI_FDS" => Some(text.to_owned()),
                 "KUMI_RANKS" => Some("1".to_owned()),
                 _ => Some("0".to_owned()),
             };
             let result = LaunchBlock::from_lookup(look);
-            assert!(
-                matches!(result, Err(LaunchError::BadVariable { name: "KUMI_FDS", .. })),
-                "{text}"
-            );
+            let bad = matches!(result, Err(LaunchError::BadVariable { name: "KUMI_FDS", .. }));
+            assert_eq!(bad, text != good, "{text}: {result:?}");
         }
     }
 

@@ -1,19 +1,26 @@
 //! Layout of a job's segment: the one definition of its structures and their offsets.
 //!
+//! A segment has several memory files, since the kernel gives rights by the file. A rank maps all of them one behind the
+//! other:
+//!
 //! ```text
-//! Header | peer table | contexts of the local ranks | rings of every ordered pair of local ranks | one arena per local rank
+//! job file:    header | peer table                                  the daemon writes
+//! shared file: lines of each local rank | open arena of each        all local ranks write
+//! rank files:  context | tails | heads | ring data, of each rank    that rank writes
+//! arena files: readable arena of each local rank                    that rank writes
+//! the own rank file's end: channel context                          that rank writes, no other rank maps it
 //! ```
 //!
 //! All numbers are in the machine's byte order: a segment never leaves its machine. Everything that is
 //! read after the ranks have started is an atomic. Readers check every value at every use, since
-//! another process can write it.
+//! another process can write it. `docs/reference/segment.md` has the bytes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -26,14 +33,20 @@ pub const NOTIFIES: usize = 64;
 pub const DEFAULT_RING_BYTES: usize = 256 * 1024;
 /// Least address space for the windows of one rank, see [`arena_bytes`].
 const LEAST_ARENA_BYTES: u64 = 8 << 30;
-/// Most address space for the windows of all ranks of a node: a quarter of a process's.
+/// Most address space for the arenas of one kind of all ranks of a node: a quarter of a process's.
 const MOST_ARENAS_BYTES: u64 = 1 << 45;
+/// Most address space for a segment: three quarters of a process's.
+const MOST_BYTES: usize = 3 << 45;
+/// Address space in a channel context for each other rank of the job: two send rings of the largest window.
+const CHANNEL_BYTES_PER_RANK: usize = 4 << 20;
+/// Address space in a channel context for everything else.
+const CHANNEL_BYTES: usize = 1 << 20;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Largest ring.
 pub const MAX_RING_BYTES: usize = 1 << 28;
 
-/// Start of the segment. Written by the daemon before any rank starts, then only read.
+/// Start of the job file. Written by the daemon before any rank starts, then only read.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Header {
@@ -57,7 +70,7 @@ pub struct Header {
     pub ring_bytes: AtomicU64,
     /// Bytes of one arena; a multiple of [`PAGE`].
     pub arena_bytes: AtomicU64,
-    /// Bytes of the whole segment.
+    /// Bytes of all files as a rank maps them, see [`Layout::total`].
     pub total_bytes: AtomicU64,
     /// 1 if the channel's packets are encrypted, 0 if not.
     pub encrypted: AtomicU32,
@@ -75,7 +88,7 @@ pub struct Peer {
     pub address: AtomicU64,
 }
 
-/// The line of a context that its same-node peers read after every delivery.
+/// The line that same-node peers of a rank read after every delivery.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Sleep {
@@ -87,7 +100,7 @@ pub struct Sleep {
     pub wants_room: AtomicU32,
 }
 
-/// The line of a context that says which rings towards it have something.
+/// The line that says which rings towards a rank have something.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Wake {
@@ -95,7 +108,7 @@ pub struct Wake {
     pub pending: [AtomicU64; (MAX_LOCAL_RANKS / 64) as usize],
 }
 
-/// The line of a context that only its own rank writes.
+/// Flags of a rank.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct State {
@@ -103,8 +116,7 @@ pub struct State {
     pub attached: AtomicU32,
     /// 1 while the rank waits for its peers and has nothing else to do. Cleared before anything that arrived is taken.
     pub idle: AtomicU32,
-    /// Unused. (The lock that decides which thread drives the channel is in the rank's own memory: a
-    /// peer's stray write to this page must not let both in.)
+    /// 0.
     pub reserved: AtomicU32,
     /// Index of the notification counter that is waited for plus one; 0: waits for something else.
     pub wait_counter: AtomicU32,
@@ -125,7 +137,7 @@ pub const ATTACH_DONE: u32 = 2;
 pub struct WindowEntry {
     /// The window's name at its owner, see "Windows' names" in `docs/reference/channel-protocol.md`; 0: none.
     pub key: AtomicU64,
-    /// Start in the owner's arena, bytes; 0 if it does not lie there, as the key says.
+    /// Start in the arena that the key says, bytes; 0 if it lies in none.
     pub offset: AtomicU64,
     /// Length in bytes.
     pub length: AtomicU64,
@@ -141,23 +153,29 @@ pub struct Notify {
     pub count: AtomicU64,
 }
 
-/// Everything about one rank that others on its node can see.
+/// What the peers of a rank on its node write. In the shared file.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct SharedLines {
+    /// Written by the owner; a peer that wakes it clears it.
+    pub sleep: Sleep,
+    /// Written by peers; the owner clears it.
+    pub wake: Wake,
+    /// Notification counters: window slot × [`NOTIFIES`] + number.
+    pub notifies: NotifyTable,
+}
+
+/// What a rank shows to its peers on the node and to the daemon. At the start of its rank file: nobody else can write it.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct RankContext {
-    /// Read by peers.
-    pub sleep: Sleep,
-    /// Written by peers.
-    pub wake: Wake,
-    /// Written by the owner only.
+    /// Flags.
     pub state: State,
-    /// Written by the owner only; see [`crate::segment::counters`].
+    /// See [`crate::segment::counters`].
     pub counters: [AtomicU64; 64],
     /// Windows by slot, which their names' low bits tell.
     pub windows: [WindowEntry; WINDOWS],
-    /// Notification counters: window slot × [`NOTIFIES`] + number.
-    pub notifies: NotifyTable,
-    /// Written by the owner only, now and then: counts by peer.
+    /// Now and then: counts by peer.
     pub peers: PeerTable,
 }
 
@@ -198,17 +216,8 @@ pub struct PeerTable(pub [PeerEntry; kumi_proto::PEERS_LISTED + 1]);
 #[derive(Debug)]
 pub struct NotifyTable(pub [Notify; SIGNALS + 1]);
 
-/// Positions of a ring from one rank to another; the data follows at the next page.
-#[repr(C, align(4096))]
-#[derive(Debug)]
-pub struct RingHead {
-    /// Bytes ever written; only the producer writes it.
-    pub tail: RingPosition,
-    /// Bytes ever consumed; only the consumer writes it.
-    pub head: RingPosition,
-}
-
-/// A position alone on its line (two lines: processors fetch pairs).
+/// A position in a ring alone on its line (two lines: processors fetch pairs): the tail, bytes ever written, lies in the
+/// producer's rank file, the head, bytes ever taken, in the consumer's.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct RingPosition(pub AtomicU64);
@@ -217,16 +226,43 @@ const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 8);
 const _: () =
     assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
 const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);
-const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 192);
-const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 704);
-const _: () = assert!(std::mem::offset_of!(RankContext, notifies) == 12288);
-const _: () = assert!(size_of::<NotifyTable>() == ROOM * 64 + PAGE);
-const _: () = assert!(std::mem::offset_of!(RankContext, peers) == 12288 + ROOM * 64 + PAGE);
+const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 64);
+const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 576);
+const _: () = assert!(std::mem::offset_of!(RankContext, peers) == 12288);
+const _: () = assert!(size_of::<RankContext>() == 12288 + 3 * PAGE);
 const _: () = assert!(size_of::<PeerEntry>() == 192 && size_of::<PeerTable>() == 3 * PAGE);
-const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + 4 * PAGE);
-const _: () = assert!(size_of::<RingHead>() == PAGE);
+const _: () = assert!(size_of::<NotifyTable>() == ROOM * 64 + PAGE);
+const _: () = assert!(std::mem::offset_of!(SharedLines, wake) == 64);
+const _: () = assert!(std::mem::offset_of!(SharedLines, notifies) == PAGE);
+const _: () = assert!(size_of::<SharedLines>() == 2 * PAGE + ROOM * 64);
+const _: () = assert!(size_of::<RingPosition>() == 128);
 
-/// Offsets of the parts of a segment, computed from the few numbers in its header.
+/// A memory file of a segment. Ranks are local indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentPart {
+    /// Header and peer table.
+    Job,
+    /// Lines and open arenas.
+    Shared,
+    /// What this rank writes: context, rings, channel context.
+    Rank(usize),
+    /// The arena of this rank that peers only read.
+    Arena(usize),
+}
+
+/// The arenas of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArenaKind {
+    /// Ranks of the node map it for writing.
+    Open,
+    /// Ranks of the node map it for reading only.
+    Readable,
+    /// No other process maps it. It is in no file of the segment.
+    Private,
+}
+
+/// Offsets of the parts of a segment, computed from the few numbers in its header. They count from the start of the range
+/// into which a rank maps all files; [`Layout::locate`] tells file and place in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Ranks of the job.
@@ -241,12 +277,20 @@ pub struct Layout {
     pub arena_bytes: usize,
     /// Start of the peer table.
     pub peers: usize,
-    /// Start of the contexts.
-    pub contexts: usize,
-    /// Start of the rings.
-    pub rings: usize,
-    /// Start of the arenas.
-    pub arenas: usize,
+    /// Start of the shared file, with the lines; the job file lies before it.
+    pub shared: usize,
+    /// Start of the open arenas.
+    pub open_arenas: usize,
+    /// Start of the rank files.
+    pub rank_files: usize,
+    /// Bytes of a rank file that all local ranks map.
+    pub rank_front: usize,
+    /// Start of the readable arenas.
+    pub readable_arenas: usize,
+    /// Start of the own channel context.
+    pub channel: usize,
+    /// Bytes of a channel context, 0 if all ranks are on this node.
+    pub channel_bytes: usize,
     /// Bytes in all.
     pub total: usize,
 }
@@ -274,47 +318,124 @@ impl Layout {
             return None;
         }
         let local = local_count as usize;
+        let arenas = local.checked_mul(arena_bytes)?;
         let peers = size_of::<Header>();
-        let contexts =
-            page_up(peers.checked_add((ranks as usize).checked_mul(size_of::<Peer>())?)?)?;
-        let rings = contexts.checked_add(local.checked_mul(size_of::<RankContext>())?)?;
-        let arenas =
-            rings.checked_add(local.checked_mul(local)?.checked_mul(PAGE + ring_bytes)?)?;
-        let total = arenas.checked_add(local.checked_mul(arena_bytes)?)?;
-        (total <= 1 << 46).then_some(Layout {
+        let shared = page_up(peers.checked_add((ranks as usize).checked_mul(size_of::<Peer>())?)?)?;
+        let open_arenas = shared.checked_add(local.checked_mul(size_of::<SharedLines>())?)?;
+        let rank_files = open_arenas.checked_add(arenas)?;
+        let rank_front = data_start(local).checked_add(local.checked_mul(ring_bytes)?)?;
+        let readable_arenas = rank_files.checked_add(local.checked_mul(rank_front)?)?;
+        let channel = readable_arenas.checked_add(arenas)?;
+        let channel_bytes = channel_bytes(ranks, local_count)?;
+        let total = channel.checked_add(channel_bytes)?;
+        (total <= MOST_BYTES).then_some(Layout {
             ranks,
             local_first,
             local_count,
             ring_bytes,
             arena_bytes,
             peers,
-            contexts,
-            rings,
-            arenas,
+            shared,
+            open_arenas,
+            rank_files,
+            rank_front,
+            readable_arenas,
+            channel,
+            channel_bytes,
             total,
         })
     }
 
-    /// Start of the context of the local rank with this index.
+    /// Start of the lines of the local rank with this index.
+    #[must_use]
+    pub fn lines(&self, local: usize) -> usize {
+        self.shared + local * size_of::<SharedLines>()
+    }
+
+    /// Start of the context of the local rank with this index, and of its rank file.
     #[must_use]
     pub fn context(&self, local: usize) -> usize {
-        self.contexts + local * size_of::<RankContext>()
+        self.rank_files + local * self.rank_front
     }
 
-    /// Start of the ring that `from` fills and `to` empties (local indices).
+    /// The tail of the ring that `from` fills and `to` empties (local indices). The producer writes it.
+    #[must_use]
+    pub fn tail(&self, from: usize, to: usize) -> usize {
+        self.context(from) + size_of::<RankContext>() + to * size_of::<RingPosition>()
+    }
+
+    /// The head of that ring. The consumer writes it.
+    #[must_use]
+    pub fn head(&self, from: usize, to: usize) -> usize {
+        let heads = self.tail(to, self.local_count as usize);
+        heads + from * size_of::<RingPosition>()
+    }
+
+    /// Start of the records of that ring. The producer writes them.
     #[must_use]
     pub fn ring(&self, from: usize, to: usize) -> usize {
-        self.rings + (from * self.local_count as usize + to) * (PAGE + self.ring_bytes)
+        self.context(from) + data_start(self.local_count as usize) + to * self.ring_bytes
     }
 
-    /// Start of the arena of the local rank with this index.
+    /// Start of the open arena of the local rank with this index, which its peers may write.
     #[must_use]
-    pub fn arena(&self, local: usize) -> usize {
-        self.arenas + local * self.arena_bytes
+    pub fn open_arena(&self, local: usize) -> usize {
+        self.open_arenas + local * self.arena_bytes
+    }
+
+    /// Start of its readable arena, which its peers may only read.
+    #[must_use]
+    pub fn readable_arena(&self, local: usize) -> usize {
+        self.readable_arenas + local * self.arena_bytes
+    }
+
+    /// Bytes of a file.
+    #[must_use]
+    pub fn bytes_of(&self, part: SegmentPart) -> usize {
+        match part {
+            SegmentPart::Job => self.shared,
+            SegmentPart::Shared => self.rank_files - self.shared,
+            SegmentPart::Rank(_) => self.rank_front + self.channel_bytes,
+            SegmentPart::Arena(_) => self.arena_bytes,
+        }
+    }
+
+    /// The file in which a byte of the range lies, and where in it. The channel context is that of the local rank `own`.
+    #[must_use]
+    pub fn locate(&self, offset: usize, own: usize) -> (SegmentPart, usize) {
+        if offset < self.shared {
+            (SegmentPart::Job, offset)
+        } else if offset < self.rank_files {
+            (SegmentPart::Shared, offset - self.shared)
+        } else if offset < self.readable_arenas {
+            let at = offset - self.rank_files;
+            (SegmentPart::Rank(at / self.rank_front), at % self.rank_front)
+        } else if offset < self.channel {
+            let at = offset - self.readable_arenas;
+            (SegmentPart::Arena(at / self.arena_bytes), at % self.arena_bytes)
+        } else {
+            (SegmentPart::Rank(own), offset - self.channel + self.rank_front)
+        }
     }
 }
 
-/// Address space in bytes for the windows of one rank, on a node with so many ranks of the job and so
+/// Where the records begin in the rank file of one of so many local ranks.
+fn data_start(local_count: usize) -> usize {
+    let positions = 2 * local_count * size_of::<RingPosition>();
+    // At most 512 ranks: far from the end of the numbers.
+    (size_of::<RankContext>() + positions).next_multiple_of(PAGE)
+}
+
+/// Address space in bytes for a channel context, of which only what is used takes memory. Without ranks elsewhere there is
+/// no such channel.
+fn channel_bytes(ranks: u32, local_ranks: u32) -> Option<usize> {
+    if local_ranks == ranks {
+        return Some(0);
+    }
+    (ranks as usize).checked_mul(CHANNEL_BYTES_PER_RANK)?.checked_add(CHANNEL_BYTES)
+}
+
+/// Address space in bytes for an arena of one rank, on a node with so many ranks of the job and so
 /// many bytes of memory. It is twice the memory, so that anything that fits the memory finds a place
 /// beside earlier windows. Only written pages use memory.
 #[must_use]

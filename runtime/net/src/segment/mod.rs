@@ -1,16 +1,21 @@
 //! A job's segment, as the daemon makes and reads it: peer addresses, and the contexts of its ranks.
 
 pub(crate) mod attachment;
+pub(crate) mod channel_region;
 pub mod counters;
+pub(crate) mod files;
 pub(crate) mod header;
 pub mod launch;
 pub mod layout;
 mod published_counters;
+pub(crate) mod range;
 
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,9 +23,12 @@ use kumi_proto::SealKey;
 
 use crate::disclosure::RankState;
 use crate::segment::counters::Counter;
+pub use crate::segment::files::{FilesOfRank, SegmentFiles};
+use crate::segment::files::{WritableFiles, failed, seal_against_writers};
 use crate::segment::header::MAX_DATAGRAM;
 use crate::segment::layout::{
-    ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
+    ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, SharedLines,
+    VERSION, page_up,
 };
 use crate::shm::idle_flag;
 use crate::shm::mapping::Mapping;
@@ -43,6 +51,20 @@ pub struct SegmentSpec {
     pub ring_bytes: usize,
     /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::segment::layout::arena_bytes`].
     pub arena_bytes: u64,
+}
+
+impl SegmentSpec {
+    fn layout(&self) -> Result<Layout, SegmentError> {
+        let Range { start: first, end } = self.local_ranks;
+        let (ranks, ring_bytes, arena_bytes) = (self.ranks, self.ring_bytes, self.arena_bytes);
+        let divide = || {
+            let ring = ring_bytes.checked_next_power_of_two()?.max(layout::MIN_RING_BYTES);
+            let arena = page_up(usize::try_from(arena_bytes).ok()?)?;
+            let count = end.checked_sub(first)?;
+            Layout::new(ranks, first, count, ring as u64, arena as u64)
+        };
+        divide().ok_or(SegmentError::BadSpec { first, end, ranks, ring_bytes, arena_bytes })
+    }
 }
 
 /// Why a segment could not be made or filled in.
@@ -88,12 +110,22 @@ pub enum SegmentError {
 
 /// A job's segment on one node, as its daemon holds it.
 ///
-/// The file is sealed: its size cannot change, so reading it never faults, whatever the ranks do. Only header, peer table and contexts are mapped here.
+/// The files are sealed: their sizes cannot change, so reading them never faults, whatever the ranks do. The daemon writes
+/// the job file only, and maps of the others what it reads.
 #[derive(Debug)]
 pub struct Segment {
-    file: OwnedFd,
-    map: Mapping,
+    job: Mapping,
+    lines: Mapping,
+    ranks: Vec<RankView>,
     layout: Layout,
+}
+
+/// What a rank writes and the daemon reads.
+#[derive(Debug)]
+struct RankView {
+    context: Mapping,
+    /// Its rank file.
+    file: File,
 }
 
 /// A rank as the daemon sees it. The rank can write anything there: these values are well-formed, not
@@ -108,45 +140,38 @@ pub struct ContextSample {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-fn os<T>(what: &'static str, ok: bool, value: T) -> Result<T, SegmentError> {
-    if ok { Ok(value) } else { Err(SegmentError::Io { what, source: io::Error::last_os_error() }) }
-}
-
 impl Segment {
-    /// Makes and seals the segment.
+    /// Makes and seals the segment, and the files to hand to the ranks.
     ///
     /// # Errors
     /// [`SegmentError::BadSpec`] and [`SegmentError::Io`].
-    pub fn create(spec: &SegmentSpec) -> Result<Segment, SegmentError> {
-        let bad = || SegmentError::BadSpec {
-            first: spec.local_ranks.start,
-            end: spec.local_ranks.end,
-            ranks: spec.ranks,
-            ring_bytes: spec.ring_bytes,
-            arena_bytes: spec.arena_bytes,
-        };
-        let ring_bytes = spec
-            .ring_bytes
-            .checked_next_power_of_two()
-            .ok_or_else(bad)?
-            .max(crate::segment::layout::MIN_RING_BYTES);
-        let arena_bytes =
-            usize::try_from(spec.arena_bytes).ok().and_then(page_up).ok_or_else(bad)?;
-        let local_count =
-            spec.local_ranks.end.checked_sub(spec.local_ranks.start).ok_or_else(bad)?;
-        let layout = Layout::new(
-            spec.ranks,
-            spec.local_ranks.start,
-            local_count,
-            ring_bytes as u64,
-            arena_bytes as u64,
-        )
-        .ok_or_else(bad)?;
+    pub fn create(spec: &SegmentSpec) -> Result<(Segment, SegmentFiles), SegmentError> {
+        let layout = spec.layout()?;
+        let files = WritableFiles::create(&layout)?;
+        let segment = Segment::write(spec, &layout, &files)?;
+        let files = SegmentFiles::new(files)?;
+        Ok((segment.with_ranks(&files)?, files))
+    }
 
-        let file = sealed_file(layout.total)?;
-        let map = Mapping::new(file.as_fd(), layout.rings)
-            .map_err(|source| SegmentError::Io { what: "mmap", source })?;
-        let segment = Segment { file, map, layout };
+    /// The segment of a job of one rank, which is its own daemon.
+    pub(crate) fn of_one(spec: &SegmentSpec) -> Result<(Segment, WritableFiles), SegmentError> {
+        let layout = spec.layout()?;
+        let files = WritableFiles::create(&layout)?;
+        Ok((Segment::write(spec, &layout, &files)?, files))
+    }
+
+    /// Maps the files and writes the header. Ranks are not read yet.
+    fn write(
+        spec: &SegmentSpec,
+        layout: &Layout,
+        files: &WritableFiles,
+    ) -> Result<Segment, SegmentError> {
+        let layout = *layout;
+        let job = Mapping::new(files.job.as_fd(), layout.shared).map_err(failed("mmap"))?;
+        seal_against_writers(files.job.as_fd()).map_err(failed("F_ADD_SEALS"))?;
+        let lines = layout.open_arenas - layout.shared;
+        let lines = Mapping::read_only(files.shared.as_fd(), lines).map_err(failed("mmap"))?;
+        let segment = Segment { job, lines, ranks: Vec::new(), layout };
         let header = segment.header();
         header.version.store(VERSION, Relaxed);
         header.channel_key.store(spec.channel_key, Relaxed);
@@ -166,10 +191,38 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The file to hand to the ranks.
+    fn with_ranks(mut self, files: &SegmentFiles) -> Result<Segment, SegmentError> {
+        for file in files.rank_files().map_err(failed("dup"))? {
+            let context = Mapping::read_only(file.as_fd(), size_of::<RankContext>());
+            let (context, file) = (context.map_err(failed("mmap"))?, file.into());
+            self.ranks.push(RankView { context, file });
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the channel context of each local rank; 0 if all ranks of the job are on this node.
     #[must_use]
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    pub fn channel_context_bytes(&self) -> usize {
+        self.layout.channel_bytes
+    }
+
+    /// Copies a part of the channel context of a local rank, from byte `at` on; how many bytes there are of it. The rank may
+    /// be writing, and may have written anything. What was never written reads as zeros and takes no memory.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn read_channel_context(
+        &self,
+        local_index: usize,
+        at: usize,
+        into: &mut [u8],
+    ) -> io::Result<usize> {
+        let rest = self.layout.channel_bytes.saturating_sub(at);
+        let Some(rank) = self.ranks.get(local_index) else { return Ok(0) };
+        let length = into.len().min(rest);
+        let start = (self.layout.rank_front + at) as u64;
+        rank.file.read_exact_at(&mut into[..length], start)?;
+        Ok(length)
     }
 
     /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
@@ -191,7 +244,7 @@ impl Segment {
             return Err(SegmentError::BadDatagram(max_datagram));
         }
         for (rank, address) in addresses.iter().enumerate() {
-            peer(&self.map, &self.layout, rank).address.store(pack(*address), Relaxed);
+            peer(&self.job, &self.layout, rank).address.store(pack(*address), Relaxed);
         }
         let header = self.header();
         header.max_datagram.store(u32::from(max_datagram), Relaxed);
@@ -202,10 +255,9 @@ impl Segment {
     /// Looks at the context of a local rank. Never blocks and accepts any contents; an index without a rank gives an empty sample.
     #[must_use]
     pub fn sample(&self, local_index: usize) -> ContextSample {
-        if local_index >= self.layout.local_count as usize {
+        let Some((context, lines)) = self.rank(local_index) else {
             return ContextSample::default();
-        }
-        let context = context(&self.map, &self.layout, local_index);
+        };
         let state = &context.state;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counter = Counter::Delivered as usize;
@@ -214,7 +266,7 @@ impl Segment {
             .zip(&context.counters)
             .map(|(name, counter)| (*name, load(counter)))
             .collect();
-        let (idle, delivered) = idle_and_delivered(context);
+        let (idle, delivered) = idle_and_delivered(context, lines);
         counters[counter].1 = delivered;
         ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
     }
@@ -223,19 +275,15 @@ impl Segment {
     /// Cheaper than [`Segment::sample`], and as trusting.
     #[must_use]
     pub fn rank_state(&self, local_index: usize) -> RankState {
-        if local_index >= self.layout.local_count as usize {
-            return RankState::Unknown;
-        }
-        state_of(context(&self.map, &self.layout, local_index))
+        let rank = self.rank(local_index);
+        rank.map_or(RankState::Unknown, |(context, lines)| state_of(context, lines))
     }
 
     /// Whether a local rank has something to do, as far as its context tells. Cheap and as trusting as [`Segment::rank_state`].
     #[must_use]
     pub fn rank_activity(&self, local_index: usize) -> RankActivity {
-        if local_index >= self.layout.local_count as usize {
-            return RankActivity::default();
-        }
-        activity_of(context(&self.map, &self.layout, local_index))
+        let rank = self.rank(local_index);
+        rank.map_or_else(RankActivity::default, |(context, lines)| activity_of(context, lines))
     }
 
     /// Counters of a local rank for its peers on other nodes: the first with traffic one by one, all
@@ -243,16 +291,20 @@ impl Segment {
     /// does.
     #[must_use]
     pub fn sample_peers(&self, local_index: usize) -> Vec<kumi_proto::PeerCounters> {
-        if local_index >= self.layout.local_count as usize {
-            return Vec::new();
-        }
-        let context = context(&self.map, &self.layout, local_index);
+        let Some((context, _)) = self.rank(local_index) else { return Vec::new() };
         published_counters::read(&context.peers, self.layout.ranks)
     }
 
     fn header(&self) -> &Header {
         // SAFETY: Header consists of atomics only.
-        unsafe { self.map.view(0) }
+        unsafe { self.job.view(0) }
+    }
+
+    /// What a rank writes, and what its peers write of it.
+    fn rank(&self, local: usize) -> Option<(&RankContext, &SharedLines)> {
+        let rank = self.ranks.get(local)?;
+        // SAFETY: both consist of atomics only.
+        unsafe { Some((rank.context.view(0), self.lines.view(local * size_of::<SharedLines>()))) }
     }
 }
 
@@ -269,11 +321,11 @@ pub struct RankActivity {
     pub sums: [u64; 4],
 }
 
-fn activity_of(context: &RankContext) -> RankActivity {
+fn activity_of(context: &RankContext, lines: &SharedLines) -> RankActivity {
     let count = |counter: Counter| context.counters[counter as usize].load(Relaxed);
-    let (waits, delivered) = idle_and_delivered(context);
+    let (waits, delivered) = idle_and_delivered(context, lines);
     let attached = context.state.attached.load(Relaxed) == ATTACH_NOW;
-    let arrived = context.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
+    let arrived = lines.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
     let counted = count(Counter::Unread) > 0 || count(Counter::UnackedPackets) > 0;
     RankActivity {
         waits: waits && attached,
@@ -288,9 +340,9 @@ fn activity_of(context: &RankContext) -> RankActivity {
 }
 
 /// Activity of a rank, by its context.
-pub(crate) fn state_of(context: &RankContext) -> RankState {
+pub(crate) fn state_of(context: &RankContext, lines: &SharedLines) -> RankState {
     match context.state.attached.load(Relaxed) {
-        ATTACH_NOW if idle_and_delivered(context).0 => RankState::Idle,
+        ATTACH_NOW if idle_and_delivered(context, lines).0 => RankState::Idle,
         ATTACH_NOW => RankState::Running,
         ATTACH_DONE => RankState::Over,
         _ => RankState::Unknown,
@@ -298,28 +350,22 @@ pub(crate) fn state_of(context: &RankContext) -> RankState {
 }
 
 /// Whether a rank is idle, and the frames it has taken: never idle from before what it has taken.
-fn idle_and_delivered(context: &RankContext) -> (bool, u64) {
+fn idle_and_delivered(context: &RankContext, lines: &SharedLines) -> (bool, u64) {
     let delivered = &context.counters[Counter::Delivered as usize];
     let (idle, delivered) = idle_flag::sample(&context.state.idle, delivered);
-    let nothing_left =
-        !has_what_it_waits_for(context) && context.notifies.0[SIGNALS].count.load(Relaxed) == 0;
+    let nothing_left = !has_what_it_waits_for(context, lines)
+        && lines.notifies.0[SIGNALS].count.load(Relaxed) == 0;
     (idle && nothing_left, delivered)
 }
 
 /// A peer on the same node raises notification counters without the waiting rank's help. The idle flag
 /// of a waiting rank can therefore be out of date: look at the counter itself.
-fn has_what_it_waits_for(context: &RankContext) -> bool {
+fn has_what_it_waits_for(context: &RankContext, lines: &SharedLines) -> bool {
     let Some(index) = (context.state.wait_counter.load(Relaxed) as usize).checked_sub(1) else {
         return false;
     };
     let wanted = context.state.wait_at_least.load(Relaxed);
-    context.notifies.0.get(index).is_some_and(|notify| notify.count.load(Relaxed) >= wanted)
-}
-
-#[inline]
-pub(crate) fn context<'m>(map: &'m Mapping, layout: &Layout, local: usize) -> &'m RankContext {
-    // SAFETY: RankContext consists of atomics only.
-    unsafe { map.view(layout.context(local)) }
+    lines.notifies.0.get(index).is_some_and(|notify| notify.count.load(Relaxed) >= wanted)
 }
 
 pub(crate) fn peer<'m>(map: &'m Mapping, layout: &Layout, rank: usize) -> &'m Peer {
@@ -333,28 +379,4 @@ fn pack(address: SocketAddrV4) -> u64 {
 
 pub(crate) fn unpack(word: u64) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from((word >> 16) as u32), word as u16)
-}
-
-/// A memory file of this length whose size and seals are fixed.
-fn sealed_file(length: usize) -> Result<OwnedFd, SegmentError> {
-    // SAFETY: the name is a C string; the call touches nothing else.
-    let raw = unsafe {
-        libc::memfd_create(c"kumi-segment".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-    };
-    let raw = os("memfd_create", raw >= 0, raw)?;
-    // SAFETY: a descriptor that was just made and that nobody else owns.
-    let file = unsafe { OwnedFd::from_raw_fd(raw) };
-    // SAFETY: plain system calls on our own descriptor.
-    let sized = unsafe { libc::ftruncate(file.as_raw_fd(), length as libc::off_t) };
-    os("ftruncate", sized == 0, ())?;
-    // SAFETY: as above.
-    let sealed = unsafe {
-        libc::fcntl(
-            file.as_raw_fd(),
-            libc::F_ADD_SEALS,
-            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
-        )
-    };
-    os("F_ADD_SEALS", sealed == 0, ())?;
-    Ok(file)
 }

@@ -1,10 +1,12 @@
-//! Shared mapping of the first part of a memory file.
+//! Shared mappings: of a part of a memory file, or of several files one behind the other.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
-/// A shared mapping that starts at offset 0 of a memory file; unmapped on drop.
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// A shared mapping; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -17,10 +19,19 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+/// Part of a memory file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FilePart<'f> {
+    pub(crate) file: BorrowedFd<'f>,
+    /// Where it starts, at a page.
+    pub(crate) start: usize,
+    pub(crate) length: usize,
+}
+
 impl Mapping {
     /// Maps the first `length` bytes. The file must be sealed against shrinking and at least that long, so that no access raises SIGBUS.
     pub(crate) fn new(file: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
-        Mapping::with(file, length, libc::PROT_READ | libc::PROT_WRITE)
+        Mapping::with(file, length, READ_WRITE)
     }
 
     /// As [`Mapping::new`], for reading only: writing into it ends the process.
@@ -28,18 +39,49 @@ impl Mapping {
         Mapping::with(file, length, libc::PROT_READ)
     }
 
+    /// Address space in which nothing can be read or written until [`Mapping::fill`] puts files there.
+    pub(crate) fn reserve(length: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of this process.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+        Mapping::at_address(address, length)
+    }
+
+    /// Puts a part of a file at `offset` of a reserved range, to be read, and written if `write` is set. As for
+    /// [`Mapping::new`], the file must be long enough and sealed against shrinking.
+    ///
+    /// # Panics
+    /// If the part does not fit the range.
+    pub(crate) fn fill(
+        &mut self,
+        offset: usize,
+        part: FilePart<'_>,
+        write: bool,
+    ) -> io::Result<()> {
+        if part.length == 0 {
+            return Ok(());
+        }
+        let place = self.at(offset, part.length).as_ptr().cast();
+        let protection = if write { READ_WRITE } else { libc::PROT_READ };
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let (file, start) = (part.file.as_raw_fd(), part.start as libc::off_t);
+        // SAFETY: what is replaced is a part of our own mapping, to which nothing has been handed out: `self` is borrowed
+        // mutably.
+        let address = unsafe { libc::mmap(place, part.length, protection, flags, file, start) };
+        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     fn with(file: BorrowedFd<'_>, length: usize, protection: libc::c_int) -> io::Result<Mapping> {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of this process.
         let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                protection,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0)
         };
+        Mapping::at_address(address, length)
+    }
+
+    fn at_address(address: *mut libc::c_void, length: usize) -> io::Result<Mapping> {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -9,56 +9,56 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::RingHead;
+use crate::layout::RingPosition;
 use crate::shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
-use crate::sync::{reads, writes};
+use crate::sync::{AtomicU64, reads, writes};
 
 /// The length word that says: go on at the start of the ring.
 const SKIP: u64 = u64::MAX;
 const WORD: usize = 8;
 
-/// Where a ring is. Its memory outlives the value: both belong to the channel's mapping.
+/// The positions of a ring. Their memory outlives the value: both belong to the channel's mapping.
 #[derive(Debug, Clone, Copy)]
-struct RingMemory {
-    head: NonNull<RingHead>,
-    data: SharedBytesMut<'static>,
+struct Positions {
+    /// Bytes ever written; only the producer writes it.
+    tail: NonNull<RingPosition>,
+    /// Bytes ever consumed; only the consumer writes it.
+    head: NonNull<RingPosition>,
 }
 
-impl RingMemory {
-    /// # Safety
-    /// As [`Producer::new`].
-    unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> RingMemory {
-        // SAFETY: the caller's promise; both ends reach the bytes by this type only.
-        RingMemory { head, data: unsafe { SharedBytesMut::new(data, size) } }
+impl Positions {
+    fn tail(&self) -> &AtomicU64 {
+        // SAFETY: the ends got a pointer to a position that outlives them; it consists of atomics.
+        &unsafe { self.tail.as_ref() }.0
     }
 
-    fn positions(&self) -> &RingHead {
-        // SAFETY: `new` got a pointer to a ring head that outlives this value; it consists of
-        // atomics.
-        unsafe { self.head.as_ref() }
+    fn head(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        &unsafe { self.head.as_ref() }.0
     }
+}
 
-    fn size(&self) -> usize {
-        self.data.len()
-    }
+/// Where a ring is. Tail and records lie in memory that only the producer's process can write, the head in memory that
+/// only the consumer's can.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingPlace {
+    pub(crate) tail: NonNull<RingPosition>,
+    pub(crate) head: NonNull<RingPosition>,
+    /// The records.
+    pub(crate) data: NonNull<u8>,
+    /// Their bytes.
+    pub(crate) size: usize,
+}
 
-    fn offset(&self, position: u64) -> usize {
-        (position as usize) & (self.size() - 1)
+impl RingPlace {
+    fn positions(&self) -> Positions {
+        Positions { tail: self.tail, head: self.head }
     }
+}
 
-    /// The bytes that are to be written.
-    fn written(&self, offset: usize, bytes: usize) -> SharedBytesMut<'static> {
-        let room = self.data.slice(offset, bytes);
-        writes(room.as_ptr(), bytes);
-        room
-    }
-
-    /// The bytes that are to be read.
-    fn looked_at(&self, offset: usize, bytes: usize) -> SharedBytes<'static> {
-        let record = self.data.slice(offset, bytes).shared();
-        reads(record.as_ptr(), bytes);
-        record
-    }
+/// Where in a ring of so many bytes a position is.
+fn offset(position: u64, size: usize) -> usize {
+    (position as usize) & (size - 1)
 }
 
 fn padded(bytes: usize) -> usize {
@@ -82,15 +82,17 @@ pub struct RingDamage {
 /// The producer's end.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    memory: RingMemory,
+    positions: Positions,
+    data: SharedBytesMut<'static>,
     tail: u64,
     known_head: u64,
 }
 
-/// The consumer's end.
+/// The consumer's end. It writes its position and nothing else.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    memory: RingMemory,
+    positions: Positions,
+    data: SharedBytes<'static>,
     head: u64,
     /// Bytes to go past the record that was looked at last.
     step: u64,
@@ -103,15 +105,23 @@ unsafe impl Send for Consumer {}
 
 impl Producer {
     /// # Safety
-    /// `head` and the `size` bytes at `data` are a ring whose memory outlives this value, and no reference to its bytes
-    /// is used. `size` is a power of two, `data` is aligned to 8, and this is the ring's only producer.
-    pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Producer {
-        // SAFETY: the caller's promise.
-        let memory = unsafe { RingMemory::new(head, data, size) };
-        let known_head = memory.positions().head.0.load(Acquire);
-        // A peer could have written nonsense there; a word's multiple keeps accesses aligned and inside.
-        let tail = memory.positions().tail.0.load(Relaxed) & !(WORD as u64 - 1);
-        Producer { memory, tail, known_head }
+    /// `place` is a ring whose memory outlives this value, and no reference to its records is used. The size is a power
+    /// of two, the records are aligned to 8 and may be written, as may the tail, and this is the ring's only producer.
+    pub(crate) unsafe fn new(place: RingPlace) -> Producer {
+        let positions = place.positions();
+        // SAFETY: the caller's promise; both ends reach the bytes by shared bytes only.
+        let data = unsafe { SharedBytesMut::new(place.data, place.size) };
+        let known_head = positions.head().load(Acquire);
+        // An earlier user of this memory may have left nonsense there; a word's multiple keeps accesses aligned and inside.
+        let tail = positions.tail().load(Relaxed) & !(WORD as u64 - 1);
+        Producer { positions, data, tail, known_head }
+    }
+
+    /// The bytes that are to be written.
+    fn written(&self, offset: usize, bytes: usize) -> SharedBytesMut<'static> {
+        let room = self.data.slice(offset, bytes);
+        writes(room.as_ptr(), bytes);
+        room
     }
 
     /// Appends one record made of the parts of `head` and then those of `data`; false if there is no room now.
@@ -121,20 +131,20 @@ impl Producer {
     pub(crate) fn push<S: CopySource>(&mut self, head: &[&[u8]], data: &[S]) -> bool {
         let length = head.iter().map(|part| part.len()).sum::<usize>()
             + data.iter().map(|part| part.len()).sum::<usize>();
-        assert!(length <= max_record(self.memory.size()), "record larger than the ring takes");
+        assert!(length <= max_record(self.data.len()), "record larger than the ring takes");
         let need = WORD + padded(length);
-        let mut offset = self.memory.offset(self.tail);
-        let to_end = self.memory.size() - offset;
+        let mut offset = offset(self.tail, self.data.len());
+        let to_end = self.data.len() - offset;
         let skip = if to_end < need { to_end } else { 0 };
         if !self.has_room(skip + need) {
             return false;
         }
         // Free: the consumer does not touch it before the tail says so.
         if skip > 0 {
-            self.memory.written(offset, WORD).store_u64(0, SKIP);
+            self.written(offset, WORD).store_u64(0, SKIP);
             offset = 0;
         }
-        let record = self.memory.written(offset, need);
+        let record = self.written(offset, need);
         record.store_u64(0, length as u64);
         let mut room = record.slice(WORD, length);
         for part in head {
@@ -148,7 +158,7 @@ impl Producer {
             room = behind;
         }
         self.tail = self.tail.wrapping_add((skip + need) as u64);
-        self.memory.positions().tail.0.store(self.tail, Release);
+        self.positions.tail().store(self.tail, Release);
         true
     }
 
@@ -157,45 +167,53 @@ impl Producer {
             let used = tail.wrapping_sub(head);
             used <= size as u64 && bytes as u64 <= size as u64 - used
         };
-        if fits(self.known_head, self.tail, self.memory.size()) {
+        if fits(self.known_head, self.tail, self.data.len()) {
             return true;
         }
-        self.known_head = self.memory.positions().head.0.load(Acquire);
-        fits(self.known_head, self.tail, self.memory.size())
+        self.known_head = self.positions.head().load(Acquire);
+        fits(self.known_head, self.tail, self.data.len())
     }
 
     /// Everything pushed has been consumed.
     pub(crate) fn drained(&self) -> bool {
-        self.memory.positions().head.0.load(Acquire) == self.tail
+        self.positions.head().load(Acquire) == self.tail
     }
 }
 
 impl Consumer {
     /// # Safety
-    /// As [`Producer::new`], and this is the ring's only consumer.
-    pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Consumer {
-        // SAFETY: the caller's promise.
-        let memory = unsafe { RingMemory::new(head, data, size) };
-        let head = memory.positions().head.0.load(Relaxed) & !(WORD as u64 - 1);
-        Consumer { memory, head, step: 0 }
+    /// As [`Producer::new`], but that of the memory only the head is written, and this is the ring's only consumer.
+    pub(crate) unsafe fn new(place: RingPlace) -> Consumer {
+        let positions = place.positions();
+        // SAFETY: the caller's promise; both ends reach the bytes by shared bytes only.
+        let data = unsafe { SharedBytes::new(place.data, place.size) };
+        let head = positions.head().load(Relaxed) & !(WORD as u64 - 1);
+        Consumer { positions, data, head, step: 0 }
+    }
+
+    /// The bytes that are to be read.
+    fn looked_at(&self, offset: usize, bytes: usize) -> SharedBytes<'static> {
+        let record = self.data.slice(offset, bytes);
+        reads(record.as_ptr(), bytes);
+        record
     }
 
     /// The next record, without consuming it. The producer does not write it until [`Consumer::consume`]; one that breaks
     /// this rule garbles the bytes of its own record, of which no more are looked at than it has.
     pub(crate) fn peek(&mut self) -> Result<Option<SharedBytes<'_>>, RingDamage> {
-        let tail = self.memory.positions().tail.0.load(Acquire);
-        let size = self.memory.size();
+        let tail = self.positions.tail().load(Acquire);
+        let size = self.data.len();
         let mut available = tail.wrapping_sub(self.head);
         let damage = RingDamage { position: self.head };
         if available > size as u64 || !available.is_multiple_of(WORD as u64) {
             return Err(damage);
         }
-        let mut offset = self.memory.offset(self.head);
+        let mut offset = offset(self.head, size);
         let mut skip = 0;
         if available == 0 {
             return Ok(None);
         }
-        let mut length = self.memory.looked_at(offset, WORD).load_u64(0);
+        let mut length = self.looked_at(offset, WORD).load_u64(0);
         if length == SKIP {
             skip = (size - offset) as u64;
             available = available.checked_sub(skip).ok_or(damage)?;
@@ -203,7 +221,7 @@ impl Consumer {
                 return Err(damage);
             }
             offset = 0;
-            length = self.memory.looked_at(0, WORD).load_u64(0);
+            length = self.looked_at(0, WORD).load_u64(0);
         }
         let length = usize::try_from(length).map_err(|_| damage)?;
         if length > max_record(size) {
@@ -214,22 +232,22 @@ impl Consumer {
             return Err(damage);
         }
         self.step = skip + need as u64;
-        Ok(Some(self.memory.looked_at(offset, need).slice(WORD, length)))
+        Ok(Some(self.looked_at(offset, need).slice(WORD, length)))
     }
 
     /// Consumes the record that [`Consumer::peek`] returned last.
     pub(crate) fn consume(&mut self) {
         self.head = self.head.wrapping_add(self.step);
         self.step = 0;
-        self.memory.positions().head.0.store(self.head, Release);
+        self.positions.head().store(self.head, Release);
     }
 }
 
 /// Entry point of the fuzz target, used by the tests too.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_target {
-    use super::{Consumer, Producer};
-    use crate::layout::{RingHead, RingPosition};
+    use super::{Consumer, Producer, RingPlace};
+    use crate::layout::RingPosition;
     use std::cell::UnsafeCell;
     use std::ptr::NonNull;
     use std::sync::atomic::AtomicU64;
@@ -239,7 +257,8 @@ pub mod fuzz_target {
 
     #[repr(C, align(4096))]
     pub(super) struct Memory {
-        pub(super) head: RingHead,
+        pub(super) tail: RingPosition,
+        pub(super) head: RingPosition,
         pub(super) data: UnsafeCell<[u8; SIZE]>,
     }
     // SAFETY: as in a segment: reached by the two ends only.
@@ -247,15 +266,15 @@ pub mod fuzz_target {
 
     pub(super) fn memory() -> Box<Memory> {
         let position = || RingPosition(AtomicU64::new(0));
-        let head = RingHead { tail: position(), head: position() };
-        Box::new(Memory { head, data: UnsafeCell::new([0; SIZE]) })
+        let (tail, head) = (position(), position());
+        Box::new(Memory { tail, head, data: UnsafeCell::new([0; SIZE]) })
     }
 
     pub(super) fn ends(memory: &Memory) -> (Producer, Consumer) {
-        let head = NonNull::from(&memory.head);
-        let data = NonNull::from(&memory.data).cast();
+        let (tail, head) = (NonNull::from(&memory.tail), NonNull::from(&memory.head));
+        let place = RingPlace { tail, head, data: NonNull::from(&memory.data).cast(), size: SIZE };
         // SAFETY: the callers keep the memory while they use the ends, one of each.
-        unsafe { (Producer::new(head, data, SIZE), Consumer::new(head, data, SIZE)) }
+        unsafe { (Producer::new(place), Consumer::new(place)) }
     }
 
     /// Reads a ring with any contents: an error or some bytes of the ring, never a panic, and never
@@ -283,8 +302,8 @@ pub mod fuzz_target {
             u64::from_le_bytes(word)
         });
         let memory = memory();
-        memory.head.tail.0.store(words.next().unwrap_or(0), Relaxed);
-        memory.head.head.0.store(words.next().unwrap_or(0), Relaxed);
+        memory.tail.0.store(words.next().unwrap_or(0), Relaxed);
+        memory.head.0.store(words.next().unwrap_or(0), Relaxed);
         for (at, word) in words.take(SIZE / 8).enumerate() {
             // SAFETY: inside of the data, and no other thread is there.
             unsafe { memory.data.get().cast::<u64>().add(at).write(word) };
@@ -295,16 +314,10 @@ pub mod fuzz_target {
 
 #[cfg(test)]
 mod tests {
-    use super::fuzz_target::{Memory, SIZE, ends, memory, survive};
+    use super::fuzz_target::{SIZE, ends, memory, survive};
     use super::*;
-    use crate::layout::PAGE;
     use proptest::prelude::*;
     use std::collections::VecDeque;
-
-    #[test]
-    fn the_head_takes_a_page() {
-        assert_eq!(std::mem::offset_of!(Memory, data), PAGE);
-    }
 
     #[test]
     fn two_threads_pass_records_in_order_and_whole() {
@@ -343,7 +356,7 @@ mod tests {
     )]
     fn a_length_that_changes_while_it_is_read_leads_nowhere_else() {
         let memory = memory();
-        memory.head.tail.0.store(SIZE as u64, Relaxed);
+        memory.tail.0.store(SIZE as u64, Relaxed);
         let (_, mut consumer) = ends(&memory);
         let base = memory.data.get().addr();
         // SAFETY: the data, which is reached by shared bytes only.
@@ -410,8 +423,8 @@ mod tests {
             ]), 0..64),
         ) {
             let memory = memory();
-            memory.head.head.0.store(head, Relaxed);
-            memory.head.tail.0.store(tail, Relaxed);
+            memory.head.0.store(head, Relaxed);
+            memory.tail.0.store(tail, Relaxed);
             for (at, word) in words {
                 // SAFETY: inside of the data, and no other thread is there.
                 unsafe { memory.data.get().cast::<u64>().add(at).write(word) };
@@ -424,8 +437,8 @@ mod tests {
         fn positions_wrap_around(back in 0u64..64, length in 0usize..64) {
             let memory = memory();
             let start = 0u64.wrapping_sub(8 * back);
-            memory.head.head.0.store(start, Relaxed);
-            memory.head.tail.0.store(start, Relaxed);
+            memory.head.0.store(start, Relaxed);
+            memory.tail.0.store(start, Relaxed);
             let (mut producer, mut consumer) = ends(&memory);
             for _ in 0..100 {
                 prop_assert!(producer.push(&[], &[&[7; 64][..length]]));

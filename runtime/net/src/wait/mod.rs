@@ -59,7 +59,7 @@ impl<H: Handler> Guard<'_, H> {
         let mut socket = self.core().interval;
         let remote = self.core().remote.is_some();
         let attachment = &self.shared.attachment;
-        let (wake, words) = (&attachment.own().wake, attachment.local_count().div_ceil(64));
+        let (wake, words) = (&attachment.own_lines().wake, attachment.local_count().div_ceil(64));
         if self.core().ring_hint(attachment) {
             return Ok(WaitEvent::Ring);
         }
@@ -137,7 +137,7 @@ impl<H: Handler> Guard<'_, H> {
     /// when nothing did.
     pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
         let attachment = &self.shared.attachment;
-        attachment.own().sleep.sleep_unless(
+        attachment.own_lines().sleep.sleep_unless(
             self.core(),
             |core| waiting.satisfied(SeqCst) || core.ring_hint(attachment),
             |core| {
@@ -203,7 +203,7 @@ impl<'p> WaitFlags<'p> {
     fn satisfied(&self, order: std::sync::atomic::Ordering) -> bool {
         match self.wait {
             Wait::Counter { index, at_least } => {
-                self.attachment.own().notifies.0[index].count.load(order) >= at_least
+                self.attachment.own_lines().notifies.0[index].count.load(order) >= at_least
             }
             _ => false,
         }
@@ -237,11 +237,11 @@ impl<'p> WaitFlags<'p> {
 
     pub(crate) fn sleeping(&mut self, room: bool) {
         self.slept = true;
-        self.attachment.own().sleep.announce_sleep(room);
+        self.attachment.own_lines().sleep.announce_sleep(room);
     }
 
     pub(crate) fn awake(&self) {
-        self.attachment.own().sleep.end_sleep();
+        self.attachment.own_lines().sleep.end_sleep();
     }
 
     pub(crate) fn over(&mut self, spin: &mut AdaptiveSpin) {
@@ -264,7 +264,7 @@ impl Drop for WaitFlags<'_> {
         let context = self.attachment.own();
         context.state.idle.store(0, Release);
         context.state.wait_counter.store(0, Relaxed);
-        if context.sleep.sleeping.load(Relaxed) != 0 {
+        if self.attachment.own_lines().sleep.sleeping.load(Relaxed) != 0 {
             self.awake();
         }
     }

@@ -33,8 +33,8 @@ pub type SleepDescriptors = [RawFd; MOST_DESCRIPTORS];
 /// report it. The holder of the channel's lock uses it. No call waits for a packet to arrive; `send` waits
 /// some milliseconds at most for room.
 pub trait Driver: Send + std::fmt::Debug {
-    /// Told once, before the first packet: memory of this rank from which data is lent later. It stays mapped as long as
-    /// the channel lives, and other processes may write it. A wire that needs no registered memory ignores it.
+    /// Told before the first packet, of each arena that others can reach: memory of this rank from which data is lent
+    /// later. It stays mapped as long as the channel lives, and other processes may write it. A wire that needs no registered memory ignores it.
     ///
     /// # Errors
     /// The wire's error; the channel does not start then.

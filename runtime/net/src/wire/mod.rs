@@ -49,9 +49,12 @@ impl Wire {
         if let Some(faults) = faults {
             driver = Box::new(faults.on(driver, attachment.rank()));
         }
-        let arena = attachment.arena(attachment.local()).as_ptr().cast_const();
-        let memory = arena..arena.wrapping_add(attachment.arena_bytes());
-        driver.register(memory).map_err(io_error("registering memory with the wire"))?;
+        let local = attachment.local();
+        for arena in [attachment.open_arena(local), attachment.readable_arena(local)] {
+            let start = arena.as_ptr().cast_const();
+            let memory = start..start.wrapping_add(attachment.arena_bytes());
+            driver.register(memory).map_err(io_error("registering memory with the wire"))?;
+        }
         Ok(driver)
     }
 }

@@ -3,14 +3,14 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
-use kumi_net::launch::{LaunchBlock, PageDescriptors};
+use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
 use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
-use kumi_net::segment::{Segment, SegmentSpec};
+use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
@@ -24,6 +24,8 @@ use crate::client::refusal;
 pub(super) struct JobResources {
     pub(super) group: Option<ControlGroup>,
     pub(super) segment: Segment,
+    /// Needed until the shims have them.
+    files: SegmentFiles,
     pub(super) page: Option<JobPage>,
     pub(super) prepared: PreparedRanks,
     sockets: Vec<OwnedFd>,
@@ -58,7 +60,7 @@ impl JobResources {
     ) -> Result<Self, Refusal> {
         let ranks = spec.request.ranks;
         let local_ranks = part.first..part.first.saturating_add(part.count);
-        let segment = Segment::create(&SegmentSpec {
+        let (segment, files) = Segment::create(&SegmentSpec {
             channel_key: spec.channel_key,
             seal_key: spec.seal_key.as_ref().map(|key| SealKey(key.0)),
             ranks,
@@ -86,7 +88,7 @@ impl JobResources {
             None => None,
         };
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
-        Ok(Self { group, segment, page, prepared, sockets, doorbells })
+        Ok(Self { group, segment, files, page, prepared, sockets, doorbells })
     }
 
     fn rank_env(
@@ -95,15 +97,19 @@ impl JobResources {
         spec: &JobSpec,
         part: &NodeRanks,
     ) -> Vec<Vec<(String, String)>> {
-        let doorbells: Vec<_> = self.doorbells.iter().map(AsRawFd::as_raw_fd).collect();
-        let launches = (part.first..).zip(&self.sockets).map(|(rank, socket)| LaunchBlock {
-            job: spec.job.0,
-            rank,
-            ranks: spec.request.ranks,
-            node: services.node.0,
-            segment: self.segment.as_fd().as_raw_fd(),
-            socket: socket.as_raw_fd(),
-            doorbells: doorbells.clone(),
+        let launches = (0..).zip(part.first..).zip(&self.sockets).map(|((local, rank), socket)| {
+            let files = self.files.for_rank(local);
+            let local = self.doorbells.iter().zip(&files.ranks);
+            LaunchBlock {
+                job: spec.job.0,
+                rank,
+                ranks: spec.request.ranks,
+                node: services.node.0,
+                job_file: files.job.as_raw_fd(),
+                shared_file: files.shared.as_raw_fd(),
+                socket: socket.as_raw_fd(),
+                local: local.map(local_rank).collect(),
+            }
         });
         let pages = self.pages(services).map(|[node, job]| {
             PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
@@ -192,7 +198,9 @@ impl JobResources {
             false => (None, None),
         };
         let mut inherited = shared.to_vec();
-        inherited.extend([self.segment.as_fd(), self.sockets[local].as_fd()]);
+        let files = self.files.for_rank(local);
+        inherited.extend([files.job, files.shared, self.sockets[local].as_fd()]);
+        inherited.extend(files.ranks.into_iter().flatten());
         inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
         inherited.extend(self.pages(services).into_iter().flatten());
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
@@ -205,6 +213,11 @@ impl JobResources {
         };
         Ok(RankProcess { process: start.start()?, input, outputs: [out, err] })
     }
+}
+
+fn local_rank((doorbell, files): (&OwnedFd, &[BorrowedFd<'_>; 2])) -> LocalRank<RawFd> {
+    let [rank_file, arena_file] = files.map(|file| file.as_raw_fd());
+    LocalRank { doorbell: doorbell.as_raw_fd(), rank_file, arena_file }
 }
 
 /// The page of a job, if the node has pages.

@@ -86,7 +86,7 @@ const WILD: [u32; 4] = [64, 1000, 3000, 5000];
 /// Nothing but the first 64 bytes of the arena, which are the open window, was written.
 fn assert_nothing_else(attachment: &Attachment) {
     // SAFETY: the arena is mapped as long as the attachment is.
-    let arena = unsafe { SharedBytes::new(attachment.arena(0), 16 * 4096) };
+    let arena = unsafe { SharedBytes::new(attachment.open_arena(0), 16 * 4096) };
     let outside = arena.slice(64, 16 * 4096 - 64).to_vec();
     let wrong = outside.iter().position(|byte| *byte != 0);
     assert_eq!(wrong, None, "written outside of the window");
@@ -95,7 +95,7 @@ fn assert_nothing_else(attachment: &Attachment) {
 #[test]
 fn what_changes_between_two_reads_leads_nowhere_else() {
     let (attachment, mut engine, pieces) = rank();
-    assert_eq!(pieces[OPEN].base, attachment.arena(0));
+    assert_eq!(pieces[OPEN].base, attachment.open_arena(0));
     for wild in WILD {
         let window = pieces[OPEN].key;
         for (good, bad) in frames(window, 0).iter().zip(&frames(window, wild)) {

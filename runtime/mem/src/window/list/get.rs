@@ -87,7 +87,7 @@ impl Window<'_> {
                     .map_err(|reason| self.refused(from, piece.offset, piece.length, reason))?;
             }
             for piece in pieces {
-                lent.write(mapped.bytes().slice(piece.offset, piece.length).shared());
+                lent.write(mapped.bytes().slice(piece.offset, piece.length));
             }
             self.context.attachment().count(Counter::DirectGets, 1);
             return Ok(());

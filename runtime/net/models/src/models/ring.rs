@@ -7,13 +7,14 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::explore;
-use crate::layout::RingHead;
-use crate::ring::{Consumer, Producer};
+use crate::layout::RingPosition;
+use crate::ring::{Consumer, Producer, RingPlace};
 use crate::sync::{Run, begin};
 
 /// A ring and its memory.
 pub(super) struct Memory<const SIZE: usize> {
-    head: RingHead,
+    tail: RingPosition,
+    head: RingPosition,
     data: Box<[std::cell::UnsafeCell<u64>]>,
     _run: Run,
 }
@@ -28,26 +29,25 @@ impl<const SIZE: usize> Memory<SIZE> {
     pub(super) fn new(position: u64) -> Arc<Memory<SIZE>> {
         let data: Box<[_]> = (0..SIZE / 8).map(|_| std::cell::UnsafeCell::new(0)).collect();
         let run = begin(data.as_ptr().cast(), SIZE);
-        let head = RingHead::default();
-        head.tail.0.store(position, Relaxed);
-        head.head.0.store(position, Relaxed);
-        Arc::new(Memory { head, data, _run: run })
+        let (tail, head) = (RingPosition::default(), RingPosition::default());
+        tail.0.store(position, Relaxed);
+        head.0.store(position, Relaxed);
+        Arc::new(Memory { tail, head, data, _run: run })
     }
 
-    fn parts(&self) -> (NonNull<RingHead>, NonNull<u8>) {
-        (NonNull::from(&self.head), NonNull::from(&self.data[0]).cast())
+    fn place(&self) -> RingPlace {
+        let (tail, head) = (NonNull::from(&self.tail), NonNull::from(&self.head));
+        RingPlace { tail, head, data: NonNull::from(&self.data[0]).cast(), size: SIZE }
     }
 
     pub(super) fn producer(&self) -> Producer {
-        let (head, data) = self.parts();
         // SAFETY: the models keep the memory and make one of each.
-        unsafe { Producer::new(head, data, SIZE) }
+        unsafe { Producer::new(self.place()) }
     }
 
     pub(super) fn consumer(&self) -> Consumer {
-        let (head, data) = self.parts();
         // SAFETY: as above.
-        unsafe { Consumer::new(head, data, SIZE) }
+        unsafe { Consumer::new(self.place()) }
     }
 }
 

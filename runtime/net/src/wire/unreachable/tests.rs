@@ -1,7 +1,6 @@
 //! Tests of unreachable peers, with a driver that refuses packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,7 +9,7 @@ use super::*;
 use crate::CopySource;
 use crate::channel::core::AnswerSender;
 use crate::segment::attachment::Attachment;
-use crate::segment::launch::{LaunchBlock, LaunchDescriptors, bind_socket, doorbell};
+use crate::segment::launch::{LaunchDescriptors, bind_socket, doorbell};
 use crate::segment::{Segment, SegmentSpec};
 use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 use crate::{Channel, ChannelSettings, Delivery, SpinMode, Wait};
@@ -97,24 +96,13 @@ fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
         ring_bytes,
         arena_bytes: 4096,
     };
-    let mut segment = Segment::create(&spec).expect("segment");
+    let (mut segment, files) = Segment::create(&spec).expect("segment");
     let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
     let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     segment.publish_peers(&[address(port), address(9)], 1472).expect("peers");
-    let own = LaunchDescriptors {
-        segment: segment.as_fd().try_clone_to_owned().expect("dup"),
-        socket,
-        doorbells: vec![doorbell().expect("doorbell")],
-    };
-    let launch = LaunchBlock {
-        job: 5,
-        rank: 0,
-        ranks: 2,
-        node: 1,
-        segment: own.segment.as_raw_fd(),
-        socket: own.socket.as_raw_fd(),
-        doorbells: vec![own.doorbells[0].as_raw_fd()],
-    };
+    let bells = vec![doorbell().expect("doorbell")];
+    let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
+    let launch = own.block(5, 0, 2, 1);
     let (attachment, socket) = Attachment::attach(&launch, own).expect("attach");
     let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
     let channel = Channel::start(attachment, Some(socket), settings, NoHandler).expect("start");

@@ -1,0 +1,192 @@
+//! Groups: some ranks of a job, with collectives of their own.
+//!
+//! A group has a number that is its alone at each of its members, and counts its calls. Both stand in the tags of its
+//! messages, so that groups that share members and calls after one another never mix.
+
+mod creation;
+pub(crate) mod memory;
+pub(crate) mod numbers;
+pub(crate) mod tag;
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::collective;
+use crate::collective::schedule::Topology;
+use crate::context::Context;
+use crate::error::Error;
+use crate::group::memory::NodeMemory;
+use crate::group::tag::Collective;
+
+/// Some ranks of a job, in an order: its *members*. They are numbered from 0, and collectives of the group are among them
+/// alone. A job's own group is [`Context::group`]; others are made of it and of one another.
+///
+/// All members of a group call its collectives in the same order, with the same root, operation and length. A member
+/// that finds another one in another collective gets [`Error::GroupDisagrees`], and one that finds another length
+/// [`Error::BadLength`]; others may then wait for ever. Groups that share members never mix, in whatever order their
+/// collectives are called.
+///
+/// ```
+/// use kumi_mem::{Context, Op};
+///
+/// # fn main() -> Result<(), kumi_mem::Error> {
+/// let context = Context::init_singleton()?;
+/// // The ranks with even numbers, and those with odd ones.
+/// let colour = context.rank() % 2;
+/// let half = context.group().split(Some(colour), 0)?.expect("each has a colour");
+/// let mut sum = [u64::from(context.rank())];
+/// half.allreduce(Op::Sum, &mut sum)?;
+/// assert_eq!(half.members(), context.ranks().div_ceil(2) - colour * (context.ranks() % 2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Group<'c> {
+    context: &'c Context,
+    state: StateOf<'c>,
+}
+
+#[derive(Debug)]
+enum StateOf<'c> {
+    /// The job's, which stays.
+    Job(&'c GroupState),
+    Own(Box<GroupState>),
+}
+
+/// What a rank knows of a group.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    number: u32,
+    /// Rank of each member; none if they are those of the job.
+    ranks: Option<Box<[u32]>>,
+    me: u32,
+    topology: OnceLock<Topology>,
+    /// What the members of this node share; none if they share nothing.
+    memory: OnceLock<Option<NodeMemory>>,
+    /// Calls begun.
+    calls: AtomicU32,
+}
+
+impl GroupState {
+    /// The group of all ranks.
+    pub(crate) fn job(rank: u32) -> GroupState {
+        GroupState::new(0, None, rank)
+    }
+
+    fn new(number: u32, ranks: Option<Box<[u32]>>, me: u32) -> GroupState {
+        let (topology, memory) = (OnceLock::new(), OnceLock::new());
+        GroupState { number, ranks, me, topology, memory, calls: AtomicU32::new(0) }
+    }
+}
+
+impl Context {
+    /// The group of all ranks of the job, whose members have their numbers.
+    #[must_use]
+    pub fn group(&self) -> Group<'_> {
+        Group { context: self, state: StateOf::Job(&self.job_group) }
+    }
+}
+
+impl<'c> Group<'c> {
+    pub(crate) fn state(&self) -> &GroupState {
+        match &self.state {
+            StateOf::Job(state) => state,
+            StateOf::Own(state) => state,
+        }
+    }
+
+    pub(crate) fn context(&self) -> &'c Context {
+        self.context
+    }
+
+    /// This rank's number in the group.
+    #[must_use]
+    pub fn member(&self) -> u32 {
+        self.state().me
+    }
+
+    /// How many members there are.
+    #[must_use]
+    pub fn members(&self) -> u32 {
+        let ranks = self.state().ranks.as_ref();
+        ranks.map_or_else(|| self.context.ranks(), |ranks| ranks.len() as u32)
+    }
+
+    /// The rank of a member.
+    ///
+    /// # Errors
+    /// [`Error::BadMember`].
+    pub fn rank_of(&self, member: u32) -> Result<u32, Error> {
+        self.check_member(member)?;
+        let ranks = self.state().ranks.as_ref();
+        Ok(ranks.map_or(member, |ranks| ranks[member as usize]))
+    }
+
+    /// The number of a rank in the group, if it is a member.
+    #[must_use]
+    pub fn member_of(&self, rank: u32) -> Option<u32> {
+        match &self.state().ranks {
+            None => (rank < self.context.ranks()).then_some(rank),
+            Some(ranks) => ranks.iter().position(|it| *it == rank).map(|member| member as u32),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::BadMember`].
+    pub(crate) fn check_member(&self, member: u32) -> Result<(), Error> {
+        let members = self.members();
+        if member < members { Ok(()) } else { Err(Error::BadMember { member, members }) }
+    }
+
+    /// The members by node. Those of the job tell each other at the first call, unless all know it.
+    pub(crate) fn topology(&self) -> Result<&Topology, Error> {
+        let known = &self.state().topology;
+        if let Some(topology) = known.get() {
+            return Ok(topology);
+        }
+        let (attachment, ranks) = (self.context.attachment(), self.context.ranks());
+        let words = match (attachment.local_count(), ranks) {
+            (here, all) if here == all as usize => vec![0; here],
+            (_, 2) => vec![0, 1],
+            _ => {
+                // Ranks of a node follow one another.
+                let first = u64::from(self.context.rank()) - attachment.local() as u64;
+                collective::all_words(self.context, [first])?.into_iter().flatten().collect()
+            }
+        };
+        Ok(known.get_or_init(|| Topology::new(words)))
+    }
+
+    /// The tag of the call that was begun last.
+    pub(crate) fn tag(&self, what: Collective, root: u32) -> i32 {
+        let state = self.state();
+        tag::tag(state.number, state.calls.load(Relaxed), what, root)
+    }
+
+    /// Begins the next call; its tag.
+    pub(crate) fn begin(&self, what: Collective, root: u32) -> i32 {
+        self.state().calls.fetch_add(1, Relaxed);
+        self.tag(what, root)
+    }
+
+    pub(crate) fn memory(&self) -> Option<&NodeMemory> {
+        self.state().memory.get()?.as_ref()
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        let StateOf::Own(state) = &self.state else { return };
+        if self.context.is_copy() {
+            return;
+        }
+        self.context.groups.free(state.number);
+        if let Some(Some(memory)) = state.memory.get()
+            && let Err(error) = memory.free(self.context)
+        {
+            // The memory stays with this process until it ends.
+            eprintln!("kumi: rank {}: freeing a group: {error}", self.context.rank());
+        }
+    }
+}

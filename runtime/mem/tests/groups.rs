@@ -1,0 +1,319 @@
+//! Groups and their collectives, between real processes, over shared memory and UDP.
+
+mod common;
+
+use common::{Job, Numbers, run, start};
+use kumi_mem::{Context, Error, Group, Op, Source, Tag, UserOp};
+
+/// One rank, one node, several nodes, both; as many on each node, and not.
+const LAYOUTS: &[&[u32]] = &[&[1], &[3], &[1, 1], &[2, 2], &[3, 1, 2], &[4, 4]];
+
+/// A number of the element of a member's block.
+fn element(member: u32, index: usize) -> u64 {
+    (u64::from(member) << 32) | index as u64
+}
+
+fn block(member: u32, length: usize) -> Vec<u64> {
+    (0..length).map(|index| element(member, index)).collect()
+}
+
+fn sum_up_to(members: u32, index: usize) -> u64 {
+    (0..members).map(|member| element(member, index)).sum()
+}
+
+/// Whether these are the sums of the data of the first members, from an index on.
+fn are_sums(data: &[u64], members: u32, from: usize) -> bool {
+    data.iter().zip(from..).all(|(value, index)| *value == sum_up_to(members, index))
+}
+
+fn check_reductions(group: &Group<'_>, length: usize) {
+    let (me, members) = (group.member(), group.members());
+    let root = members / 2;
+    let mut data = block(me, length);
+    group.allreduce(Op::Sum, &mut data).expect("allreduce");
+    assert!(are_sums(&data, members, 0));
+    let mut data = block(me, length);
+    group.reduce(root, Op::Sum, &mut data).expect("reduce");
+    assert!(me != root || are_sums(&data, members, 0));
+    let mut data = block(me, length);
+    group.scan(Op::Sum, &mut data).expect("scan");
+    assert!(are_sums(&data, me + 1, 0));
+    let mut data = block(me, length);
+    group.exclusive_scan(Op::Sum, &mut data).expect("exclusive scan");
+    assert!(if me == 0 { data == block(0, length) } else { are_sums(&data, me, 0) });
+    let mut part = vec![0; length];
+    let whole = block(me, length * members as usize);
+    group.reduce_scatter(Op::Sum, &whole, &mut part).expect("reduce-scatter");
+    assert!(are_sums(&part, members, me as usize * length));
+}
+
+fn check_blocks(group: &Group<'_>, length: usize) {
+    let (me, members) = (group.member(), group.members());
+    let root = members - 1;
+    let all: Vec<u64> = (0..members).flat_map(|member| block(member, length)).collect();
+    let mut data = block(me, length);
+    group.broadcast(root, &mut data).expect("broadcast");
+    assert!(data == block(root, length));
+    let mut gathered = vec![0; if me == root { all.len() } else { 0 }];
+    group.gather(root, &block(me, length), &mut gathered).expect("gather");
+    assert!(me != root || gathered == all);
+    let mut mine = vec![0; length];
+    group.scatter(root, if me == root { &all } else { &[] }, &mut mine).expect("scatter");
+    assert!(mine == block(me, length));
+    let mut gathered = vec![0; all.len()];
+    group.allgather(&mine, &mut gathered).expect("allgather");
+    assert!(gathered == all);
+    let mut exchanged = vec![0; all.len()];
+    group.alltoall(&block(me, all.len()), &mut exchanged).expect("alltoall");
+    let wanted = |from| (0..length).map(move |index| element(from, me as usize * length + index));
+    assert!((0..members).flat_map(wanted).eq(exchanged));
+}
+
+/// Blocks of member times `step` elements.
+fn check_blocks_of_all_lengths(group: &Group<'_>, step: usize) {
+    let (me, members) = (group.member(), group.members());
+    let counts: Vec<usize> = (0..members as usize).map(|member| member * step).collect();
+    let all: Vec<u64> = (0..members).flat_map(|it| block(it, counts[it as usize])).collect();
+    let mine = block(me, counts[me as usize]);
+    let mut gathered = vec![0; all.len()];
+    group.gatherv(0, &mine, &counts, &mut gathered).expect("gatherv");
+    assert!(me != 0 || gathered == all);
+    let mut part = vec![0; mine.len()];
+    group.scatterv(0, &all, &counts, &mut part).expect("scatterv");
+    assert!(part == mine);
+    let mut gathered = vec![0; all.len()];
+    group.allgatherv(&mine, &counts, &mut gathered).expect("allgatherv");
+    assert!(gathered == all);
+    let whole = block(me, all.len());
+    group.reduce_scatterv(Op::Sum, &whole, &counts, &mut part).expect("reduce-scatterv");
+    assert!(are_sums(&part, members, counts[..me as usize].iter().sum()));
+}
+
+fn check_all(group: &Group<'_>) {
+    for length in [0, 1, 5, 100, 5000, 70_000] {
+        check_reductions(group, length);
+        check_blocks(group, length);
+    }
+    for step in [1, 50, 20_000] {
+        check_blocks_of_all_lengths(group, step);
+    }
+    group.barrier().expect("barrier");
+}
+
+#[test]
+fn groups_give_the_right_results() {
+    run("groups_give_the_right_results", LAYOUTS, |context| {
+        let (me, job) = (context.rank(), context.group());
+        check_all(&job);
+        // Odd and even ones, the last first.
+        let half = job.split(Some(me % 2), -i64::from(me)).expect("split").expect("a colour");
+        assert_eq!(half.members(), (context.ranks() + 1 - me % 2) / 2);
+        for member in 0..half.members() {
+            let rank = half.rank_of(member).expect("a member");
+            assert_eq!((rank % 2, half.member_of(rank)), (me % 2, Some(member)));
+            assert!(member == 0 || rank < half.rank_of(member - 1).expect("a member"));
+        }
+        assert_eq!(half.member_of(me ^ 1), None);
+        check_all(&half);
+        // Those of a node, and of these the first of each.
+        let node = job.split(Some(context.node()), 0).expect("split").expect("a colour");
+        assert!((0..node.members()).all(|it| context.same_node(node.rank_of(it).expect("member"))));
+        check_all(&node);
+        let colour = (node.member() == 0).then_some(7);
+        if let Some(leaders) = job.split(colour, 0).expect("split") {
+            check_all(&leaders);
+        } else {
+            assert_ne!(node.member(), 0);
+        }
+        check_all(&job.duplicate().expect("duplicate"));
+    });
+}
+
+#[test]
+fn groups_do_not_mix() {
+    run("groups_do_not_mix", &[&[4], &[2, 2], &[1, 1, 1]], |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let job = context.group();
+        let copy = job.duplicate().expect("duplicate");
+        let reversed: Vec<u32> = (0..ranks).rev().collect();
+        let reversed = job.subset(&reversed).expect("subset").expect("all are in it");
+        assert_eq!(reversed.member(), ranks - 1 - me);
+        // What some send in one group waits while others are still in another.
+        for round in 0..300u32 {
+            let mut data = [round];
+            if me == 0 {
+                job.broadcast(0, &mut data).expect("broadcast");
+                copy.broadcast(0, &mut [round + 1]).expect("broadcast");
+                reversed.broadcast(ranks - 1, &mut [round + 2]).expect("broadcast");
+                continue;
+            }
+            let mut others = [0, 0];
+            reversed.broadcast(ranks - 1, &mut others[..1]).expect("broadcast");
+            copy.broadcast(0, &mut others[1..]).expect("broadcast");
+            job.broadcast(0, &mut data).expect("broadcast");
+            assert_eq!((data, others), ([round], [round + 2, round + 1]));
+        }
+        // And a program's messages are not the library's.
+        let next = (me + 1) % ranks;
+        context.send(next, 5, b"own").expect("send");
+        let mut sum = [1u8];
+        copy.allreduce(Op::Sum, &mut sum).expect("allreduce");
+        assert_eq!(u32::from(sum[0]), ranks);
+        assert_eq!(context.recv_vec(Source::Any, Tag::Any).expect("receive").1, b"own");
+    });
+}
+
+/// 2 by 2 matrices, whose product depends on the order.
+fn multiply(into: &mut [u64], other: &[u64]) {
+    for (a, b) in into.chunks_exact_mut(4).zip(other.chunks_exact(4)) {
+        let product = |row: usize, column: usize| {
+            let (left, right) = (a[2 * row].wrapping_mul(b[column]), a[2 * row + 1]);
+            left.wrapping_add(right.wrapping_mul(b[2 + column]))
+        };
+        let product = [product(0, 0), product(0, 1), product(1, 0), product(1, 1)];
+        a.copy_from_slice(&product);
+    }
+}
+
+#[test]
+fn operations_of_the_program() {
+    run("operations_of_the_program", LAYOUTS, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let matrix = |member: u32| {
+            let mut numbers = Numbers(u64::from(member));
+            [(); 4].map(|()| numbers.next())
+        };
+        let job = context.group();
+        // Members of a node that do not follow one another.
+        let mixed = job.split(Some(0), i64::from(me % 2)).expect("split").expect("a colour");
+        for group in [&job, &mixed] {
+            let mut wanted = matrix(0);
+            (1..group.members()).for_each(|member| multiply(&mut wanted, &matrix(member)));
+            // Much data is not cut inside of a matrix, since pieces are for commutative operations only.
+            for count in [1, 20_000] {
+                let mine = matrix(group.member()).repeat(count);
+                let mut product = mine.clone();
+                group.allreduce(UserOp::ordered(multiply), &mut product).expect("allreduce");
+                assert!(product == wanted.repeat(count));
+                let mut product = mine.clone();
+                group.reduce(ranks - 1, UserOp::ordered(multiply), &mut product).expect("reduce");
+                assert!(group.member() != ranks - 1 || product == wanted.repeat(count));
+            }
+        }
+        let most = |into: &mut [i32], other: &[i32]| {
+            into.iter_mut().zip(other).for_each(|(a, b)| *a = (*a).max(*b));
+        };
+        let mut data = vec![me as i32; 50_000];
+        job.allreduce(UserOp::commutative(most), &mut data).expect("allreduce");
+        assert!(data.iter().all(|value| *value == ranks as i32 - 1));
+        let floats = job.scan(Op::BitXor, &mut [1.0f32]);
+        assert!(matches!(floats, Err(Error::BadOperation { .. })), "{floats:?}");
+    });
+}
+
+#[test]
+fn members_that_disagree_are_told() {
+    for layout in [&[2][..], &[1, 1]] {
+        let body = |context: &Context| {
+            let me = context.rank();
+            let copies: Vec<_> =
+                (0..3).map(|_| context.group().duplicate().expect("duplicate")).collect();
+            // Rank 1 waits in vain; rank 0 has sent and goes on.
+            let mut data = [0u64; 2];
+            if me == 0 {
+                copies[0].broadcast(0, &mut data).expect("sent");
+                copies[1].broadcast(0, &mut data).expect("sent");
+                copies[2].gather(1, &data, &mut []).expect("sent");
+            } else {
+                let other = copies[0].barrier();
+                let told = matches!(
+                    other,
+                    Err(Error::GroupDisagrees { rank: 0, theirs: "broadcast", ours: "barrier" })
+                );
+                assert!(told, "{other:?}");
+                let shorter = copies[1].broadcast(0, &mut data[..1]);
+                let told = matches!(shorter, Err(Error::BadLength { given: 16, needed: 8, .. }));
+                assert!(told, "{shorter:?}");
+                let root = copies[2].scatter(0, &[], &mut data);
+                let told = matches!(root, Err(Error::GroupDisagrees { theirs: "gather", .. }));
+                assert!(told, "{root:?}");
+            }
+            context.barrier().expect("other groups go on");
+        };
+        let name = "members_that_disagree_are_told";
+        start(name, &Job { layout, ..Job::default() }, body).finish();
+    }
+}
+
+#[test]
+fn wrong_members_are_refused_at_all() {
+    run("wrong_members_are_refused_at_all", &[&[3], &[2, 1]], |context| {
+        let (me, job) = (context.rank(), context.group());
+        for wrong in [&[0, 0][..], &[0, 3]] {
+            let list = if me == 1 { wrong } else { &[0, 1] };
+            let result = job.subset(list).map(drop);
+            assert!(matches!(result, Err(Error::BadMembers { member: 1, .. })), "{result:?}");
+        }
+        let other = job.subset(if me == 2 { &[1, 2] } else { &[2, 1] }).map(drop);
+        assert!(matches!(other, Err(Error::BadMembers { .. })), "{other:?}");
+        let pair = job.subset(&[2, 0]).expect("subset");
+        assert_eq!(pair.as_ref().map(Group::member), [Some(1), None, Some(0)][me as usize]);
+        let none = job.split(None, 0).expect("split");
+        assert!(none.is_none());
+        if let Some(pair) = pair {
+            check_reductions(&pair, 3);
+            let result = pair.broadcast(2, &mut [0u8]);
+            let told = matches!(result, Err(Error::BadMember { member: 2, members: 2 }));
+            assert!(told, "{result:?}");
+            assert!(matches!(pair.rank_of(2), Err(Error::BadMember { .. })));
+        }
+        let counts = job.allgatherv(&[0u8; 2], &[2, 2], &mut [0; 4]);
+        assert!(matches!(counts, Err(Error::BadLength { given: 2, needed: 3, .. })), "{counts:?}");
+        let root = context.broadcast(3, &mut [0u8]);
+        assert!(matches!(root, Err(Error::BadRank { rank: 3, ranks: 3 })), "{root:?}");
+        job.barrier().expect("barrier");
+    });
+}
+
+/// Groups that come and go leave nothing: neither their numbers nor the memory that they share.
+#[test]
+fn groups_come_and_go() {
+    run("groups_come_and_go", &[&[2], &[2, 1]], |context| {
+        let kept = context.group().duplicate().expect("duplicate");
+        for round in 0..600u64 {
+            let group = kept.split(Some(0), 0).expect("split").expect("a colour");
+            let length = if round % 50 == 0 { 10_000 } else { 1 };
+            let mut data = vec![round; length];
+            group.allreduce(Op::Sum, &mut data).expect("allreduce");
+            assert!(data.iter().all(|sum| *sum == round * u64::from(context.ranks())));
+        }
+        // Each takes one of the 256 windows there; without one, messages do.
+        let most: Vec<_> = (0..255).map(|_| context.window(0).expect("window")).collect();
+        let groups: Vec<_> = (0..3).map(|_| kept.duplicate().expect("duplicate")).collect();
+        for group in &groups {
+            check_reductions(group, 10_000);
+            check_blocks(group, 10_000);
+        }
+        context.barrier().expect("barrier");
+        drop((most, groups));
+        check_all(&kept);
+    });
+}
+
+#[test]
+fn loss_changes_nothing() {
+    let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=8")];
+    let job = Job { layout: &[2, 1, 2], env, ..Job::default() };
+    let body = |context: &Context| {
+        let job = context.group();
+        let half = job.split(Some(context.rank() % 2), 0).expect("split").expect("a colour");
+        for length in [1, 3000] {
+            for group in [&job, &half] {
+                check_reductions(group, length);
+                check_blocks(group, length);
+            }
+        }
+        context.barrier().expect("barrier");
+    };
+    start("loss_changes_nothing", &job, body).finish_on_a_bad_wire();
+}
