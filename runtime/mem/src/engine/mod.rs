@@ -525,7 +525,8 @@ impl Engine {
     ) -> Delivery {
         let PutFrame { window, offset, notify, data } = put;
         let shape = Shape::whole(offset, data.len() as u64);
-        if let Err(reason) = self.windows.put(attachment.own(), window, &shape, notify, data) {
+        if let Err(reason) = self.windows.put(attachment.own_lines(), window, &shape, notify, data)
+        {
             self.refused_here += 1;
             self.answers.push_back((from, QueuedAnswer::Refused { token: 0, reason }));
         }
