@@ -4,22 +4,25 @@ use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
+use kumi_net::counters::Counter;
 use kumi_net::disclosure::DisclosedPages;
 use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait};
 use kumi_proto::frame::{Frame, pad};
 
+use crate::engine::Engine;
 use crate::engine::interrupt::InterruptHook;
-use crate::engine::{Engine, PendingRequest};
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::HandlerFailures;
 use crate::group::GroupState;
 use crate::group::numbers::GroupNumbers;
 use crate::message::parts::frames_to_queue;
+use crate::request::outgoing::SendTurn;
+use crate::request::table::{PendingRequest, Request, RequestEnd};
 use crate::window::key::RandomSource;
 use crate::window::zero_copy::ScopedLoan;
 
@@ -115,6 +118,7 @@ impl Context {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();
             guard.handler().longest = longest;
+            guard.handler().me = channel.attachment().rank();
             (longest, guard.lends())
         };
         let finished = Cell::new(false);
@@ -234,7 +238,11 @@ impl Context {
         // To a rank of this node: it has been put to by frames, which it may have refused.
         let tells = tells && self.dirty[to as usize].get();
         let (mut done, mut begun) = (0, false);
+        let mut turn = ContextTurn::new(self, to);
         self.drive(Wait::Room, |guard| {
+            if !turn.has_come(guard) {
+                return Ok(None);
+            }
             if tells && !begun {
                 self.check_refused(guard, to)?;
             }
@@ -244,7 +252,7 @@ impl Context {
             }
             while !begun || done < data.len() {
                 let Some(batch) = frames_to_queue(guard, to, data.len() - done, most) else {
-                    return Ok(None);
+                    return turn.hold(guard);
                 };
                 let mut queued = 0;
                 if remote && !lends {
@@ -269,10 +277,11 @@ impl Context {
                 }
                 if queued < batch && (!begun || done < data.len()) {
                     guard.transmit()?;
-                    return Ok(None);
+                    return turn.hold(guard);
                 }
                 guard.transmit_soon(to)?;
             }
+            turn.over(guard);
             Ok(Some(()))
         })
     }
@@ -318,38 +327,46 @@ impl Context {
         if mapped { Wait::Room } else { Wait::Frames }
     }
 
-    /// Sends a request to a rank that is reached by frames and waits for its answer, or its refusal.
+    /// Sends a request to a rank that is reached by frames and waits for its answer: its number, or 0 for bytes, or its
+    /// refusal.
     pub(crate) fn request<'d, S: CopySource>(
         &self,
         to: u32,
         pending: PendingRequest,
         frame: impl Fn(u64) -> Frame<'d, S>,
-    ) -> Result<Result<PendingRequest, Refusal>, Error> {
-        let over = RequestCleanup(self);
+    ) -> Result<Result<u64, Refusal>, Error> {
+        let mut turn = ContextTurn::new(self, to);
         let mut pending = Some(pending);
-        let (mut token, mut sent) = (0, false);
-        let result = self.drive(self.wait_for(&[to]), |guard| {
-            if let Some(pending) = pending.take() {
-                token = guard.handler().begin(to, pending);
-            }
-            if !sent {
-                let frame = frame(token);
-                sent = guard.send_parts(to, &[&frame.header()], &[frame.data()])?;
-                guard.transmit()?;
-            }
+        let mut asked = AskedRequest { context: self, place: None };
+        let mut sent = false;
+        self.drive(self.wait_for(&[to]), |guard| {
             let engine = guard.handler();
             engine.mailbox.awaited = Some(to);
-            let Some(request) = &engine.request else { return Ok(None) };
-            if let Some(reason) = request.refused {
-                return Ok(Some(Err(reason)));
+            let place = match (asked.place, pending.take()) {
+                (None, Some(pending)) => {
+                    let place = engine.requests.add(Request::to(to, pending))?;
+                    *asked.place.insert(place)
+                }
+                (place, _) => place.unwrap_or_default(),
+            };
+            if !sent && turn.has_come(guard) {
+                let frame = frame(guard.handler().requests.token(place));
+                sent = guard.send_parts(to, &[&frame.header()], &[frame.data()])?;
+                guard.transmit()?;
+                if sent {
+                    turn.over(guard);
+                }
             }
-            if !request.answered() {
-                return Ok(None);
-            }
-            Ok(engine.request.take().map(|request| Ok(request.pending)))
-        });
-        drop(over);
-        result
+            let engine = guard.handler();
+            let Some(over) = engine.take_over(place) else { return Ok(None) };
+            asked.place = None;
+            engine.mailbox.awaited = None;
+            Ok(Some(match over.end {
+                Some(RequestEnd::Refused(reason)) => Err(reason),
+                Some(RequestEnd::Value(value)) => Ok(value),
+                _ => Ok(0),
+            }))
+        })
     }
 
     /// Ends this rank's part in the job. Waits until all it sent has been acked, at most 2 s after the
@@ -377,6 +394,31 @@ impl Context {
         finished
     }
 
+    /// Stays until all that was begun has left, or a peer has not taken anything for [`LINGER`].
+    fn finish_queues(&self) -> Result<(), Error> {
+        let (mut sent, mut end) = (None, 0.0);
+        loop {
+            let mut guard = self.channel.lock()?;
+            guard.progress()?;
+            if guard.handler().outgoing.is_empty() {
+                return Ok(());
+            }
+            drop(guard);
+            let (now, so_far) = (
+                self.time(),
+                self.attachment().own().counters[Counter::Sent as usize].load(Relaxed),
+            );
+            if sent != Some(so_far) {
+                (sent, end) = (Some(so_far), now + LINGER.as_secs_f64());
+            }
+            if now > end {
+                let text = "requests had found no way to their targets before the end: wait for requests before";
+                return Err(Error::Fault(text.into()));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     fn finish(&mut self) -> Result<(), Error> {
         if self.is_copy() {
             return Err(Error::Forked);
@@ -386,7 +428,7 @@ impl Context {
         }
         // From here on the end is sure to come.
         self.interrupts.take();
-        let relayed = self.finish_relays();
+        let relayed = self.finish_queues().and_then(|()| self.finish_relays());
         let flushed = self.channel.finish(LINGER)?;
         relayed?;
         if flushed {
@@ -415,16 +457,73 @@ impl Drop for Context {
     }
 }
 
-/// Forgets the own requests, whose memory the caller takes back.
-pub(crate) struct RequestCleanup<'c>(pub(crate) &'c Context);
+/// The turn of a call that sends by itself to a rank, given back when this is dropped.
+pub(crate) struct ContextTurn<'c> {
+    context: &'c Context,
+    turn: SendTurn,
+}
 
-impl Drop for RequestCleanup<'_> {
+impl<'c> ContextTurn<'c> {
+    pub(crate) fn new(context: &'c Context, to: u32) -> ContextTurn<'c> {
+        ContextTurn { context, turn: SendTurn::new(to) }
+    }
+
+    /// Whether all that was begun before has left.
+    #[inline]
+    pub(crate) fn has_come(&mut self, guard: &mut Guard<'_, Engine>) -> bool {
+        self.turn.has_come(&mut guard.handler().outgoing)
+    }
+
+    /// There is no room for the rest now: nothing goes before it.
+    pub(crate) fn hold<R>(&mut self, guard: &mut Guard<'_, Engine>) -> Result<Option<R>, Error> {
+        self.turn.hold(&mut guard.handler().outgoing);
+        Ok(None)
+    }
+
+    /// All has left.
+    #[inline]
+    pub(crate) fn over(&mut self, guard: &mut Guard<'_, Engine>) {
+        self.turn.over(&mut guard.handler().outgoing);
+    }
+}
+
+impl Drop for ContextTurn<'_> {
+    fn drop(&mut self) {
+        // Without the lock the channel is broken, and nobody sends any more.
+        if self.turn.is_held()
+            && let Ok(mut guard) = self.context.channel.lock()
+        {
+            self.turn.over(&mut guard.handler().outgoing);
+        }
+    }
+}
+
+/// A request whose memory the caller takes back, however its wait ends.
+struct AskedRequest<'c> {
+    context: &'c Context,
+    place: Option<u32>,
+}
+
+impl Drop for AskedRequest<'_> {
     fn drop(&mut self) {
         // Without the lock the handler thread is dead and writes nowhere.
-        if let Ok(mut guard) = self.0.channel.lock() {
-            guard.handler().request = None;
-            guard.handler().list_requests.clear();
+        if let Some(place) = self.place
+            && let Ok(mut guard) = self.context.channel.lock()
+        {
+            guard.handler().release(place);
             guard.handler().mailbox.awaited = None;
+        }
+    }
+}
+
+/// The program waits no longer for an answer.
+pub(crate) struct AwaitedCleanup<'c>(pub(crate) &'c Context);
+
+impl Drop for AwaitedCleanup<'_> {
+    fn drop(&mut self) {
+        // Without the lock the channel is broken, and nothing comes any more.
+        if let Ok(mut guard) = self.0.channel.lock() {
+            guard.handler().await_request(None);
         }
     }
 }

@@ -279,6 +279,38 @@ pub enum Error {
         /// The message of the first panic.
         text: String,
     },
+    /// A handle whose request's end was told before, or that never named one.
+    #[error(
+        "request {handle:#x} is no longer there: its end was told before, or it was released; wait for each request once"
+    )]
+    StaleRequest {
+        /// The handle's number.
+        handle: u64,
+    },
+    /// A handle of another context.
+    #[error("request {handle:#x} is another context's: wait for it by the context that began it")]
+    ForeignRequest {
+        /// The handle's number.
+        handle: u64,
+    },
+    /// The same handle twice in one list. Nothing was waited for.
+    #[error("request {handle:#x} is in the list twice: name each request once")]
+    RequestListed {
+        /// The handle's number.
+        handle: u64,
+    },
+    /// An empty list, of which no request will end.
+    #[error("a wait for any request of an empty list would never end")]
+    NoRequests,
+    /// So many requests are under way or have not been waited for.
+    #[error("{most} requests are under way or not waited for: wait for some of them first")]
+    TooManyRequests {
+        /// Most at a time.
+        most: u32,
+    },
+    /// A buffer that a request still uses.
+    #[error("the buffer is in use by a request under way: wait for the request, or release it")]
+    BufferLent,
     /// The program ended a call that waited (see [`crate::Context::interruptible`]).
     #[error("the program ended the call while it waited")]
     Interrupted,

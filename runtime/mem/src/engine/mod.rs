@@ -18,10 +18,13 @@ use crate::error::Refusal;
 use crate::fifo::table::{AppendOutcome, FifoTable, IncomingRecord};
 use crate::message::mailbox::Mailbox;
 use crate::multicast::{self, MulticastFrame, MulticastTable};
+use crate::request::outgoing::Outgoing;
+use crate::request::queue::CompletionQueues;
+use crate::request::table::RequestTable;
 use crate::window::atomic::AtomicOperation;
 use crate::window::completion::CompletionTable;
 use crate::window::key::RandomSource;
-use crate::window::pieces::{ByteLayout, GetLayout, LentBuffers, PieceList};
+use crate::window::pieces::{ByteLayout, GetLayout, PieceList};
 use crate::window::strided::Shape;
 use crate::window::table::{Access, WindowTable};
 
@@ -64,51 +67,24 @@ struct IncomingPut<S> {
     data: S,
 }
 
-/// The data that the own blocking request waits for.
-#[derive(Debug)]
-pub(crate) enum PendingRequest {
-    /// Bytes of a remote window, into memory that the caller keeps until the request is over.
-    Bytes { into: SharedBytesMut<'static>, received: u32 },
-    /// The value before an atomic operation.
-    Value(Option<u64>),
-    /// As `Bytes`, into several buffers.
-    Pieces { into: LentBuffers, length: u32, received: u32 },
-}
-
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) token: u64,
-    /// The rank that is to answer.
-    target: Rank,
-    pub(crate) pending: PendingRequest,
-    pub(crate) refused: Option<Refusal>,
-    /// An answer, or its first piece, has come (an answer can be empty).
-    begun: bool,
-}
-
-impl Request {
-    /// The whole answer is here.
-    pub(crate) fn answered(&self) -> bool {
-        match &self.pending {
-            PendingRequest::Bytes { into, received } => {
-                self.begun && into.len() == *received as usize
-            }
-            PendingRequest::Pieces { length, received, .. } => self.begun && length == received,
-            PendingRequest::Value(value) => value.is_some(),
-        }
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) mailbox: Mailbox,
     pub(crate) windows: WindowTable,
     pub(crate) fifos: FifoTable,
-    /// The own request under way: the program has one thread and waits for each.
-    pub(crate) request: Option<Request>,
-    /// Those of a get of a list, which may take several.
-    pub(crate) list_requests: Vec<Request>,
+    /// The own requests.
+    pub(crate) requests: RequestTable,
+    /// What of them has not left.
+    pub(crate) outgoing: Outgoing,
+    /// Schedules whose next round can begin.
+    pub(crate) due_schedules: Vec<u32>,
+    /// Ends of requests so far that a wait may look for.
+    pub(crate) ends: u64,
+    /// Where ends of requests are told in their order.
+    pub(crate) completion_queues: CompletionQueues,
+    /// This rank.
+    pub(crate) me: Rank,
     /// Own fences that have not been answered: whom they were sent to, and their tokens.
     pub(crate) fences: Vec<(Rank, u64)>,
     /// Own puts that were refused, by target: how many and why the first.
@@ -133,8 +109,12 @@ impl Engine {
             mailbox: Mailbox::new(bound),
             windows: WindowTable::new(arena_bytes, random),
             fifos: FifoTable::default(),
-            request: None,
-            list_requests: Vec::new(),
+            requests: RequestTable::default(),
+            outgoing: Outgoing::default(),
+            due_schedules: Vec::new(),
+            ends: 0,
+            completion_queues: CompletionQueues::default(),
+            me: Rank::MAX,
             fences: Vec::new(),
             refused_puts: HashMap::new(),
             completions: CompletionTable::default(),
@@ -154,24 +134,6 @@ impl Engine {
         self.next_token - 1
     }
 
-    /// Begins a request to a rank; its token.
-    pub(crate) fn begin(&mut self, target: Rank, pending: PendingRequest) -> u64 {
-        let token = self.token();
-        self.request = Some(Request { token, target, pending, refused: None, begun: false });
-        token
-    }
-
-    /// Notes a request with this token, one of several that the program waits for.
-    pub(crate) fn begin_with(&mut self, target: Rank, token: u64, pending: PendingRequest) {
-        self.list_requests.push(Request { token, target, pending, refused: None, begun: false });
-    }
-
-    /// Those of several requests that are over, which are forgotten: token, and why if refused.
-    pub(crate) fn ended(&mut self) -> Vec<(u64, Option<Refusal>)> {
-        let over = |it: &mut Request| it.refused.is_some() || it.answered();
-        self.list_requests.extract_if(.., over).map(|it| (it.token, it.refused)).collect()
-    }
-
     fn take<S: CopySource>(
         &mut self,
         attachment: &Attachment,
@@ -181,10 +143,13 @@ impl Engine {
     ) -> Result<Delivery, String> {
         match Frame::decode_from(frame, scratch).map_err(|error| error.to_string())? {
             Frame::Message { tag, total, data } => {
-                Ok(self.mailbox.first(from, tag.cast_signed(), total, data)?)
+                let taken = self.mailbox.first(from, tag.cast_signed(), total, data)?;
+                self.receives_ended();
+                Ok(taken)
             }
             Frame::MessagePart { data } => {
                 self.mailbox.part(from, data)?;
+                self.receives_ended();
                 Ok(Delivery::Taken)
             }
             Frame::GetReply { token, offset_in_request, data } => {
@@ -202,7 +167,10 @@ impl Engine {
                 }
             }
             Frame::PutDone { token } => match self.completions.done(from, token) {
-                true => Ok(Delivery::Taken),
+                true => {
+                    self.puts_placed();
+                    Ok(Delivery::Taken)
+                }
                 false => Err("an answer to no put".into()),
             },
             Frame::Refused { token, code } => {
@@ -225,61 +193,12 @@ impl Engine {
         }
     }
 
-    /// The own request that a rank answers.
-    fn request_with(&mut self, from: Rank, token: u64) -> Option<&mut Request> {
-        let mut all = self.request.iter_mut().chain(&mut self.list_requests);
-        all.find(|request| (request.target, request.token) == (from, token))
-    }
-
-    fn value_arrived(&mut self, from: Rank, token: u64, value: u64) -> Result<Delivery, String> {
-        match self.request_with(from, token) {
-            Some(Request { pending: PendingRequest::Value(attachment), .. }) => {
-                *attachment = Some(value);
-                Ok(Delivery::Taken)
-            }
-            _ => Err("an answer to no request".into()),
-        }
-    }
-
-    fn bytes_arrived(
-        &mut self,
-        from: Rank,
-        token: u64,
-        at: u32,
-        data: impl CopySource,
-    ) -> Result<(), String> {
-        let Some(request) = self.request_with(from, token) else {
-            return Err("an answer to no request".into());
-        };
-        let (length, received) = match &mut request.pending {
-            PendingRequest::Bytes { into, received } => (into.len() as u32, received),
-            PendingRequest::Pieces { length, received, .. } => (*length, received),
-            PendingRequest::Value(_) => {
-                return Err("bytes in answer to a request for a value".into());
-            }
-        };
-        // In order, so each piece begins where the last one ended.
-        if at != *received || data.len() > (length - at) as usize {
-            return Err("bytes that were not asked for".into());
-        }
-        *received += data.len() as u32;
-        match &mut request.pending {
-            PendingRequest::Bytes { into, .. } => {
-                into.slice(at as usize, data.len()).copy_from(data);
-            }
-            PendingRequest::Pieces { into, .. } => into.write(data),
-            PendingRequest::Value(_) => {}
-        }
-        request.begun = true;
-        Ok(())
-    }
-
     fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {
         if token == 0 {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
-        } else if let Some(request) = self.request_with(from, token) {
-            request.refused = Some(reason);
-        } else if !self.direct_answered(from, token, Err(reason)) {
+        } else if !self.request_refused(from, token, reason)
+            && !self.direct_answered(from, token, Err(reason))
+        {
             self.completions.refused(from, token, reason);
         }
     }
@@ -550,7 +469,7 @@ impl Handler for Engine {
                 Some(reason) => (to, QueuedAnswer::Refused { token, reason }),
             });
         }
-        if self.answers.is_empty() && !self.multicasts.owes() {
+        if !self.owes_answers() {
             return Ok(());
         }
         let mut full: Vec<Rank> = Vec::new();
@@ -564,11 +483,15 @@ impl Handler for Engine {
                 self.answers.push_back((to, answer));
             }
         }
-        self.multicasts.hand_out(&mut full, send)
+        self.multicasts.hand_out(&mut full, send)?;
+        self.send_queued(most, &full, send)
     }
 
     fn owes_answers(&self) -> bool {
-        !self.answers.is_empty() || self.fifos.owes_answers() || self.multicasts.owes()
+        !self.answers.is_empty()
+            || self.fifos.owes_answers()
+            || self.multicasts.owes()
+            || self.owes_requests()
     }
 
     fn unread(&self) -> u64 {

@@ -11,6 +11,8 @@ use proptest::prelude::*;
 mod racing;
 
 use crate::fifo::queue::{MARK_FIFO, Queue};
+use crate::request::table::{PendingRequest, Request, RequestEnd};
+use crate::window::pieces::LentBuffers;
 use crate::window::table::{Rights, WindowMemory};
 use kumi_proto::frame::Operation;
 
@@ -428,33 +430,46 @@ fn requests_of_a_list_end_in_any_order() {
         // SAFETY: nobody else uses the buffers until the requests have ended.
         let mut lent =
             unsafe { LentBuffers::new([&mut one[..], two].into_iter().map(SharedBytesMut::from)) };
-        for (token, length) in [(11, 3), (12, 4), (13, 2), (14, 1)] {
+        for length in [3, 4, 2, 1] {
             let into = lent.split(length as usize);
-            engine.begin_with(1, token, PendingRequest::Pieces { into, length, received: 0 });
+            let pending = PendingRequest::Pieces { into, length, received: 0 };
+            engine.requests.add(Request::to(1, pending)).expect("room");
         }
     }
-    let reply = |token, offset_in_request, data| {
-        encode(&Frame::GetReply { token, offset_in_request, data })
+    let tokens: Vec<u64> = (0..4).map(|place| engine.requests.token(place)).collect();
+    let reply = |place: usize, offset_in_request, data| {
+        encode(&Frame::GetReply { token: tokens[place], offset_in_request, data })
     };
-    for frame in [reply(13, 0, b"hi"), reply(12, 0, b"d"), reply(12, 1, b"efg")] {
+    let refusal =
+        |place: usize| encode(&Frame::Refused { token: tokens[place], code: REFUSED_RIGHT });
+    let ended = |engine: &mut Engine, place| match engine.take_over(place)?.end? {
+        RequestEnd::Done => Some(None),
+        RequestEnd::Refused(reason) => Some(Some(reason)),
+        other => panic!("{other:?}"),
+    };
+    for frame in [reply(2, 0, b"hi"), reply(1, 0, b"d"), reply(1, 1, b"efg")] {
         engine.frame(&attachment, 1, &frame[..]);
     }
-    assert_eq!((engine.fault.take(), engine.ended()), (None, vec![(12, None), (13, None)]));
-    engine.frame(&attachment, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT })[..]);
-    engine.frame(&attachment, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT })[..]);
-    engine.frame(&attachment, 1, &reply(11, 0, b"abc")[..]);
-    let ended = vec![(11, None), (14, Some(Refusal::Right))];
-    assert_eq!((engine.fault.take(), engine.ended()), (None, ended));
+    let all = [0, 1, 2, 3].map(|place| ended(&mut engine, place));
+    assert_eq!((engine.fault.take(), all), (None, [None, Some(None), Some(None), None]));
+    engine.frame(&attachment, 1, &refusal(3)[..]);
+    engine.frame(&attachment, 2, &refusal(0)[..]);
+    engine.frame(&attachment, 1, &reply(0, 0, b"abc")[..]);
+    let all = [0, 3].map(|place| ended(&mut engine, place));
+    assert_eq!((engine.fault.take(), all), (None, [Some(None), Some(Some(Refusal::Right))]));
     // An ended request is forgotten, and one takes no more bytes than it asked for.
-    engine.frame(&attachment, 1, &reply(11, 0, b"abc")[..]);
-    assert!(engine.fault.take().is_some() && engine.list_requests.is_empty());
+    engine.frame(&attachment, 1, &reply(0, 0, b"abc")[..]);
+    assert!(engine.fault.take().is_some() && engine.requests.len() == 0);
     assert_eq!(buffers, [*b"abcde", *b"fghi\0"]);
 }
 
 /// A rank that guesses the token of a request to another one answers nothing.
 #[test]
 fn only_who_was_asked_answers() {
-    let token = 1;
+    let (_, mut engine, _) = rank();
+    // The first request of every context has the same token.
+    let place = engine.requests.add(Request::to(1, PendingRequest::Value)).expect("room");
+    let token = engine.requests.token(place);
     let value = |value| Frame::AtomicReply { token, value };
     let bytes = |data| Frame::GetReply { token, offset_in_request: 0, data };
     let again = |again| Frame::AppendReply { token, again };
@@ -463,7 +478,7 @@ fn only_who_was_asked_answers() {
     // SAFETY: nobody uses the buffer by its name from here on.
     let into = unsafe { SharedBytesMut::from(&mut buffer[..]).lend() };
     let get = || PendingRequest::Bytes { into, received: 0 };
-    let ask = || PendingRequest::Value(None);
+    let ask = || PendingRequest::Value;
     for (pending, wrong, right) in [
         (get(), bytes(&b"evil"[..]), bytes(b"good")),
         (ask(), value(6), value(7)),
@@ -472,18 +487,17 @@ fn only_who_was_asked_answers() {
         (get(), refused(), bytes(b"good")),
     ] {
         let (attachment, mut engine, _) = rank();
-        assert_eq!(engine.begin(1, pending), token);
+        let place = engine.requests.add(Request::to(1, pending)).expect("room");
+        assert_eq!(engine.requests.token(place), token);
         engine.frame(&attachment, 2, &encode(&wrong)[..]);
-        assert!(engine.request.as_ref().is_some_and(|it| it.refused.is_none() && !it.answered()));
+        assert!(engine.requests.get(place).is_some_and(|it| it.end.is_none()));
         assert_eq!(engine.fault.take().is_some(), !matches!(wrong, Frame::Refused { .. }));
         engine.frame(&attachment, 1, &encode(&right)[..]);
         assert_eq!(engine.fault, None);
-        match (engine.request.map(|it| (it.answered(), it.pending)), right) {
-            (Some((true, PendingRequest::Value(found))), Frame::AppendReply { .. }) => {
-                assert_eq!(found, Some(0));
-            }
-            (Some((true, PendingRequest::Value(found))), _) => assert_eq!(found, Some(7)),
-            (Some((true, _)), _) => assert_eq!(into.shared().to_vec(), *b"good"),
+        match (engine.take_over(place).and_then(|it| it.end), right) {
+            (Some(RequestEnd::Value(found)), Frame::AppendReply { .. }) => assert_eq!(found, 0),
+            (Some(RequestEnd::Value(found)), _) => assert_eq!(found, 7),
+            (Some(RequestEnd::Done), _) => assert_eq!(into.shared().to_vec(), *b"good"),
             (other, _) => panic!("{other:?}"),
         }
     }

@@ -15,12 +15,12 @@ use kumi_net::{CopySource, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
-use crate::engine::PendingRequest;
 use crate::error::{Error, Refusal};
 use crate::fifo::queue::{
     ALIGNMENT, CAPACITIES, MARK_FIFO, MARK_SIGNAL, OVERHEAD, PushOutcome, Queue, QueueHead,
 };
 use crate::fifo::table::{announce, made_room};
+use crate::request::table::PendingRequest;
 use crate::window::key::is_private;
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::counter_index;
@@ -333,8 +333,8 @@ impl Window<'_> {
         let (window, signal) = (self.keys[to as usize], mark == MARK_SIGNAL);
         loop {
             let frame = |token| Frame::Append { token, window, offset, wait, signal, data };
-            let refused = match self.context.request(to, PendingRequest::Value(None), frame)? {
-                Ok(PendingRequest::Value(Some(0))) => return Ok(true),
+            let refused = match self.context.request(to, PendingRequest::Value, frame)? {
+                Ok(0) => return Ok(true),
                 Ok(_) => continue,
                 Err(reason) => reason,
             };

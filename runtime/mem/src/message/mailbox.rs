@@ -2,13 +2,15 @@
 //!
 //! Messages of a pair match in the order they were sent; a receive from anybody takes the one whose
 //! start arrived first. A message that nobody waits for is kept, within a bound; one that somebody
-//! waits for goes straight into the receiver's buffer, fragment by fragment.
+//! waits for goes straight into the receiver's buffer, fragment by fragment. Finding the partner takes the same time however
+//! many wait, unless a receive names no sender or no tag.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use kumi_net::{CopySource, Delivery, SharedBytesMut};
 
 use crate::group::tag::other_call;
+use crate::message::match_lists::{MatchKey, MatchLists};
 
 /// Cost of a kept message beside its bytes, so that empty messages are bounded too.
 const OVERHEAD: usize = 64;
@@ -53,6 +55,22 @@ pub(crate) struct MatchPattern {
 }
 
 impl MatchPattern {
+    /// The only sender that fits, if there is one.
+    pub(crate) fn only_rank(&self) -> Option<u32> {
+        match self.from {
+            Source::Rank(rank) => Some(rank),
+            Source::Any => None,
+        }
+    }
+
+    /// The only sender and tag that fit, if it is so.
+    fn key(&self) -> Option<MatchKey> {
+        match (self.from, self.tag) {
+            (Source::Rank(rank), Tag::Is(tag)) => Some((rank, tag)),
+            _ => None,
+        }
+    }
+
     fn fits(&self, from: u32, tag: i32) -> bool {
         let source = match self.from {
             Source::Any => true,
@@ -103,9 +121,9 @@ impl ReceiveBuffer {
     }
 }
 
+/// A message that no receive has taken.
 #[derive(Debug)]
 struct UnexpectedMessage {
-    number: u64,
     from: u32,
     tag: i32,
     total: u64,
@@ -120,24 +138,38 @@ impl UnexpectedMessage {
     fn complete(&self) -> bool {
         self.data.len() as u64 == self.total
     }
+
+    fn status(&self) -> MessageStatus {
+        let len = usize::try_from(self.total).unwrap_or(usize::MAX);
+        MessageStatus { from: self.from, tag: self.tag, len }
+    }
 }
 
 #[derive(Debug)]
 struct PostedReceive {
-    number: u64,
     wanted: MatchPattern,
     buffer: ReceiveBuffer,
+    /// The request whose receive it is.
+    request: Option<u32>,
     matched: Option<MessageStatus>,
     /// The number of the message, which says when it began to arrive.
     arrived: u64,
     complete: bool,
 }
 
+/// Names a message or a receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MailboxEntry {
+    place: u32,
+    /// No other has the same.
+    number: u64,
+}
+
 /// Where the rest of a pair's current message goes.
 #[derive(Debug, Clone, Copy)]
 enum StreamTarget {
-    Kept(u64),
-    Posted(u64),
+    Kept(MailboxEntry),
+    Posted(MailboxEntry),
     Nowhere,
 }
 
@@ -151,12 +183,17 @@ struct MessageStream {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    kept: VecDeque<UnexpectedMessage>,
-    posted: Vec<PostedReceive>,
+    /// All by sender and tag, and in their order.
+    kept: MatchLists<UnexpectedMessage>,
+    /// Those without a message: by sender and tag, or, if they name only one of them, in their order.
+    posted: MatchLists<PostedReceive>,
     streams: HashMap<u32, MessageStream>,
+    unread: u64,
     cost: usize,
     bound: usize,
     next: u64,
+    /// Receives of requests that have got their messages: the request's place, and the receive.
+    pub(crate) ended: Vec<(u32, MailboxEntry)>,
     /// The rank that the program waits for. Messages of this rank are kept beyond the bound, since the
     /// awaited one may be behind them.
     pub(crate) awaited: Option<u32>,
@@ -167,12 +204,14 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     pub(crate) fn new(bound: usize) -> Mailbox {
         Mailbox {
-            kept: VecDeque::new(),
-            posted: Vec::new(),
+            kept: MatchLists::default(),
+            posted: MatchLists::default(),
             streams: HashMap::new(),
+            unread: 0,
             cost: 0,
             bound,
             next: 0,
+            ended: Vec::new(),
             awaited: None,
             awaited_too: Vec::new(),
         }
@@ -180,7 +219,7 @@ impl Mailbox {
 
     /// Messages kept.
     pub(crate) fn unread(&self) -> u64 {
-        self.kept.len() as u64
+        self.unread
     }
 
     /// First fragment of a message. An error is a sender's fault.
@@ -214,30 +253,61 @@ impl Mailbox {
 
     /// Decides where a message goes; `None` if it cannot be kept now.
     fn place_for(&mut self, from: u32, tag: i32, total: u64) -> Option<StreamTarget> {
-        let waiting =
-            |posted: &&mut PostedReceive| posted.matched.is_none() && posted.wanted.fits(from, tag);
-        if let Some(posted) = self.posted.iter_mut().find(waiting) {
-            let len = usize::try_from(total).unwrap_or(usize::MAX);
-            posted.matched = Some(MessageStatus { from, tag, len });
+        let kept = UnexpectedMessage { from, tag, total, data: Vec::new() };
+        if let Some(place) = self.receive_for(from, tag)
+            && let Some(posted) = self.posted.get_mut(place)
+        {
+            posted.matched = Some(kept.status());
             posted.arrived = self.next;
             self.next += 1;
             if let ReceiveBuffer::Grown(vector) = &mut posted.buffer {
                 vector.reserve(total.min(TRUSTED) as usize);
             }
-            return Some(StreamTarget::Posted(posted.number));
+            self.posted.unlink(place);
+            return self.receive_at(place).map(StreamTarget::Posted);
         }
-        let mut kept = UnexpectedMessage { number: self.next, from, tag, total, data: Vec::new() };
         let cost = self.cost.saturating_add(kept.cost());
         let awaited = self.awaited == Some(from) || self.awaited_too.contains(&from);
         if cost > self.bound && !awaited {
             return None;
         }
-        kept.data.reserve(total.min(TRUSTED) as usize);
+        let number = self.next;
         self.next += 1;
-        self.cost = cost;
-        let target = StreamTarget::Kept(kept.number);
-        self.kept.push_back(kept);
-        Some(target)
+        let place = self.keep(number, kept);
+        if let Some(kept) = self.kept.get_mut(place) {
+            kept.data.reserve(total.min(TRUSTED) as usize);
+        }
+        Some(StreamTarget::Kept(MailboxEntry { place, number }))
+    }
+
+    /// The receive that gets the next message with this tag: of those that fit, the one posted first.
+    fn receive_for(&self, from: u32, tag: i32) -> Option<u32> {
+        let exact = self.posted.first_by((from, tag));
+        let by_pattern = self.posted.all().find(|(_, posted)| posted.wanted.fits(from, tag));
+        let by_pattern = by_pattern.map(|(place, _)| place);
+        let number = |place: &u32| self.posted.number(*place);
+        exact.into_iter().chain(by_pattern).min_by_key(number)
+    }
+
+    /// Keeps a message at its place in the order.
+    fn keep(&mut self, number: u64, kept: UnexpectedMessage) -> u32 {
+        self.cost = self.cost.saturating_add(kept.cost());
+        self.unread += 1;
+        let key = (kept.from, kept.tag);
+        let place = self.kept.add(number, kept);
+        self.kept.link(place);
+        self.kept.link_by(key, place);
+        place
+    }
+
+    fn receive_at(&self, place: u32) -> Option<MailboxEntry> {
+        self.posted.number(place).map(|number| MailboxEntry { place, number })
+    }
+
+    /// The receive of this name, if it is there.
+    fn receive(&mut self, name: MailboxEntry) -> Option<&mut PostedReceive> {
+        let same = self.posted.number(name.place) == Some(name.number);
+        if same { self.posted.get_mut(name.place) } else { None }
     }
 
     fn advance(
@@ -251,16 +321,18 @@ impl Mailbox {
         }
         match stream.target {
             StreamTarget::Nowhere => {}
-            StreamTarget::Kept(number) => {
-                if let Some(kept) = self.kept.iter_mut().find(|kept| kept.number == number) {
+            StreamTarget::Kept(name) => {
+                if let Some(kept) = self.kept.get_mut(name.place) {
                     data.append_to(&mut kept.data);
                 }
             }
-            StreamTarget::Posted(number) => {
-                let found = self.posted.iter_mut().find(|posted| posted.number == number);
-                if let Some(posted) = found {
+            StreamTarget::Posted(name) => {
+                let complete = stream.received + data.len() as u64 == stream.total;
+                if let Some(posted) = self.receive(name) {
                     posted.buffer.append(stream.received, data);
-                    posted.complete = stream.received + data.len() as u64 == stream.total;
+                    posted.complete = complete;
+                    let ended = posted.request.filter(|_| complete);
+                    self.ended.extend(ended.map(|request| (request, name)));
                 }
             }
         }
@@ -271,32 +343,68 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Posts a receive; its number is for [`Mailbox::take`] and [`Mailbox::withdraw`].
-    pub(crate) fn post(&mut self, wanted: MatchPattern, buffer: ReceiveBuffer) -> u64 {
+    /// Posts a receive; its name is for [`Mailbox::take`] and [`Mailbox::withdraw`].
+    pub(crate) fn post(&mut self, wanted: MatchPattern, buffer: ReceiveBuffer) -> MailboxEntry {
+        self.post_for(wanted, buffer, None)
+    }
+
+    /// As [`Mailbox::post`], for a request, which is noted in `ended` when the message is complete.
+    pub(crate) fn post_for(
+        &mut self,
+        wanted: MatchPattern,
+        buffer: ReceiveBuffer,
+        request: Option<u32>,
+    ) -> MailboxEntry {
         let number = self.next;
         self.next += 1;
         let (matched, arrived, complete) = (None, 0, false);
-        let mut posted = PostedReceive { number, wanted, buffer, matched, arrived, complete };
-        if let Some(at) = self.kept.iter().position(|kept| wanted.fits(kept.from, kept.tag)) {
-            self.claim(at, &mut posted);
+        let posted = PostedReceive { wanted, buffer, request, matched, arrived, complete };
+        let place = self.posted.add(number, posted);
+        match (self.message_for(wanted), wanted.key()) {
+            (Some(kept), _) => self.claim(kept, place),
+            (None, Some(key)) => self.posted.link_by(key, place),
+            (None, None) => self.posted.link(place),
         }
-        self.posted.push(posted);
-        number
+        MailboxEntry { place, number }
+    }
+
+    /// A receive of the first message that fits, if there is one: nobody else gets it.
+    pub(crate) fn claim_kept(&mut self, wanted: MatchPattern) -> Option<MailboxEntry> {
+        self.message_for(wanted)?;
+        Some(self.post(wanted, ReceiveBuffer::Grown(Vec::new())))
+    }
+
+    /// The first message that fits and that no receive has taken.
+    fn message_for(&self, wanted: MatchPattern) -> Option<u32> {
+        if self.unread == 0 {
+            return None;
+        }
+        if let Some(key) = wanted.key() {
+            return self.kept.first_by(key);
+        }
+        let fitting = self.kept.all().find(|(_, kept)| wanted.fits(kept.from, kept.tag));
+        fitting.map(|(place, _)| place)
     }
 
     /// Gives a kept message to a receive.
-    fn claim(&mut self, at: usize, posted: &mut PostedReceive) {
-        let Some(kept) = self.kept.remove(at) else { return };
+    fn claim(&mut self, kept: u32, receive: u32) {
+        let Some(number) = self.kept.number(kept) else { return };
+        let Some(kept) = self.kept.remove(kept) else { return };
+        self.posted.unlink(receive);
+        self.unread -= 1;
         self.cost = self.cost.saturating_sub(kept.cost());
-        let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
-        posted.matched = Some(MessageStatus { from: kept.from, tag: kept.tag, len });
-        posted.arrived = kept.number;
-        posted.complete = kept.complete();
-        if !posted.complete
+        let Some(name) = self.receive_at(receive) else { return };
+        if !kept.complete()
             && let Some(stream) = self.streams.get_mut(&kept.from)
         {
-            stream.target = StreamTarget::Posted(posted.number);
+            stream.target = StreamTarget::Posted(name);
         }
+        let Some(posted) = self.posted.get_mut(receive) else { return };
+        posted.matched = Some(kept.status());
+        posted.arrived = number;
+        posted.complete = kept.complete();
+        let ended = posted.request.filter(|_| posted.complete);
+        self.ended.extend(ended.map(|request| (request, name)));
         match &mut posted.buffer {
             ReceiveBuffer::Grown(vector) => *vector = kept.data,
             lent @ ReceiveBuffer::Lent(_) => lent.append(0, &kept.data[..]),
@@ -304,41 +412,70 @@ impl Mailbox {
     }
 
     /// A finished receive and its buffer.
-    pub(crate) fn take(&mut self, number: u64) -> Option<(MessageStatus, ReceiveBuffer)> {
-        let at =
-            self.posted.iter().position(|posted| posted.number == number && posted.complete)?;
-        let posted = self.posted.swap_remove(at);
+    pub(crate) fn take(&mut self, name: MailboxEntry) -> Option<(MessageStatus, ReceiveBuffer)> {
+        if !self.receive(name)?.complete {
+            return None;
+        }
+        let posted = self.posted.remove(name.place)?;
         posted.matched.map(|received| (received, posted.buffer))
     }
 
-    /// Forgets a receive. A message that came for it, or began to, is kept again at its place in the
-    /// order, even beyond the bound. One longer than the buffer is dropped. (The program waits for one
-    /// receive at a time, so no other one waits for this message.)
-    pub(crate) fn withdraw(&mut self, number: u64) {
-        let Some(at) = self.posted.iter().position(|posted| posted.number == number) else {
-            return;
+    /// Sender, tag and length of the message of a receive, once it has one; and whether it fits the buffer.
+    pub(crate) fn matched(&mut self, name: MailboxEntry) -> Option<(MessageStatus, bool)> {
+        let posted = self.receive(name)?;
+        let status = posted.matched?;
+        let fits = match &posted.buffer {
+            ReceiveBuffer::Lent(memory) => status.len <= memory.len(),
+            ReceiveBuffer::Grown(_) => true,
         };
-        let PostedReceive { buffer, matched, arrived, complete, .. } = self.posted.remove(at);
+        Some((status, fits))
+    }
+
+    /// Takes back a receive that has no message; false if it has one.
+    pub(crate) fn cancel(&mut self, name: MailboxEntry) -> bool {
+        let waits = self.receive(name).is_some_and(|posted| posted.matched.is_none());
+        if waits {
+            self.posted.remove(name.place);
+        }
+        waits
+    }
+
+    /// Forgets a receive. A message that came for it, or began to, is kept again at its place in the
+    /// order, even beyond the bound, or goes to another receive that waits for it. One longer than the buffer is dropped.
+    pub(crate) fn withdraw(&mut self, name: MailboxEntry) {
+        if self.receive(name).is_none() {
+            return;
+        }
+        self.ended.retain(|ended| ended.1 != name);
+        let Some(posted) = self.posted.remove(name.place) else { return };
+        let PostedReceive { buffer, matched, arrived, complete, .. } = posted;
         let Some(MessageStatus { from, tag, len }) = matched else { return };
-        let stream = self.streams.get_mut(&from);
+        let stream = self.streams.get(&from);
         let stream =
-            stream.filter(|it| matches!(it.target, StreamTarget::Posted(to) if to == number));
-        let (total, came) = match &stream {
+            stream.filter(|it| matches!(it.target, StreamTarget::Posted(to) if to == name));
+        let (total, came) = match stream {
             Some(stream) => (stream.total, stream.received),
             None if complete => (len as u64, len as u64),
             // Its sender broke the protocol in the middle.
             None => return,
         };
+        let streams = stream.is_some();
         let data = buffer.into_bytes(total, came);
-        if let Some(stream) = stream {
-            stream.target =
-                data.as_ref().map_or(StreamTarget::Nowhere, |_| StreamTarget::Kept(arrived));
+        let target = match data {
+            Some(data) => {
+                let place = self.keep(arrived, UnexpectedMessage { from, tag, total, data });
+                StreamTarget::Kept(MailboxEntry { place, number: arrived })
+            }
+            None => StreamTarget::Nowhere,
+        };
+        if streams && let Some(stream) = self.streams.get_mut(&from) {
+            stream.target = target;
         }
-        let Some(data) = data else { return };
-        let kept = UnexpectedMessage { number: arrived, from, tag, total, data };
-        self.cost = self.cost.saturating_add(kept.cost());
-        let at = self.kept.partition_point(|kept| kept.number < arrived);
-        self.kept.insert(at, kept);
+        if let StreamTarget::Kept(kept) = target
+            && let Some(receive) = self.receive_for(from, tag)
+        {
+            self.claim(kept.place, receive);
+        }
     }
 
     /// For a receive of a message of a collective: the rank that has sent one of another collective in its place, with the
@@ -350,16 +487,15 @@ impl Mailbox {
         let MatchPattern { from: Source::Rank(rank), tag: Tag::Is(tag) } = wanted else {
             return None;
         };
-        let of_rank = self.kept.iter().filter(|kept| kept.from == rank);
+        let of_rank = self.kept.all().map(|(_, kept)| kept).filter(|kept| kept.from == rank);
         let mut others = of_rank.filter_map(|kept| other_call(tag, kept.tag));
         others.next().map(|(ours, theirs)| (rank, theirs, ours))
     }
 
     /// The first message that fits and that no receive has taken.
     pub(crate) fn probe(&self, wanted: MatchPattern) -> Option<MessageStatus> {
-        let kept = self.kept.iter().find(|kept| wanted.fits(kept.from, kept.tag))?;
-        let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
-        Some(MessageStatus { from: kept.from, tag: kept.tag, len })
+        let place = self.message_for(wanted)?;
+        self.kept.get(place).map(UnexpectedMessage::status)
     }
 }
 

@@ -1,15 +1,19 @@
 //! Messages between pairs of ranks.
 
+pub(crate) mod claim;
 pub(crate) mod mailbox;
+mod match_lists;
 pub(crate) mod parts;
 
-use kumi_net::{CopySource, Delivery, Guard, SharedBytes, SharedBytesMut, Wait};
+use kumi_net::{CopySource, Guard, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::message::mailbox::{MatchPattern, MessageStatus, ReceiveBuffer, Source, Tag};
+use crate::message::mailbox::{
+    MailboxEntry, MatchPattern, MessageStatus, ReceiveBuffer, Source, Tag,
+};
 
 impl Context {
     /// Sends a message. Returns when it is in the channel; the data may change then.
@@ -52,18 +56,6 @@ impl Context {
                 Frame::MessagePart { data }
             }
         })
-    }
-
-    /// A message to the own rank goes straight to where it would end.
-    fn send_to_self(&self, tag: i32, data: impl CopySource) -> Result<(), Error> {
-        let me = self.rank();
-        let mut guard = self.channel.lock()?;
-        let taken = guard.handler().mailbox.first(me, tag, data.len() as u64, data);
-        match taken {
-            Ok(Delivery::Taken) => Ok(()),
-            Ok(Delivery::Full) => Err(Error::Unread { bytes: data.len() }),
-            Err(what) => Err(Error::Fault(what.to_string())),
-        }
     }
 
     /// Receives a message into a buffer.
@@ -179,7 +171,7 @@ impl Context {
         Ok(guard.handler().mailbox.probe(wanted))
     }
 
-    fn wanted(&self, from: Source, tag: Tag) -> Result<MatchPattern, Error> {
+    pub(crate) fn wanted(&self, from: Source, tag: Tag) -> Result<MatchPattern, Error> {
         if let Source::Rank(rank) = from {
             self.check_rank(rank)?;
         }
@@ -195,7 +187,7 @@ struct ReceiveGuard<'c> {
     context: &'c Context,
     wanted: MatchPattern,
     buffer: Option<ReceiveBuffer>,
-    number: Option<u64>,
+    number: Option<MailboxEntry>,
 }
 
 impl<'c> ReceiveGuard<'c> {
@@ -229,10 +221,7 @@ impl<'c> ReceiveGuard<'c> {
     /// Waits for the message.
     fn finish(&mut self) -> Result<(MessageStatus, ReceiveBuffer), Error> {
         let context = self.context;
-        let awaited = match self.wanted.from {
-            Source::Rank(rank) => Some(rank),
-            Source::Any => None,
-        };
+        let awaited = self.wanted.only_rank();
         let own = matches!(self.wanted.tag, Tag::Is(tag) if tag < 0);
         let attempt = |guard: &mut Guard<'_, Engine>| {
             self.post_in(guard);
@@ -276,6 +265,6 @@ fn fits(received: MessageStatus, capacity: usize) -> Result<MessageStatus, Error
     }
 }
 
-fn check_tag(tag: i32) -> Result<(), Error> {
+pub(crate) fn check_tag(tag: i32) -> Result<(), Error> {
     if tag >= 0 { Ok(()) } else { Err(Error::BadTag { tag }) }
 }

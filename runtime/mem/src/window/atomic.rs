@@ -10,8 +10,9 @@ use kumi_net::SharedBytesMut;
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Operation, Width};
 
-use crate::engine::{PendingRequest, PlainFrame};
+use crate::engine::PlainFrame;
 use crate::error::{Error, Refusal};
+use crate::request::table::PendingRequest;
 use crate::window::Window;
 use crate::window::table::{Access, check};
 
@@ -221,11 +222,9 @@ impl Window<'_> {
             operand,
             operand2,
         };
-        match self.context.request(to, PendingRequest::Value(None), frame)? {
-            Ok(PendingRequest::Value(Some(value))) => Ok(value),
-            Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
-            Err(reason) => Err(self.refused(to, offset, bytes as usize, reason)),
-        }
+        self.context
+            .request(to, PendingRequest::Value, frame)?
+            .map_err(|reason| self.refused(to, offset, bytes as usize, reason))
     }
 }
 

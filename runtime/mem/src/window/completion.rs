@@ -5,8 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use kumi_net::Wait;
 use kumi_proto::Rank;
 
-use crate::context::{Context, RequestCleanup};
+use crate::context::{AwaitedCleanup, Context};
 use crate::error::{Error, Refusal};
+use crate::request::Outcome;
+use crate::request::table::ReportTo;
 
 /// Counts those puts of this rank that were given it (see [`OnPlacement`]): it rises by one when a put
 /// is in place at its target.
@@ -62,7 +64,8 @@ impl Completion<'_> {
     /// As [`Completion::done`], and [`Error::NeverDone`] if there are not so many.
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
         self.context.check_handlers()?;
-        let over = RequestCleanup(self.context);
+        let over = AwaitedCleanup(self.context);
+        let mut awaits = false;
         let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             let counter_mut = engine.completions.counter_mut(self.number);
@@ -75,6 +78,9 @@ impl Completion<'_> {
             }
             // The awaited answer may be behind messages that nobody has received.
             engine.mailbox.awaited = engine.completions.awaited(self.number);
+            if !std::mem::replace(&mut awaits, true) {
+                engine.await_reports(ReportTo::Counter(self.number));
+            }
             Ok(None)
         });
         drop(over);
@@ -119,6 +125,11 @@ impl Completion<'_> {
         Ok(())
     }
 
+    /// Its number in the table.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether it belongs to this context.
     pub(crate) fn check(&self, context: &Context) -> Result<(), Error> {
         if std::ptr::eq(self.context, context) { Ok(()) } else { Err(Error::ForeignCompletion) }
@@ -145,14 +156,20 @@ pub(crate) struct CompletionCounter {
     done: u64,
     /// By target: how many, and why the first.
     refused: Vec<(Rank, u64, Refusal)>,
+    /// Errors of requests.
+    failed: Vec<Error>,
 }
 
 impl CompletionCounter {
     /// Tells once what a target refused.
     fn report(&mut self) -> Result<(), Error> {
-        match self.refused.pop() {
-            Some((rank, count, reason)) => Err(Error::Refused { rank, count, reason }),
-            None => Ok(()),
+        match (self.refused.pop(), self.failed.pop()) {
+            (Some((rank, count, reason)), failed) => {
+                self.failed.extend(failed);
+                Err(Error::Refused { rank, count, reason })
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -161,9 +178,20 @@ impl CompletionCounter {
 #[derive(Debug, Default)]
 pub(crate) struct CompletionTable {
     counters: HashMap<u64, CompletionCounter>,
-    /// By target, in the order of sending, so with rising tokens: token and counter.
-    under_way: HashMap<Rank, VecDeque<(u64, u64)>>,
+    /// By target, in the order of sending: token, and who waits.
+    under_way: HashMap<Rank, VecDeque<(u64, PutWaiter)>>,
     next: u64,
+    /// Places of the requests whose puts are in place.
+    pub(crate) placed: Vec<u32>,
+}
+
+/// Who waits for a put to be in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PutWaiter {
+    /// The counter with this number.
+    Counter(u64),
+    /// The request at this place.
+    Request(u32),
 }
 
 impl CompletionTable {
@@ -183,18 +211,46 @@ impl CompletionTable {
 
     fn begin(&mut self, number: u64, to: Rank, token: u64) {
         self.counter_mut(number).begun += 1;
-        self.under_way.entry(to).or_default().push_back((token, number));
+        self.under_way.entry(to).or_default().push_back((token, PutWaiter::Counter(number)));
+    }
+
+    /// As `begin`, for a put that is a request.
+    pub(crate) fn begin_request(&mut self, place: u32, to: Rank, token: u64) {
+        self.under_way.entry(to).or_default().push_back((token, PutWaiter::Request(place)));
+    }
+
+    /// A request that this counter counts has begun.
+    pub(crate) fn request_begun(&mut self, number: u64) {
+        self.counter_mut(number).begun += 1;
+    }
+
+    /// A request that this counter counts is over.
+    pub(crate) fn request_ended(&mut self, number: u64, end: Result<Outcome, Error>) {
+        let Some(counter) = self.counters.get_mut(&number) else { return };
+        match end {
+            Ok(Outcome::Cancelled) => counter.begun -= 1,
+            Ok(_) => counter.done += 1,
+            Err(error) => {
+                counter.begun -= 1;
+                counter.failed.push(error);
+            }
+        }
+    }
+
+    /// No answer to this put counts any more.
+    pub(crate) fn forget(&mut self, to: Rank, token: u64) {
+        self.remove(to, token);
     }
 
     fn abandon(&mut self, to: Rank, token: u64) {
-        if let Some(number) = self.remove(to, token)
+        if let Some(PutWaiter::Counter(number)) = self.remove(to, token)
             && let Some(counter_mut) = self.counters.get_mut(&number)
         {
             counter_mut.begun -= 1;
         }
     }
 
-    fn remove(&mut self, to: Rank, token: u64) -> Option<u64> {
+    fn remove(&mut self, to: Rank, token: u64) -> Option<PutWaiter> {
         let puts = self.under_way.get_mut(&to)?;
         let at = puts.iter().position(|put| put.0 == token)?;
         puts.remove(at).map(|put| put.1)
@@ -204,9 +260,14 @@ impl CompletionTable {
     pub(crate) fn done(&mut self, from: Rank, token: u64) -> bool {
         let Some(puts) = self.under_way.get_mut(&from) else { return false };
         let Some(last) = puts.iter().position(|put| put.0 == token) else { return false };
-        for (_, number) in puts.drain(..=last) {
-            if let Some(counter_mut) = self.counters.get_mut(&number) {
-                counter_mut.done += 1;
+        for (_, waiter) in puts.drain(..=last) {
+            match waiter {
+                PutWaiter::Counter(number) => {
+                    if let Some(counter_mut) = self.counters.get_mut(&number) {
+                        counter_mut.done += 1;
+                    }
+                }
+                PutWaiter::Request(place) => self.placed.push(place),
             }
         }
         true
@@ -214,7 +275,7 @@ impl CompletionTable {
 
     /// A target refused a put, or a part of one.
     pub(crate) fn refused(&mut self, from: Rank, token: u64, reason: Refusal) {
-        if let Some(number) = self.remove(from, token)
+        if let Some(PutWaiter::Counter(number)) = self.remove(from, token)
             && let Some(counter_mut) = self.counters.get_mut(&number)
         {
             counter_mut.begun -= 1;
@@ -227,7 +288,8 @@ impl CompletionTable {
 
     /// A rank that an answer for this counter is to come from.
     fn awaited(&self, number: u64) -> Option<Rank> {
-        let waits = |puts: &VecDeque<(u64, u64)>| puts.iter().any(|put| put.1 == number);
+        let waiter = PutWaiter::Counter(number);
+        let waits = |puts: &VecDeque<(u64, PutWaiter)>| puts.iter().any(|put| put.1 == waiter);
         self.under_way.iter().find(|(_, puts)| waits(puts)).map(|(rank, _)| *rank)
     }
 }

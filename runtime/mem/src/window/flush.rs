@@ -84,7 +84,9 @@ impl Context {
         self.drive(Wait::Room, |guard| {
             // One after the other, as in `confirm`: the awaited answer may be behind messages of that
             // rank.
-            let first = mapped().find(|rank| !guard.flushed(**rank)).copied();
+            let waits =
+                |rank: &&u32| !guard.flushed(**rank) || !guard.handler().outgoing.is_free(**rank);
+            let first = mapped().find(waits).copied();
             guard.handler().mailbox.awaited = first;
             Ok(first.is_none().then_some(()))
         })
@@ -112,7 +114,8 @@ impl Context {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();
                 let frame = PlainFrame::GetRequest { token, window: NO_WINDOW, offset: 0, len: 0 };
-                if !guard.send(to, &[&frame.header()])? {
+                // Behind all that was begun before.
+                if !guard.handler().outgoing.is_free(to) || !guard.send(to, &[&frame.header()])? {
                     break;
                 }
                 guard.handler().fences.push((to, token));

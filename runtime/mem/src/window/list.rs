@@ -5,6 +5,7 @@ mod get;
 use kumi_net::{CopySource, Guard, SharedBytes, Wait};
 use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
+use crate::context::ContextTurn;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::message::parts::frames_to_queue;
@@ -164,7 +165,11 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         self.context.puts_to(to);
         let mut begun = false;
+        let mut turn = ContextTurn::new(self.context, to);
         self.context.drive(Wait::Room, |guard| {
+            if !turn.has_come(guard) {
+                return Ok(None);
+            }
             // Not later: half a put is useless.
             if !begun {
                 self.context.check_refused(guard, to)?;
@@ -175,12 +180,12 @@ impl Window<'_> {
                 if batch == 0 {
                     match frames_to_queue(guard, to, rest.on_the_wire(), guard.max_frame(to)) {
                         Some(frames) => batch = frames,
-                        None => return Ok(None),
+                        None => return turn.hold(guard),
                     }
                 }
                 let Some(left) = self.send_pieces(guard, to, rest, notify, token)? else {
                     guard.transmit()?;
-                    return Ok(None);
+                    return turn.hold(guard);
                 };
                 (rest, begun) = (left, true);
                 batch -= 1;
@@ -189,6 +194,7 @@ impl Window<'_> {
                 }
             }
             guard.transmit_soon(to)?;
+            turn.over(guard);
             Ok(Some(()))
         })
     }

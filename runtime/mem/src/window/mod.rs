@@ -26,9 +26,10 @@ use kumi_net::{CopySource, SharedBytes, SharedBytesMut, Wait};
 use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
 
 use crate::context::Context;
-use crate::engine::{PendingRequest, PlainFrame};
+use crate::engine::PlainFrame;
 use crate::error::{Error, Refusal};
 use crate::fifo::signal::SignalPort;
+use crate::request::table::{PendingRequest, Target};
 use crate::window::completion::OnPlacement;
 use crate::window::key::{is_open, is_private};
 use crate::window::mapped_piece::MappedPiece;
@@ -133,15 +134,9 @@ impl Window<'_> {
         length: usize,
         reason: Refusal,
     ) -> Error {
-        match reason {
-            Refusal::Bounds => self.out_of_bounds(rank, offset, length),
-            Refusal::Right => Error::NoRight { rank },
-            Refusal::Alignment => {
-                Error::BadAlignment { offset: offset as u64, width: length as u64 }
-            }
-            Refusal::Window => Error::BadWindow { rank },
-            reason => Error::Refused { rank, count: 1, reason },
-        }
+        let size = self.sizes.get(rank as usize).copied().unwrap_or(0);
+        let (offset, length) = (offset as u64, length as u64);
+        place_refused(Target { rank, offset, length, size }, reason)
     }
 
     /// The piece at a rank, if this process has it mapped.
@@ -450,6 +445,18 @@ impl Drop for Window<'_> {
         if let Err(error) = self.context.remove_window(&self.memory) {
             eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
         }
+    }
+}
+
+/// The error for a refusal of an operation on these bytes.
+pub(crate) fn place_refused(target: Target, reason: Refusal) -> Error {
+    let Target { rank, offset, length, size } = target;
+    match reason {
+        Refusal::Bounds => Error::OutOfBounds { rank, offset, length, size },
+        Refusal::Right => Error::NoRight { rank },
+        Refusal::Alignment => Error::BadAlignment { offset, width: length },
+        Refusal::Window => Error::BadWindow { rank },
+        reason => Error::Refused { rank, count: 1, reason },
     }
 }
 

@@ -4,8 +4,9 @@ use kumi_net::counters::Counter;
 use kumi_net::{CopySource, SharedBytes, SharedBytesMut};
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 
-use crate::engine::{PendingRequest, PlainFrame};
+use crate::engine::PlainFrame;
 use crate::error::Error;
+use crate::request::table::PendingRequest;
 use crate::window::completion::OnPlacement;
 use crate::window::strided::Strided;
 use crate::window::table::{Access, check};

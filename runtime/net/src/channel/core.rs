@@ -83,9 +83,9 @@ pub(crate) struct ChannelCore<H> {
     outgoing: Vec<Option<Producer>>,
     incoming: Vec<Option<Consumer>>,
     /// Rings whose next record the handler had no room for.
-    stalled: Vec<usize>,
+    pub(crate) stalled: Vec<usize>,
     /// Rings that were left before they were empty, to look first whether the wait is over.
-    unfinished: Vec<usize>,
+    pub(crate) unfinished: Vec<usize>,
     ring_sent: u64,
     ring_delivered: u64,
     /// An answer to a rank of this node waits for room in its ring.

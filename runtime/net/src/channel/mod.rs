@@ -321,6 +321,7 @@ impl<H: Handler> Channel<H> {
                 waiting.over(&mut spin);
                 return Ok(result);
             }
+            guard.retry_refused(&mut waiting.awaited);
             waiting.idle(true);
             match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 WaitEvent::Counter => {
@@ -344,10 +345,9 @@ impl<H: Handler> Channel<H> {
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
                     guard.core().check_unreachable()?;
+                    let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
-                    if wait == Wait::Room
-                        && let Some(result) = attempt(&mut guard.lend())?
-                    {
+                    if room && let Some(result) = attempt(&mut guard.lend())? {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }

@@ -174,6 +174,8 @@ pub(crate) struct WaitFlags<'p> {
     pub(crate) slept: bool,
     /// Why it blocked, the first time.
     why: Option<BlockReason>,
+    /// The rank that the program waits for, if it is one and known.
+    pub(crate) awaited: Option<u32>,
     /// Spins since the last look at the clock, and at how many a wait for room tries again.
     spins: u32,
     next_try: u32,
@@ -194,6 +196,7 @@ impl<'p> WaitFlags<'p> {
             since: 0,
             slept: false,
             why: None,
+            awaited: None,
             spins: 0,
             next_try: ROOM_SPINS,
         }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use std::collections::VecDeque;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -9,7 +11,7 @@ fn wanted(from: Source, tag: Tag) -> MatchPattern {
     MatchPattern { from, tag }
 }
 
-fn vector(mailbox: &mut Mailbox, number: u64) -> Option<(MessageStatus, Vec<u8>)> {
+fn vector(mailbox: &mut Mailbox, number: MailboxEntry) -> Option<(MessageStatus, Vec<u8>)> {
     match mailbox.take(number)? {
         (received, ReceiveBuffer::Grown(vector)) => Some((received, vector)),
         (_, ReceiveBuffer::Lent(_)) => None,
@@ -191,7 +193,7 @@ proptest! {
             queues[*from as usize].push_back((*tag, data.clone(), 0));
             expected.entry((*from, *tag)).or_default().push_back(data);
         }
-        let mut open: Vec<(u64, u32, i32)> = Vec::new();
+        let mut open: Vec<(MailboxEntry, u32, i32)> = Vec::new();
         let mut wanted_counts: Vec<(u32, i32)> =
             lengths.iter().map(|(from, tag, _)| (*from, *tag)).collect();
         for choice in choices.iter().copied().chain(std::iter::repeat_n(1, 400)) {
@@ -237,7 +239,7 @@ proptest! {
         let mut mailbox = Mailbox::new(1 << 20);
         let mut messages: Vec<Sent> = Vec::new();
         let mut memory = [0u8; 8];
-        let mut open: Option<(u64, MatchPattern, bool)> = None;
+        let mut open: Option<(MailboxEntry, MatchPattern, bool)> = None;
         for (index, choice) in choices.iter().copied().enumerate() {
             let (from, tag) = (u32::from(choice) % 2, i32::from(choice / 2 % 2));
             let some = usize::from(choice / 16);

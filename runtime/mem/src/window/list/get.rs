@@ -5,9 +5,10 @@ use kumi_net::{Guard, SharedBytesMut};
 use kumi_proto::frame::{GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES};
 
 use super::{FramePieces, NOTHING, PieceCursor, same_bytes};
-use crate::context::RequestCleanup;
-use crate::engine::{Engine, PendingRequest, PlainFrame};
+use crate::context::Context;
+use crate::engine::{Engine, PlainFrame};
 use crate::error::{Error, Refusal};
+use crate::request::table::{PendingRequest, Request, RequestEnd};
 use crate::window::pieces::{LentBuffers, Piece};
 use crate::window::table::{Access, check};
 use crate::window::{GET_PIECE, Window};
@@ -17,6 +18,7 @@ const AT_ONCE: usize = 16;
 
 /// A get by frames.
 struct ListGet<'l> {
+    context: &'l Context,
     from: u32,
     list: PieceCursor<'l>,
     /// Bytes of the list that have not been taken for a request.
@@ -27,10 +29,24 @@ struct ListGet<'l> {
     count: usize,
     /// A request for which there was no room.
     unsent: Option<(FramePieces, LentBuffers)>,
-    /// Requests in flight: token, lowest place, bytes.
-    under_way: Vec<(u64, u64, usize)>,
-    /// The first in the list that was refused: as above, and why.
+    /// Requests in flight: their order, place in the table, lowest place in the window, and bytes.
+    under_way: Vec<(u64, u32, u64, usize)>,
+    /// Requests begun.
+    begun: u64,
+    /// The first in the list that was refused: order, lowest place and bytes, and why.
     refused: Option<((u64, u64, usize), Refusal)>,
+}
+
+/// However the get ends, lent buffers go back.
+impl Drop for ListGet<'_> {
+    fn drop(&mut self) {
+        // Without the lock the handler thread is dead and writes nowhere.
+        if let Ok(mut guard) = self.context.channel.lock() {
+            let engine = guard.handler();
+            engine.release_all(self.under_way.iter().map(|one| one.1).collect());
+            engine.mailbox.awaited = None;
+        }
+    }
 }
 
 impl Window<'_> {
@@ -108,11 +124,10 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         let most = self.context.channel.lock()?.max_frame(from);
         let count = ((most - GET_LIST_BYTES) / PIECE_BYTES).min(MOST_GET_PIECES);
-        let (unsent, under_way, refused) = (None, Vec::new(), None);
+        let (unsent, under_way, begun, refused) = (None, Vec::new(), 0, None);
+        let (context, left) = (self.context, bytes);
         let mut asking =
-            ListGet { from, list, left: bytes, into, count, unsent, under_way, refused };
-        // Dropped first, however this ends: lent buffers go back.
-        let over = RequestCleanup(self.context);
+            ListGet { context, from, list, left, into, count, unsent, under_way, begun, refused };
         let result = self.context.drive(self.context.wait_for(&[from]), |guard| {
             asking.look(guard.handler());
             if self.ask(guard, &mut asking)? {
@@ -123,7 +138,6 @@ impl Window<'_> {
             let over = (all || asking.refused.is_some()) && asking.under_way.is_empty();
             Ok(over.then_some(()))
         });
-        drop(over);
         result?;
         match asking.refused {
             None => Ok(()),
@@ -134,19 +148,29 @@ impl Window<'_> {
     /// Sends requests as long as some may be under way and there is room; true if it has sent any.
     fn ask(&self, guard: &mut Guard<'_, Engine>, asking: &mut ListGet<'_>) -> Result<bool, Error> {
         let before = asking.under_way.len();
+        // What was begun before goes first.
         while asking.under_way.len() < AT_ONCE
+            && guard.handler().outgoing.is_free(asking.from)
             && let Some((taken, into)) = asking.next()
         {
-            let token = guard.handler().token();
+            let requests = &mut guard.handler().requests;
+            let place = requests.add(Request::to(asking.from, PendingRequest::Nothing))?;
+            let token = requests.token(place);
             let (window, offset) = (self.keys[asking.from as usize], taken.offset);
             let frame = PlainFrame::GetList(GetList { token, window, offset, pieces: &taken.list });
-            if !guard.send(asking.from, &[&frame.header(), frame.list()])? {
+            let sent = guard.send(asking.from, &[&frame.header(), frame.list()])?;
+            let requests = &mut guard.handler().requests;
+            if !sent {
+                requests.remove(place);
                 asking.unsent = Some((taken, into));
                 break;
             }
-            let pending = PendingRequest::Pieces { into, length: taken.bytes as u32, received: 0 };
-            guard.handler().begin_with(asking.from, token, pending);
-            asking.under_way.push((token, offset, taken.bytes));
+            if let Some(request) = requests.get_mut(place) {
+                let length = taken.bytes as u32;
+                request.pending = PendingRequest::Pieces { into, length, received: 0 };
+            }
+            asking.under_way.push((asking.begun, place, offset, taken.bytes));
+            asking.begun += 1;
         }
         Ok(asking.under_way.len() > before)
     }
@@ -172,12 +196,16 @@ impl ListGet<'_> {
 
     /// Takes note of the requests that have ended, in whatever order.
     fn look(&mut self, engine: &mut Engine) {
-        for (token, refusal) in engine.ended() {
-            let Some(at) = self.under_way.iter().position(|one| one.0 == token) else { continue };
-            let one = self.under_way.swap_remove(at);
-            let earlier = self.refused.is_none_or(|(first, _)| one.0 < first.0);
-            if let Some(reason) = refusal.filter(|_| earlier) {
-                self.refused = Some((one, reason));
+        for (order, place, low, bytes) in std::mem::take(&mut self.under_way) {
+            let Some(over) = engine.take_over(place) else {
+                self.under_way.push((order, place, low, bytes));
+                continue;
+            };
+            let earlier = self.refused.is_none_or(|(first, _)| order < first.0);
+            if let Some(RequestEnd::Refused(reason)) = over.end
+                && earlier
+            {
+                self.refused = Some(((order, low, bytes), reason));
             }
         }
     }
