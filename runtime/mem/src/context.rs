@@ -232,11 +232,7 @@ impl Context {
         frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
-        if remote {
-            self.dirty[to as usize].set(true);
-        }
-        // To a rank of this node: it has been put to by frames, which it may have refused.
-        let tells = tells && self.dirty[to as usize].get();
+        let tells = self.note_frames(to, remote) && tells;
         let (mut done, mut begun) = (0, false);
         let mut turn = ContextTurn::new(self, to);
         self.drive(Wait::Room, |guard| {
@@ -284,6 +280,14 @@ impl Context {
             turn.over(guard);
             Ok(Some(()))
         })
+    }
+
+    /// Frames go to this rank; whether it may have refused some.
+    fn note_frames(&self, to: u32, remote: bool) -> bool {
+        let dirty = &self.dirty[to as usize];
+        dirty.set(dirty.get() || remote);
+        // A rank of this node: only if it has been put to by frames.
+        dirty.get()
     }
 
     pub(crate) fn check_refused(
