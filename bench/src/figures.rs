@@ -26,6 +26,14 @@ use crate::peer::Peers;
 use crate::record::Record;
 use std::path::PathBuf;
 
+/// Bytes of the frames of paths that are measured beside each other.
+const MTUS: [&str; 3] = ["1500", "9000", "65535"];
+
+/// How a figure's name tells the path; that of the first is not told.
+fn of_mtu(mtu: &str) -> String {
+    if mtu == MTUS[0] { String::new() } else { format!(", MTU {mtu}") }
+}
+
 /// Context of a benchmark.
 pub struct Setting {
     /// The peers.

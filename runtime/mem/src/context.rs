@@ -11,7 +11,7 @@ use kumi_net::disclosure::DisclosedPages;
 use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait};
-use kumi_proto::frame::Frame;
+use kumi_proto::frame::{Frame, pad};
 
 use crate::engine::Engine;
 use crate::engine::interrupt::InterruptHook;
@@ -250,11 +250,7 @@ impl Context {
         frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
-        if remote {
-            self.puts_to(to);
-        }
-        // To a rank of this node: it has been put to by frames, which it may have refused.
-        let tells = tells && self.dirty[to as usize].load(Relaxed);
+        let tells = self.note_frames(to, remote) && tells;
         let (mut done, mut begun) = (0, false);
         let mut turn = ContextTurn::new(self, to);
         self.drive(Wait::Room, |guard| {
@@ -265,35 +261,38 @@ impl Context {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);
-            // Frames until the next transmit.
-            let mut batch = 0;
+            if remote && !begun && data.len() >= most {
+                guard.pad_last(to, most, pad);
+            }
             while !begun || done < data.len() {
-                if batch == 0 {
-                    match frames_to_queue(guard, to, data.len() - done, most) {
-                        Some(frames) => batch = frames,
-                        None => return turn.hold(guard),
-                    }
-                }
-                let frame = frame(most, done);
-                let part = frame.data();
-                let taken = match remote {
-                    // SAFETY: the frame's data is of `data`, of which the caller promises it.
-                    true if lends => unsafe { guard.send_lent(to, &frame.header(), part)? },
-                    true => guard.send_remote_with(to, |room| frame.write(room))?,
-                    false => guard.send_parts(to, &[&frame.header()], &[part])?,
+                let Some(batch) = frames_to_queue(guard, to, data.len() - done, most) else {
+                    return turn.hold(guard);
                 };
-                if !taken {
+                let mut queued = 0;
+                if remote && !lends {
+                    queued = guard.send_remote_run(to, batch, |room| {
+                        let frame = (!begun || done < data.len()).then(|| frame(most, done))?;
+                        (begun, done) = (true, done + frame.data().len());
+                        Some(frame.write(room))
+                    })?;
+                }
+                while (lends || !remote) && queued < batch && (!begun || done < data.len()) {
+                    let frame = frame(most, done);
+                    let part = frame.data();
+                    let taken = match remote {
+                        // SAFETY: the frame's data is of `data`, of which the caller promises it.
+                        true => unsafe { guard.send_lent(to, &frame.header(), part)? },
+                        false => guard.send_parts(to, &[&frame.header()], &[part])?,
+                    };
+                    if !taken {
+                        break;
+                    }
+                    (begun, done, queued) = (true, done + part.len(), queued + 1);
+                }
+                if queued < batch && (!begun || done < data.len()) {
                     guard.transmit()?;
                     return turn.hold(guard);
                 }
-                begun = true;
-                done += part.len();
-                batch -= 1;
-                if batch == 0 {
-                    guard.transmit_soon(to)?;
-                }
-            }
-            if batch > 0 {
                 guard.transmit_soon(to)?;
             }
             turn.over(guard);
@@ -302,6 +301,15 @@ impl Context {
             }
             Ok(Some(()))
         })
+    }
+
+    /// Frames go to this rank; whether it may have refused some.
+    fn note_frames(&self, to: u32, remote: bool) -> bool {
+        if remote {
+            self.puts_to(to);
+        }
+        // A rank of this node: only if it has been put to by frames.
+        remote || self.dirty[to as usize].load(Relaxed)
     }
 
     pub(crate) fn check_refused(

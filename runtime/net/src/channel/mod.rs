@@ -9,6 +9,7 @@ pub(crate) mod handover;
 mod late_reads;
 pub(crate) mod lock;
 pub mod priority;
+mod protocol;
 mod settling;
 mod shutdown;
 pub(crate) mod turns;
