@@ -324,6 +324,7 @@ fn lent_data_that_is_gone_is_told() {
 fn a_report_says_what_the_endpoint_knows() {
     let (_, bytes) = sample();
     let need = ContextReport::needed(&bytes[..ContextReport::START]).unwrap();
+    assert!(need <= ContextReport::most(4) && need > ContextReport::most(2));
     assert!(ContextReport::read(&bytes[..need - 1]).is_err());
     let report = ContextReport::read(&bytes[..need]).unwrap();
     assert_eq!(

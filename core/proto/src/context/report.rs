@@ -79,6 +79,12 @@ impl ContextReport {
     /// Bytes at the beginning of a context that [`Self::needed`] looks at.
     pub const START: usize = PEERS;
 
+    /// Most bytes that [`Self::needed`] may ask for, of a rank in a job of so many. More is a lie.
+    #[must_use]
+    pub fn most(ranks: u32) -> usize {
+        PEERS + ranks.saturating_sub(1) as usize * size_of::<PeerRecord>()
+    }
+
     /// Bytes at the beginning of a context that [`Self::read`] needs, told by its first [`Self::START`] bytes.
     ///
     /// # Errors

@@ -54,6 +54,8 @@ impl ContextReader {
         length: usize,
         mut copy: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<ContextSight> {
+        // Memory for the copy follows from the job, not from what the rank wrote.
+        let length = length.min(ContextReport::most(ranks));
         let mut bytes = Vec::new();
         let mut looks = 0;
         loop {
@@ -229,6 +231,16 @@ mod tests {
         let mut version = bytes.clone();
         version[8] = 99;
         assert_eq!(read(&version), ContextSight::Damaged(ContextError::Version(99)));
+        // It says that its job has a million ranks, and that it has heard from most of them.
+        let mut many = bytes.clone();
+        many[20..24].copy_from_slice(&1_000_000_u32.to_ne_bytes());
+        many[344..348].copy_from_slice(&999_998_u32.to_ne_bytes());
+        let copy = |at: usize, room: &mut [u8]| {
+            assert!(room.len() <= ContextReport::most(4), "{} bytes at {at}", room.len());
+            copier(&many)(at, room)
+        };
+        let seen = ContextReader::default().read((1, 4), usize::MAX, copy).unwrap();
+        assert!(matches!(seen, ContextSight::Damaged(ContextError::TooSmall { .. })), "{seen:?}");
         let short = ContextReader::default().read((1, 4), 8_300, copier(&bytes)).unwrap();
         assert!(matches!(short, ContextSight::Damaged(ContextError::TooSmall { .. })), "{short:?}");
     }
