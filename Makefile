@@ -20,6 +20,7 @@
 #   make properties   the property tests with cases that no run has had, many more of them
 #   make flaky        all test programs again and again in random order, alone and beside busy processes
 #   make mutants      a sample of small changes to the code of core/: does a test notice each? An hour; CRATE=, SAMPLE=, SEED=
+#   make miri         tests of core/, kumi-net and kumi-mem in an interpreter that finds undefined behaviour; PACKAGE=mem SEEDS=8
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
@@ -46,7 +47,7 @@ PREFIX ?= /usr/local
 # Folders with tests of a language; `make test` has built what they test.
 LANGUAGE_FOLDERS := bindings/grpc bindings/cpp bindings/fortran examples/c examples/cpp examples/fortran examples/grpc
 
-.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants soak fuzz setup clean
+.PHONY: languages $(LANGUAGE_FOLDERS) all docs reference simulations man install build c cpp fortran grpc routines python java demo test test-programs lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties flaky mutants miri soak fuzz setup clean
 
 all: build
 
@@ -205,6 +206,10 @@ properties: setup
 # Mutants of a crate are tested by its own tests only, in a copy below target/mutants.
 mutants: setup
 	@scripts/mutants $(if $(CRATE),--crate $(CRATE)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
+# Needs the nightly toolchain with Miri; everything else needs the stable one only.
+miri:
+	@scripts/miri $(if $(PACKAGE),--package $(PACKAGE)) $(if $(SEEDS),--seeds $(SEEDS))
 
 # In `make test` the same is short.
 soak: setup

@@ -124,6 +124,34 @@
 !   kumi_signal_multicast(window, ranks, offset, data [, stat])
 !   kumi_signal_try_multicast(window, ranks, offset, data, done [, stat])
 !
+!   Requests.  These start an operation and return at once; it ends by itself.  `data` is a scalar or an array with the
+!   attribute `target` or `pointer`, without gaps, which must stay until the end was told.  Give it the attribute
+!   `asynchronous` too, so that the compiler does not move its uses across the calls.  The end is told for `request`,
+!   a type(kumi_request), or, if one of these is given, by `completion` or by `queue` with the integer(c_int64_t) `word`.
+!   kumi_window_iput(window, to, offset, data, request [, notify] [, sent] [, completion] [, queue] [, word] [, stat])
+!       Ends when the data is in place, or with sent=.true. when it may change.
+!   kumi_window_iget(window, from, offset, data, request [, completion] [, queue] [, word] [, stat])
+!   kumi_window_iatomic(window, to, offset, operation, operand, request [, value] [, completion] [, queue] [, word] &
+!                       [, stat])
+!       `operation` is KUMI_FETCH_ADD, KUMI_FETCH_AND, KUMI_FETCH_OR, KUMI_FETCH_XOR, KUMI_SWAP or KUMI_COMPARE_SWAP;
+!       the last stores `value` if there was `operand`.  result%value is the old one; kumi_value_i4(result) for 4 bytes.
+!   kumi_message_isend(to, tag, data, request [, completion] [, queue] [, word] [, stat])
+!   kumi_message_irecv(from, tag, data, request [, completion] [, queue] [, word] [, stat])
+!   kumi_request_wait(request [, result] [, stat])       result is a type(kumi_result): error, cancelled, source, tag,
+!   kumi_request_test(request, done [, result] [, stat])     length, value, word
+!   kumi_request_wait_all(requests [, results] [, stat])           kumi_request_test_all(requests, done [, results] [, stat])
+!   kumi_request_wait_any(requests, index [, result] [, stat])     kumi_request_test_any likewise; index 0 if none
+!   kumi_request_wait_some(requests, ended, indices [, results] [, stat])    kumi_request_test_some likewise
+!       Vectors.  Indices count from 1; those of requests that have ended are indices(1:ended).
+!   kumi_request_cancel(request [, cancelled] [, stat])  kumi_request_release(request [, stat])
+!   kumi_request_count(count [, stat])                   kumi_request_pending(request)   a logical
+!   kumi_queue_create(queue [, stat])                    kumi_queue_free(queue [, stat])
+!   kumi_queue_poll(queue, found, result [, stat])       kumi_queue_wait(queue, result [, stat])
+!       queue is a type(kumi_queue).  A request that failed is no error of these: see result%error.
+!   kumi_message_await(from, tag [, status] [, stat])
+!   kumi_message_claim(from, tag, found, claim [, status] [, stat])          claim is a type(kumi_claim)
+!   kumi_claim_recv(claim, data [, status] [, stat])     kumi_claim_free(claim [, stat])
+!
 !   kumi_barrier([stat])
 !   kumi_broadcast(root, data [, stat])
 !   kumi_reduce(root, data, op [, stat])          `data` of the root becomes the result
@@ -155,6 +183,13 @@ module kumi
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
   use kumi_atomics
   use kumi_arrays
+  use kumi_c_requests, only: kumi_result
+  use kumi_requests, only: kumi_request, kumi_queue, kumi_claim, kumi_window_iatomic, kumi_value_i4, &
+    kumi_request_pending, kumi_request_wait, kumi_request_test, kumi_request_wait_all, kumi_request_test_all, &
+    kumi_request_wait_any, kumi_request_test_any, kumi_request_wait_some, kumi_request_test_some, &
+    kumi_request_cancel, kumi_request_release, kumi_request_count, kumi_queue_create, kumi_queue_free, &
+    kumi_queue_poll, kumi_queue_wait, kumi_message_await, kumi_message_claim, kumi_claim_free
+  use kumi_starts
   implicit none
   public
   private :: OP_SUM, OP_PRODUCT, OP_MIN, OP_MAX, OP_BITAND, OP_BITOR, OP_BITXOR, TYPE_U8, TYPE_I8, TYPE_U16, &

@@ -70,6 +70,13 @@ impl TestCluster {
         self.kumi(&args)
     }
 
+    /// Tries to bring it up as it is configured.
+    #[track_caller]
+    pub fn try_up_as_it_is(&mut self) -> FinishedCommand {
+        self.up = true;
+        self.kumi(&["cluster", "up"])
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

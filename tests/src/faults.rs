@@ -41,10 +41,19 @@ fn nsenter(name: &str, words: &str) -> Command {
     command
 }
 
+/// The address of a node's interface to the others.
+#[track_caller]
+fn address(cluster: &TestCluster, node: u32) -> String {
+    let all = on_node(cluster, node, "ip -o address show dev eth0 scope global");
+    let words = all.split_whitespace().nth(3);
+    words.and_then(|word| word.split('/').next()).expect("an address").to_owned()
+}
+
 /// The switch of a cluster of two nodes, made a router whose links carry fewer bytes than those of the
 /// nodes.
 pub struct Router {
     namespace: String,
+    ipv6: bool,
 }
 
 impl Router {
@@ -54,20 +63,26 @@ impl Router {
     /// When the cluster has no namespaces or a command fails.
     #[track_caller]
     pub fn make(cluster: &TestCluster, mtu: u32) -> Self {
-        let router = Self { namespace: format!("kumi-{}-sw", cluster.name()) };
-        for node in 0..2 {
+        let namespace = format!("kumi-{}-sw", cluster.name());
+        let addresses = [0, 1].map(|node| address(cluster, node));
+        let router = Self { namespace, ipv6: addresses[0].contains(':') };
+        let (own, whole) =
+            if router.ipv6 { ("2001:db8::1/128 nodad", 128) } else { ("192.0.2.1/32", 32) };
+        for (node, address) in addresses.iter().enumerate() {
             let link = format!("v{node}");
-            let address = on_node(cluster, node, "ip -4 -o address show eth0");
-            let words = address.split_whitespace().nth(3);
-            let address = words.and_then(|word| word.split('/').next()).expect("an address");
             router.run(&format!("ip link set {link} nomaster"));
             // For what the router says itself.
-            router.run(&format!("ip address add 192.0.2.1/32 dev {link}"));
-            router.run(&format!("ip route add {address}/32 dev {link} mtu lock {mtu}"));
-            router.set(&format!("conf/{link}/proxy_arp"), "1");
+            router.run(&format!("ip address add {own} dev {link}"));
+            router.run(&format!("ip route add {address}/{whole} dev {link} mtu lock {mtu}"));
             router.set(&format!("neigh/{link}/proxy_delay"), "0");
+            if router.ipv6 {
+                router.set(&format!("conf/{link}/proxy_ndp"), "1");
+                router.run(&format!("ip neigh add proxy {} dev {link}", addresses[1 - node]));
+            } else {
+                router.set(&format!("conf/{link}/proxy_arp"), "1");
+            }
         }
-        router.set("ip_forward", "1");
+        router.set(if router.ipv6 { "conf/all/forwarding" } else { "ip_forward" }, "1");
         for node in 0..2 {
             on_node(cluster, node, "ip neigh flush all");
         }
@@ -89,7 +104,11 @@ impl Router {
     /// When the command fails.
     #[track_caller]
     pub fn silence_all(&self) {
-        self.run("iptables -A OUTPUT -p icmp --icmp-type fragmentation-needed -j DROP");
+        self.run(if self.ipv6 {
+            "ip6tables -A OUTPUT -p icmpv6 --icmpv6-type packet-too-big -j DROP"
+        } else {
+            "iptables -A OUTPUT -p icmp --icmp-type fragmentation-needed -j DROP"
+        });
     }
 
     /// How many messages [`Self::silence`] has dropped.
@@ -107,6 +126,11 @@ impl Router {
     /// When there is none of this name.
     #[track_caller]
     pub fn counter(&self, name: &str) -> u64 {
+        if self.ipv6 {
+            let text = self.run("cat /proc/net/snmp6");
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("Ip6{name}")));
+            return line.expect("this counter").trim().parse().expect("a number");
+        }
         let text = self.run("cat /proc/net/snmp");
         let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
         let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
@@ -122,7 +146,7 @@ impl Router {
 
     #[track_caller]
     fn set(&self, name: &str, value: &'static str) {
-        let path = format!("/proc/sys/net/ipv4/{name}");
+        let path = format!("/proc/sys/net/{}/{name}", if self.ipv6 { "ipv6" } else { "ipv4" });
         let done = within(&self.namespace, move || std::fs::write(path, value)).join();
         done.expect("the thread").expect("the setting");
     }

@@ -36,6 +36,25 @@ fn verifies(cluster: &TestCluster, program: &str, args: &[&str]) {
 }
 
 #[test]
+fn rust() {
+    let cluster = TestCluster::up(2);
+    verifies(&cluster, "string", &["--points", "1001", "--steps", "300"]);
+    // One point for each rank.
+    verifies(&cluster, "string", &["--points", "4", "--steps", "5"]);
+}
+
+#[test]
+fn c() {
+    let cluster = TestCluster::up(2);
+    verifies(&cluster, "wave", &["--points", "30", "--steps", "100"]);
+    // One row for each rank, which needs both neighbours'.
+    verifies(&cluster, "wave", &["--points", "4", "--steps", "5"]);
+    let wave = binaries::path("wave").display().to_string();
+    let few = ["run", "-n", "4", "--nodes", "2", &wave, "--points", "3"];
+    cluster.kumi(&few).fails(64, &["more ranks than rows"]);
+}
+
+#[test]
 fn cpp() {
     let cluster = TestCluster::up(2);
     greets(&cluster, "hello-cpp");
@@ -43,6 +62,8 @@ fn cpp() {
     verifies(&cluster, "heat", &["--points", "30", "--steps", "100"]);
     verifies(&cluster, "heat", &["--points", "4", "--steps", "3"]);
     verifies(&cluster, "queens", &["--size", "9"]);
+    verifies(&cluster, "lookup", &["--count", "3000"]);
+    verifies(&cluster, "lookup", &["--count", "5", "--depth", "9"]);
     // Fewer tasks than ranks.
     verifies(&cluster, "queens", &["--size", "2"]);
     let unit = four_ranks(&cluster, "cpp-unit", &[]);
@@ -58,6 +79,9 @@ fn fortran() {
     greets(&cluster, "hello-fortran");
     verifies(&cluster, "poisson", &["--points", "30"]);
     verifies(&cluster, "poisson", &["--points", "4"]);
+    verifies(&cluster, "drum", &["--points", "30", "--steps", "100"]);
+    // One column for each rank.
+    verifies(&cluster, "drum", &["--points", "4", "--steps", "5"]);
     verifies(&cluster, "life", &["--size", "30", "--steps", "60"]);
     verifies(&cluster, "life", &["--size", "5", "--steps", "3"]);
     let unit = four_ranks(&cluster, "fortran-unit", &[]);
@@ -72,12 +96,22 @@ fn fortran() {
 
 #[test]
 fn outside_a_job_they_say_how_to_start_them() {
-    for program in ["hello-cpp", "heat", "queens", "hello-fortran", "poisson", "life"] {
+    for program in [
+        "hello-cpp",
+        "heat",
+        "queens",
+        "lookup",
+        "hello-fortran",
+        "poisson",
+        "life",
+        "drum",
+        "wave",
+    ] {
         let mut alone = Command::new(binaries::path(program));
         alone.env_remove("KUMI_SINGLETON");
         command::run(alone).fails(1, &["kumi_init: ", "kumi run -n"]);
     }
-    for program in ["heat", "queens", "poisson", "life"] {
+    for program in ["heat", "queens", "lookup", "poisson", "life", "drum", "wave"] {
         let run = |option: &str| {
             let mut alone = Command::new(binaries::path(program));
             alone.arg(option).env_remove("KUMI_SINGLETON");
@@ -96,17 +130,30 @@ fn in_fortran(declaration: &str) -> &'static [&'static str] {
     let constant = words[0] == "const";
     words.retain(|word| *word != "const");
     match (words[0], stars, constant) {
-        ("int" | "unsigned" | "kumi_type" | "kumi_op", 0, false) => &["integer(c_int), value"],
+        ("int" | "unsigned" | "kumi_type" | "kumi_op" | "kumi_atomic", 0, false) => {
+            &["integer(c_int), value"]
+        }
         ("size_t", 0, false) => &["integer(c_size_t), value"],
-        ("uint64_t", 0, false) => &["integer(c_int64_t), value"],
+        ("uint64_t" | "kumi_request", 0, false) => &["integer(c_int64_t), value"],
         ("uint32_t", 0, false) => &["integer(c_int32_t), value"],
         ("double", 0, false) => &["real(c_double), value"],
         ("kumi_signal_handler", 0, false) => &["type(c_funptr), value"],
-        ("void", 1, _) | ("kumi_window" | "kumi_fifo" | "kumi_completion", 1, false) => {
-            &["type(c_ptr), value"]
+        ("void", 1, _) | ("kumi_report", 1, true) => &["type(c_ptr), value"],
+        (
+            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim",
+            1,
+            false,
+        ) => &["type(c_ptr), value"],
+        (
+            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim",
+            2,
+            false,
+        ) => &["type(c_ptr), intent(inout)"],
+        ("kumi_request", 1, false) => {
+            &["integer(c_int64_t), intent(inout)", "integer(c_int64_t), intent(inout) (*)"]
         }
-        ("kumi_window" | "kumi_fifo" | "kumi_completion", 2, false) => {
-            &["type(c_ptr), intent(inout)"]
+        ("kumi_result", 1, false) => {
+            &["type(kumi_result), intent(inout)", "type(kumi_result), intent(inout) (*)"]
         }
         ("int", 1, true) => &["integer(c_int), intent(in) (*)"],
         ("size_t", 1, true) => &["integer(c_size_t), intent(in) (*)"],
@@ -116,7 +163,9 @@ fn in_fortran(declaration: &str) -> &'static [&'static str] {
         ("int", 1, false) => {
             &["integer(c_int), intent(inout)", "integer(c_int), intent(inout) (*)"]
         }
-        ("size_t", 1, false) => &["integer(c_size_t), intent(inout)"],
+        ("size_t", 1, false) => {
+            &["integer(c_size_t), intent(inout)", "integer(c_size_t), intent(inout) (*)"]
+        }
         ("uint64_t", 1, false) => &["integer(c_int64_t), intent(inout)"],
         ("uint32_t", 1, false) => &["integer(c_int32_t), intent(inout)"],
         ("kumi_status", 1, false) => &["type(kumi_status), intent(inout)"],
@@ -183,13 +232,15 @@ fn bound(module: &str) -> Vec<Bound> {
 #[test]
 fn the_interfaces_of_fortran_are_those_of_the_header() {
     let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
-    let headers =
-        ["kumi.h", "kumi_onesided.h"].map(|name| read(&format!("bindings/c/include/{name}")));
+    let headers = ["kumi.h", "kumi_onesided.h", "kumi_requests.h"]
+        .map(|name| read(&format!("bindings/c/include/{name}")));
     let header = source::code_only(&headers.concat());
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let mut functions = bound(&(read("bindings/fortran/kumi_c.f90") + &atomics));
+    let modules =
+        ["kumi_c", "kumi_c_requests"].map(|name| read(&format!("bindings/fortran/{name}.f90")));
+    let mut functions = bound(&(modules.concat() + &atomics));
     functions.retain(|function| function.name != "strlen");
     assert!(functions.len() > 60, "only {} functions found", functions.len());
     for Bound { name, arguments, result, declared } in functions {

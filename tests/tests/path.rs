@@ -31,6 +31,35 @@ fn a_router_says_that_packets_are_too_long() {
     assert_eq!((router.counter("FragFails"), router.counter("FragOKs")), (lost, 0));
 }
 
+/// Routers of IPv6 never fragment: what is too long is dropped, and its sender told.
+#[test]
+fn a_router_of_ipv6_says_that_packets_are_too_long() {
+    if !possible("a_router_of_ipv6_says_that_packets_are_too_long") {
+        return;
+    }
+    let cluster = TestCluster::up_with(2, &["--ipv6"]);
+    let router = Router::make(&cluster, 1_280);
+    verifies(&cluster, "2", "ft");
+    let lost = router.counter("FragFails");
+    assert!(lost > 0, "no packet was too long");
+    verifies(&cluster, "4", "ft");
+    verifies(&cluster, "2", "ft");
+    assert_eq!(router.counter("FragFails"), lost, "ranks ask the kernel, which remembers");
+}
+
+#[test]
+fn a_router_of_ipv6_drops_long_packets_and_says_nothing() {
+    if !possible("a_router_of_ipv6_drops_long_packets_and_says_nothing") {
+        return;
+    }
+    let cluster = TestCluster::up_with(2, &["--ipv6"]);
+    let router = Router::make(&cluster, 1_280);
+    router.silence_all();
+    verifies(&cluster, "2", "ft");
+    assert!(router.counter("FragFails") > 0, "no packet was too long");
+    verifies(&cluster, "4", "ft");
+}
+
 #[test]
 fn a_router_drops_long_packets_and_says_nothing() {
     if !possible("a_router_drops_long_packets_and_says_nothing") {

@@ -84,6 +84,10 @@ fn python_examples_verify() {
     let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
     verified("search", &out);
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
+    let out = run(&cluster, &python, "examples/python/pieces.py", &["--pieces", "300"]).ok().out;
+    verified("pieces", &out);
+    run(&cluster, &python, "examples/python/pieces.py", &["--workers", "0"])
+        .fails(64, &["--workers"]);
 }
 
 /// Rank 0 is interrupted in a call that waits for ranks which never come; what it does then ends it with

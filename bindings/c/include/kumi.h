@@ -131,6 +131,12 @@ typedef enum kumi_error {
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
 	KUMI_ERR_HANDLER = -43,            /* a signal handler failed */
 	KUMI_ERR_FORKED = -44,             /* in a child of the rank */
+	KUMI_ERR_REQUEST = -45,            /* no such request, or over */
+	KUMI_ERR_FOREIGN = -46,            /* a request of another job */
+	KUMI_ERR_LISTED = -47,             /* a request twice in a list */
+	KUMI_ERR_LENT = -48,               /* a request uses the buffer */
+	KUMI_ERR_QUEUE = -49,              /* no such queue, or freed */
+	KUMI_ERR_CLAIM = -50,              /* no such claim, or freed */
 	KUMI_ERR_GROUP = -60,              /* no such group, or freed */
 	KUMI_ERR_DISAGREE = -61            /* members called different things */
 } kumi_error;
@@ -490,6 +496,7 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
 #endif
 
 #include "kumi_onesided.h"
+#include "kumi_requests.h"
 #include "kumi_groups.h"
 
 #endif /* KUMI_H */

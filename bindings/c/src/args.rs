@@ -232,6 +232,11 @@ impl From<Error> for Failure {
             }
             Error::Refused { .. } => Code::Refused,
             Error::ForeignCompletion => Code::Completion,
+            Error::StaleRequest { .. } | Error::NoRequests => Code::Request,
+            Error::ForeignRequest { .. } => Code::Foreign,
+            Error::RequestListed { .. } => Code::Listed,
+            Error::TooManyRequests { .. } => Code::Memory,
+            Error::BufferLent => Code::Lent,
             Error::Fault(_) => Code::Fault,
             Error::BadFifo { .. } | Error::NoFifo { .. } => Code::Fifo,
             Error::FifoFull { .. } => Code::Full,

@@ -85,6 +85,18 @@ codes! {
     Handler = -43, c"a signal handler failed; the call did nothing";
     /// A fork of a rank.
     Forked = -44, c"this process is a fork of a rank; only the rank itself can communicate";
+    /// Not a request, or its end was told.
+    Request = -45, c"there is no such request, or its end was told already";
+    /// A request of an earlier job.
+    Foreign = -46, c"the request belongs to another job than this";
+    /// A request stands twice in a list.
+    Listed = -47, c"the list has a request twice";
+    /// A buffer is lent.
+    Lent = -48, c"a request still uses the buffer: wait for it or release it first";
+    /// Not a queue, or freed.
+    Queue = -49, c"this is not a queue of this rank, or it was freed";
+    /// Not a claim, or freed.
+    Claim = -50, c"this is not a claimed message, or it was received or freed";
     /// Not a group, or freed; or it cannot be made so.
     Group = -60, c"this is not a group of this rank, it was freed, or it cannot be made so";
     /// Members of a group called different collectives.

@@ -83,12 +83,20 @@ impl<T> HandleTable<T> {
         if handle.is_null() {
             return Ok(());
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.take(handle) }.map(drop)
+    }
+
+    /// Takes an object out; its handle is none from now on.
+    ///
+    /// # Safety
+    /// As [`HandleTable::free`].
+    pub unsafe fn take(&self, handle: *mut T) -> Result<T, Failure> {
         self.find(handle)?;
         let thing = self.slots.borrow_mut().take(place(handle.addr()));
         // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed. It has been
         // taken out, and the caller promises that nobody uses it.
-        drop(unsafe { Box::from_raw(thing) });
-        Ok(())
+        Ok(*unsafe { Box::from_raw(thing) })
     }
 
     /// Frees all that `goes` chooses.

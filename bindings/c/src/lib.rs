@@ -13,10 +13,12 @@
 //! | `handle` | the windows, FIFOs, completions and groups that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
 //! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
+//! | `request`, `wait`, `queue`, `claim` | operations that go on after their call, and their ends |
 
 mod args;
 mod atomic;
 mod blocks;
+mod claim;
 mod code;
 mod collective;
 mod control;
@@ -27,9 +29,12 @@ mod job_wide;
 mod list;
 mod machine;
 mod message;
+mod queue;
 mod records;
+mod request;
 mod state;
 mod transfer;
+mod wait;
 mod window;
 
 pub use atomic::{
@@ -42,6 +47,9 @@ pub use blocks::{
     kumi_group_allgather, kumi_group_allgatherv, kumi_group_alltoall, kumi_group_alltoallv,
     kumi_group_gather, kumi_group_gatherv, kumi_group_reduce_scatter, kumi_group_reduce_scatterv,
     kumi_group_scatter, kumi_group_scatterv,
+};
+pub use claim::{
+    KumiClaim, kumi_claim_free, kumi_claim_recv, kumi_message_await, kumi_message_claim,
 };
 pub use code::Code;
 pub use collective::{
@@ -78,13 +86,23 @@ pub use message::{
     KumiStatus, kumi_fence, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
     kumi_message_sendrecv, kumi_progress,
 };
+pub use queue::{KumiQueue, kumi_queue_create, kumi_queue_free, kumi_queue_poll, kumi_queue_wait};
 pub use records::{
     kumi_fifo_multicast, kumi_fifo_try_multicast, kumi_signal_multicast, kumi_signal_try_multicast,
+};
+pub use request::{
+    KumiReport, kumi_message_irecv, kumi_message_isend, kumi_window_iatomic,
+    kumi_window_iatomic_u32, kumi_window_iget, kumi_window_iput,
 };
 pub use transfer::{
     KumiCompletion, kumi_completion_create, kumi_completion_done, kumi_completion_free,
     kumi_completion_wait, kumi_completion_wait_all, kumi_window_get_strided, kumi_window_multicast,
     kumi_window_put_strided, kumi_window_put_with,
+};
+pub use wait::{
+    KumiResult, kumi_request_cancel, kumi_request_count, kumi_request_release, kumi_request_test,
+    kumi_request_test_all, kumi_request_test_any, kumi_request_test_some, kumi_request_wait,
+    kumi_request_wait_all, kumi_request_wait_any, kumi_request_wait_some,
 };
 pub use window::{
     KumiWindow, kumi_window_base, kumi_window_create, kumi_window_free, kumi_window_get,

@@ -34,7 +34,7 @@ impl From<MessageStatus> for KumiStatus {
 ///
 /// # Safety
 /// `status` is null or points to memory for a status.
-unsafe fn finish(
+pub(crate) unsafe fn finish(
     outcome: Result<MessageStatus, Error>,
     from: c_int,
     tag: c_int,

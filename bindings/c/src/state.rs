@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumi_mem::{Context, Group};
 
+use crate::claim::KumiClaim;
 use crate::code::{Code, Failure, report};
 use crate::fifo::KumiFifo;
 use crate::group::{KumiGroup, Operations};
 use crate::handle::HandleTable;
+use crate::queue::KumiQueue;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
@@ -32,6 +34,10 @@ pub struct State {
     pub windows: HandleTable<KumiWindow>,
     /// Completions.
     pub completions: HandleTable<KumiCompletion>,
+    /// Queues of ends of requests.
+    pub queues: HandleTable<KumiQueue>,
+    /// Claimed messages.
+    pub claims: HandleTable<KumiClaim>,
     /// The group of all ranks.
     pub job: Group<'static>,
     /// Groups that were made of it.
@@ -163,6 +169,8 @@ pub fn initialise() -> Result<(), Failure> {
         fifos: HandleTable::new(Code::Fifo),
         windows: HandleTable::new(Code::Window),
         completions: HandleTable::new(Code::Completion),
+        queues: HandleTable::new(Code::Queue),
+        claims: HandleTable::new(Code::Claim),
         job: context.group(),
         groups: HandleTable::new(Code::Group),
         operations: Operations::default(),

@@ -16,7 +16,10 @@ pub struct KumiCompletion {
 }
 
 /// The completion behind a handle, if it is one that was given out.
-fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<'static>, Failure> {
+pub(crate) fn completion(
+    state: &State,
+    handle: *mut KumiCompletion,
+) -> Result<&Completion<'static>, Failure> {
     Ok(&state.completions.find(handle)?.completion)
 }
 

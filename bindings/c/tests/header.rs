@@ -5,7 +5,10 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi::{Code, KumiBuffer, KumiPiece, KumiSignalHandler, KumiStatus};
+use kumi::{Code, KumiBuffer, KumiPiece, KumiReport, KumiResult, KumiSignalHandler, KumiStatus};
+
+/// The headers, which are one interface.
+const HEADERS: [&str; 4] = ["kumi.h", "kumi_onesided.h", "kumi_requests.h", "kumi_groups.h"];
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -14,7 +17,7 @@ fn package() -> &'static Path {
 /// The headers without comments and preprocessor lines.
 fn header() -> String {
     let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
-    let text = ["kumi.h", "kumi_onesided.h", "kumi_groups.h"].map(read).concat();
+    let text = HEADERS.map(read).concat();
     let mut bare = String::new();
     for (i, part) in text.split("/*").enumerate() {
         bare.push_str(if i == 0 { part } else { part.split_once("*/").unwrap().1 });
@@ -105,10 +108,10 @@ fn rust_type(declaration: &str) -> &'static str {
     let constant = words[0] == "const";
     words.retain(|word| *word != "const");
     match (words[0], stars, constant) {
-        ("int" | "kumi_type" | "kumi_op", 0, false) => "c_int",
+        ("int" | "kumi_type" | "kumi_op" | "kumi_atomic", 0, false) => "c_int",
         ("unsigned", 0, false) => "c_uint",
         ("size_t", 0, false) => "usize",
-        ("uint64_t", 0, false) => "u64",
+        ("uint64_t" | "kumi_request", 0, false) => "u64",
         ("uint32_t", 0, false) => "u32",
         ("double", 0, false) => "f64",
         ("void", 1, true) => "*const c_void",
@@ -116,7 +119,7 @@ fn rust_type(declaration: &str) -> &'static str {
         ("char", 1, true) => "*const c_char",
         ("int", 1, false) => "*mut c_int",
         ("int", 1, true) => "*const c_int",
-        ("uint64_t", 1, false) => "*mut u64",
+        ("uint64_t" | "kumi_request", 1, false) => "*mut u64",
         ("uint32_t", 1, false) => "*mut u32",
         ("size_t", 1, true) => "*const usize",
         ("kumi_status", 1, false) => "*mut KumiStatus",
@@ -129,6 +132,12 @@ fn rust_type(declaration: &str) -> &'static str {
         ("kumi_fifo", 2, false) => "*mut *mut KumiFifo",
         ("kumi_piece", 1, true) => "*const KumiPiece",
         ("kumi_buffer", 1, true) => "*const KumiBuffer",
+        ("kumi_report", 1, true) => "*const KumiReport",
+        ("kumi_result", 1, false) => "*mut KumiResult",
+        ("kumi_queue", 1, false) => "*mut KumiQueue",
+        ("kumi_queue", 2, false) => "*mut *mut KumiQueue",
+        ("kumi_claim", 1, false) => "*mut KumiClaim",
+        ("kumi_claim", 2, false) => "*mut *mut KumiClaim",
         ("kumi_group", 1, false) => "*mut KumiGroup",
         ("kumi_group", 2, false) => "*mut *mut KumiGroup",
         ("kumi_op", 1, false) => "*mut c_int",
@@ -205,7 +214,7 @@ fn errors_of(text: &str, name: &str) -> String {
 #[test]
 fn functions_that_tell_of_signal_ports_say_so() {
     let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
-    let text = ["kumi.h", "kumi_onesided.h", "kumi_groups.h"].map(read).concat();
+    let text = HEADERS.map(read).concat();
     for name in [
         "kumi_finalize",
         "kumi_message_send",
@@ -218,6 +227,19 @@ fn functions_that_tell_of_signal_ports_say_so() {
         "kumi_group_barrier",
         "kumi_window_wait_notify",
         "kumi_window_multicast",
+        "kumi_request_test",
+        "kumi_request_wait",
+        "kumi_request_wait_all",
+        "kumi_request_wait_any",
+        "kumi_request_wait_some",
+        "kumi_request_test_all",
+        "kumi_request_test_any",
+        "kumi_request_test_some",
+        "kumi_queue_poll",
+        "kumi_queue_wait",
+        "kumi_message_await",
+        "kumi_message_claim",
+        "kumi_claim_recv",
         "kumi_completion_done",
         "kumi_completion_wait",
         "kumi_completion_wait_all",
@@ -280,6 +302,24 @@ fn lists_and_records_for_many_do_what_the_header_promises() {
         ("BUFFER_LENGTH", offset_of!(KumiBuffer, length)),
     ];
     let program = compile("lists", &definitions);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
+fn requests_do_what_the_header_promises() {
+    let definitions = [
+        ("RESULT_SIZE", size_of::<KumiResult>()),
+        ("RESULT_SOURCE", offset_of!(KumiResult, source)),
+        ("RESULT_TAG", offset_of!(KumiResult, tag)),
+        ("RESULT_LENGTH", offset_of!(KumiResult, length)),
+        ("RESULT_VALUE", offset_of!(KumiResult, value)),
+        ("RESULT_WORD", offset_of!(KumiResult, word)),
+        ("REPORT_SIZE", size_of::<KumiReport>()),
+        ("REPORT_QUEUE", offset_of!(KumiReport, queue)),
+        ("REPORT_WORD", offset_of!(KumiReport, word)),
+    ];
+    let program = compile("requests", &definitions);
     let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
     assert_eq!(alone, (true, String::new()));
 }

@@ -19,6 +19,10 @@
  * count from 0.  Only FIFOs and signal ports, which are no arrays, are placed by
  * bytes.
  *
+ * Requests.  Functions that begin with i (iput, iget, isend, irecv, ifetch_add,
+ * ...) start an operation and return a kumi::request or a kumi::future at once.
+ * Data given to them must outlive it; temporary objects do not compile.
+ *
  * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
  * kumi::window, kumi::fifo and kumi::completion should end before its context,
  * a FIFO before its window, as it does when it is declared after it; an object
@@ -40,6 +44,7 @@
 
 #include <kumi.h>
 #include <kumi/data.hpp>
+#include <kumi/request.hpp>
 
 namespace kumi {
 
@@ -189,6 +194,73 @@ public:
 		return status;
 	}
 
+	/* Starts send() and returns at once; `data` must outlive the request. */
+	template <class R>
+	request isend(int to, int tag, R &&data)
+	{
+		request started(alive_);
+		send_request(to, tag, std::forward<R>(data), nullptr,
+		             &started.handle_);
+		return started;
+	}
+
+	/* The same with a report in place of a request. */
+	template <class R>
+	void isend(int to, int tag, R &&data, const report &where)
+	{
+		kumi_report told = detail::described(where, "kumi_message_isend");
+		send_request(to, tag, std::forward<R>(data), &told, nullptr);
+	}
+
+	/* Starts recv() into `into`, which must outlive the request.  The
+	 * request's result has sender, tag and number of bytes. */
+	template <class R>
+	request irecv(int from, int tag, R &&into)
+	{
+		request started(alive_);
+		recv_request(from, tag, std::forward<R>(into), nullptr,
+		             &started.handle_);
+		return started;
+	}
+
+	/* The same with a report in place of a request. */
+	template <class R>
+	void irecv(int from, int tag, R &&into, const report &where)
+	{
+		kumi_report told = detail::described(where, "kumi_message_irecv");
+		recv_request(from, tag, std::forward<R>(into), &told, nullptr);
+	}
+
+	/* Waits for a message as recv() does, and leaves it there. */
+	kumi_status wait_message(int from, int tag)
+	{
+		kumi_status status{};
+		detail::check(kumi_message_await(from, tag, &status),
+		              "kumi_message_await");
+		return status;
+	}
+
+	/* Sets the message aside that recv() would find now, if there is one. */
+	[[nodiscard]] std::optional<kumi::claim> claim(int from, int tag)
+	{
+		kumi::claim found(alive_);
+		int is = 0;
+		detail::check(kumi_message_claim(from, tag, &is, &found.handle_,
+		                                 &found.status_),
+		              "kumi_message_claim");
+		if (is == 0)
+			return std::nullopt;
+		return found;
+	}
+
+	/* Requests under way, or whose end was not told. */
+	std::size_t requests() const
+	{
+		std::size_t count = 0;
+		detail::check(kumi_request_count(&count), "kumi_request_count");
+		return count;
+	}
+
 	void progress() { detail::check(kumi_progress(), "kumi_progress"); }
 
 	/* Waits until all messages and puts to rank `to`, or to all, have
@@ -333,6 +405,33 @@ private:
 	template <class>
 	friend class window;
 	friend class completion;
+	friend class completion_queue;
+
+	template <class R>
+	void send_request(int to, int tag, R &&data, const kumi_report *told,
+	                  kumi_request *handle)
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the data of a request must outlive it");
+		auto what = detail::view(data);
+		detail::check(kumi_message_isend(to, tag, what.data(),
+		                                 detail::bytes(what), told,
+		                                 handle),
+		              "kumi_message_isend");
+	}
+
+	template <class R>
+	void recv_request(int from, int tag, R &&into, const kumi_report *told,
+	                  kumi_request *handle)
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the memory of a request must outlive it");
+		auto where = detail::target(into);
+		detail::check(kumi_message_irecv(from, tag, where.data(),
+		                                 detail::bytes(where), told,
+		                                 handle),
+		              "kumi_message_irecv");
+	}
 
 	/* The type of an object, or of a range's elements. */
 	template <class R>

@@ -452,6 +452,14 @@ void wrong(kumi::context &job, kumi::window<double> &window)
 	window.get_lists(0, {{0, 1}}, fixed);
 #elif WRONG == 17
 	window.multicast_append(std::vector<long>(1), 0, 1.0);
+#elif WRONG == 18
+	job.isend(0, 0, std::vector<int>(1)).wait();
+#elif WRONG == 19
+	window.iput(0, 0, 1.0).wait();
+#elif WRONG == 20
+	window.iget(0, 0, constant).wait();
+#elif WRONG == 21
+	window.ifetch_add(0, 0, 1.0).get();
 #endif
 }
 #endif
@@ -483,6 +491,7 @@ int main(int argc, char **argv)
 			forks(job);
 			onesided(job);
 			lists_and_memory(job);
+			requests(job);
 			late = new kumi::window<int>(job, 1024);
 			queue = new kumi::fifo(*late, 0, 64);
 			done = new kumi::completion(job);

@@ -3,6 +3,7 @@ program main
   use unit
   use onesided
   use lists
+  use requests
   implicit none
   character(len=16) :: argument
 
@@ -32,6 +33,11 @@ program main
     call many_signals()
     call own_memory()
     call wrong_memory()
+    call puts_and_gets()
+    call atomic_requests()
+    call message_requests()
+    call wrong_requests()
+    call queues_and_claims()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'

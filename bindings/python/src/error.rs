@@ -81,16 +81,32 @@ impl From<Error> for Failure {
             Error::NeverDone { begun, at_least } => {
                 failure("NeverDoneError").with("begun", *begun).with("at_least", *at_least)
             }
-            error => fifo_failure(error),
+            error => fifo_failure(error).or_else(|| request_failure(error)).unwrap_or_else(|| {
+                // An unknown error of a newer library.
+                failure("KumiError")
+            }),
         }
     }
 }
 
+/// The failures of requests.
+fn request_failure(error: &Error) -> Option<Failure> {
+    let failure = |class| Failure::new(class, error.to_string());
+    Some(match error {
+        Error::StaleRequest { .. } | Error::NoRequests => failure("StaleRequestError"),
+        Error::ForeignRequest { .. } => failure("ForeignRequestError"),
+        Error::RequestListed { .. } => failure("RequestListedError"),
+        Error::BufferLent => failure("BufferLentError"),
+        Error::TooManyRequests { .. } => failure("OutOfMemoryError"),
+        _ => return None,
+    })
+}
+
 /// The failures of FIFOs.
-fn fifo_failure(error: &Error) -> Failure {
+fn fifo_failure(error: &Error) -> Option<Failure> {
     let failure = |class| Failure::new(class, error.to_string());
     let count = |number: usize| number as i128;
-    match error {
+    Some(match error {
         Error::BadFifo { .. } => failure("BadFifoError"),
         Error::NoFifo { rank, offset } => {
             failure("NoFifoError").with("rank", *rank).with("offset", *offset)
@@ -108,9 +124,8 @@ fn fifo_failure(error: &Error) -> Failure {
         Error::FifoDamaged { rank, offset } => {
             failure("FifoDamagedError").with("rank", *rank).with("offset", *offset)
         }
-        // An unknown error of a newer library becomes a KumiError with its message.
-        _ => failure("KumiError"),
-    }
+        _ => return None,
+    })
 }
 
 /// The first exception of a signal port's handler since the last report.

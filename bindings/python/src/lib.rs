@@ -15,6 +15,7 @@
 //! | `object` | objects of classes |
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | calls that are recorded and run together |
+//! | `request` | operations that go on after their call |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
@@ -29,6 +30,7 @@ mod machine;
 mod message;
 mod number;
 mod object;
+mod request;
 mod slot;
 mod state;
 mod target;
@@ -78,6 +80,11 @@ mod _native {
     use crate::message::{probe, recv, recv_into, send, sendrecv};
     #[pymodule_export]
     use crate::object::NativeObject;
+    #[pymodule_export]
+    use crate::request::{
+        NativeRequest, collect_ends, ends_descriptor, start_atomic, start_get, start_put,
+        start_receive, start_send, wait_any,
+    };
     #[pymodule_export]
     use crate::slot::{NativeFunction, NativeMemory, describe_routines, run_slot};
     #[pymodule_export]

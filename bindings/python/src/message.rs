@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::number::{maybe_name, name};
 use crate::state::{State, current, released};
 
-fn tag_of(tag: i64) -> Result<i32, Failure> {
+pub fn tag_of(tag: i64) -> Result<i32, Failure> {
     i32::try_from(tag).ok().filter(|tag| *tag >= 0).ok_or_else(|| {
         let text = format!("tag {tag} is not between 0 and {}", i32::MAX);
         Failure::new("BadTagError", text).with("tag", tag)
@@ -18,7 +18,11 @@ fn tag_of(tag: i64) -> Result<i32, Failure> {
 }
 
 /// Source and tag of a receive; `None` stands for any.
-fn wanted(state: &State, source: Option<i64>, tag: Option<i64>) -> Result<(Source, Tag), Failure> {
+pub fn wanted(
+    state: &State,
+    source: Option<i64>,
+    tag: Option<i64>,
+) -> Result<(Source, Tag), Failure> {
     let source = match source {
         Some(rank) => Source::Rank(rank_of(state, rank)?),
         None => Source::Any,

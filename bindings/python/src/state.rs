@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
+use crate::request::Requests;
 use crate::window::{WindowEntry, WindowOnMemory};
 
 /// Interval at which a wait checks for signals that Python handles.
@@ -35,6 +36,8 @@ pub struct State {
     pub ports: RefCell<Vec<(u64, usize)>>,
     /// Completions of the Python program, by number.
     pub completions: RefCell<HashMap<u64, Rc<Completion<'static>>>>,
+    /// Requests whose results nobody has taken.
+    pub requests: Requests,
 }
 
 impl State {
@@ -158,6 +161,7 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         fifos: RefCell::default(),
         ports: RefCell::default(),
         completions: RefCell::default(),
+        requests: Requests::default(),
     };
     STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
     forget_cause();
@@ -193,6 +197,8 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
             return Err(Failure::new("KumiError", "kumi.finalize() inside of another call"));
         }
     };
+    state.requests.end(state.context);
+    drop(state.requests);
     drop(state.completions);
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();

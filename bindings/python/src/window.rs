@@ -215,7 +215,13 @@ impl NativeWindow {
     /// Refuses operations from now on; [`reap`] frees the memory once nothing shows it.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shown.freed.load(Ordering::Acquire) {
-            close_all(py, current()?.as_ref(), Some(self.number))?;
+            let state = current()?;
+            if state.requests.use_any_of(self.address, self.bytes) {
+                let text =
+                    "a request still uses memory of this window: wait for it or release it first";
+                return Err(Failure::new("BufferLentError", text).into());
+            }
+            close_all(py, state.as_ref(), Some(self.number))?;
             self.shown.freed.store(true, Ordering::Release);
         }
         Ok(())

@@ -1,6 +1,7 @@
 """What needs several ranks: run by the whole-system tests on four ranks of two nodes, as
 ``kumi run -n 4 --nodes 2 python3 ranks.py``. Every rank prints the tests that it passed."""
 
+import asyncio
 import itertools
 import os
 import signal
@@ -44,6 +45,75 @@ def exchanges_go_both_ways() -> None:
     rows = np.full((ranks * (ranks + 1) // 2, 2), me, np.int16)
     got = kumi.alltoallv(rows, range(1, ranks + 1), [me + 1] * ranks)
     assert got.tolist() == [[rank] * 2 for rank in range(ranks) for _ in range(me + 1)]
+
+
+@test
+def requests_reach_every_rank() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    window = kumi.window((ranks, 3000), np.int64)
+    counter = kumi.window(1, np.int64)
+    rows = [np.full(3000, 100 * me + rank) for rank in range(ranks)]
+    puts = [window.iput(rank, rows[rank], 3000 * me, notify=1) for rank in range(ranks)]
+    counts = [counter.ifetch_add(0, 0, 1) for _ in range(25)]
+    assert kumi.wait_all(puts) == [None] * ranks
+    window.wait_notify(1, ranks)
+    assert (window.array == 100 * np.arange(ranks)[:, None] + me).all()
+    taken = kumi.wait_all(counts)
+    assert taken == sorted(taken)
+    gets = [window.iget(rank, 3000 * me + 5, 10) for rank in range(ranks)]
+    assert [get.wait().tolist() for get in gets] == [[100 * me + r] * 10 for r in range(ranks)]
+    buffers = [np.zeros(3000, np.int64) for _ in range(ranks)]
+    receives = {rank: kumi.irecv(buffers[rank], rank, 2) for rank in range(ranks)}
+    sends = [kumi.isend(rank, rows[rank], 2) for rank in range(ranks)]
+    while receives:
+        among = list(receives)
+        for index in kumi.wait_some(receives.values()):
+            rank = among[index]
+            assert receives.pop(rank).wait() == (rank, 2, 24_000)
+            assert (buffers[rank] == 100 * rank + me).all()
+    kumi.wait_all(sends)
+    kumi.barrier()
+    assert counter.get(0).tolist() == [25 * ranks]
+    kumi.barrier()
+
+
+@test
+def coroutines_await_other_ranks() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    window = kumi.window(4, np.int64)
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0.001)
+
+    async def ask(rank: int) -> None:
+        for number in range(20):
+            await window.ifetch_add(rank, 1, number)
+            buffer = np.zeros(1, np.int64)
+            receive = kumi.irecv(buffer, rank, 4)
+            await kumi.isend(rank, np.array([number * ranks + me]), 4)
+            assert await receive == (rank, 4, 8) and buffer[0] == number * ranks + rank
+
+    async def everybody() -> None:
+        heart = asyncio.create_task(beat())
+        await asyncio.gather(*(ask(rank) for rank in range(ranks)))
+        # A message that is long in coming stops nobody.
+        late = kumi.irecv(bytearray(4), (me - 1) % ranks, 5)
+        before = beats
+        while beats < before + 20:
+            await asyncio.sleep(0.001)
+        assert not late.done() or ranks > 1
+        await kumi.isend((me + 1) % ranks, b"late", 5)
+        await late
+        heart.cancel()
+
+    asyncio.run(everybody())
+    kumi.barrier()
+    assert window.array[1] == 190 * ranks
+    kumi.barrier()
 
 
 @test

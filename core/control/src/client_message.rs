@@ -91,6 +91,14 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
     },
+    /// A sample of the nodes of a job: only the channels of its ranks, as their daemons see them. Only the job's user, the
+    /// cluster's owner and root may ask.
+    SampleChannels {
+        /// The job.
+        job: JobId,
+        /// The rank; all of the job if none is given.
+        rank: Option<u32>,
+    },
 }
 
 /// Reply of the head to a client.

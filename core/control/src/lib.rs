@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod agent;
 mod bytes;
+mod channel_sample;
 mod client_message;
 pub mod clock;
 pub mod disclosure;

@@ -6,9 +6,11 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::channel_sample::{ChannelPeer, ChannelSample, ChannelSight, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
@@ -20,7 +22,7 @@ pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 7;
+pub const CONTROL_VERSION: u32 = 8;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -115,11 +117,11 @@ pub struct JobSpec {
     pub seal_key: Option<SealKey>,
 }
 
-/// Where a rank's socket is: IPv4 address and UDP port.
+/// Where a rank's socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankAddress {
-    /// IPv4 address, most significant byte first.
-    pub ip: [u8; 4],
+    /// Address of IPv4 or IPv6. The interface of a link-local one is not told: each node has its own.
+    pub ip: IpAddr,
     /// UDP port.
     pub port: u16,
 }
@@ -353,6 +355,15 @@ pub enum Command {
         request: u64,
         /// The job.
         job: JobId,
+    },
+    /// Answer with `Sample`: only the channels of this job's ranks, or of one of them.
+    SampleChannels {
+        /// Returned with the answer.
+        request: u64,
+        /// The job.
+        job: JobId,
+        /// The rank; all of the job on these nodes if none is given.
+        rank: Option<u32>,
     },
 }
 

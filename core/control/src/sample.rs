@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::channel_sample::ChannelSample;
 use crate::message::Nanos;
 use crate::traffic::MessageCounts;
 
@@ -17,8 +18,10 @@ pub struct NodeSample {
     /// Names the machine's monotonic clock: nodes with the same name here read the same clock. It differs between
     /// machines, and between two starts of one machine. Empty if the node cannot tell.
     pub machine_clock: String,
-    /// Its ranks, read from their channel contexts.
+    /// Its ranks, read from what they publish.
     pub ranks: Vec<RankSample>,
+    /// Channels of ranks, if they were asked for.
+    pub channels: Vec<ChannelSample>,
     /// Gang switching.
     pub switching: SwitchSample,
     /// Control messages sent and received by the daemon since its start.

@@ -65,9 +65,12 @@ impl ControlMessage for Down {
             Self::Clock { .. } => MessageKind::Clock,
             Self::Disclosed(_) => MessageKind::Disclosure,
             Self::Command(_, Command::Lease { .. }) => MessageKind::Lease,
-            Self::Command(_, Command::Sample { .. } | Command::SamplePeers { .. }) => {
-                MessageKind::Sample
-            }
+            Self::Command(
+                _,
+                Command::Sample { .. }
+                | Command::SamplePeers { .. }
+                | Command::SampleChannels { .. },
+            ) => MessageKind::Sample,
             Self::Command(..) => MessageKind::Other,
         }
     }
@@ -87,6 +90,8 @@ mod tests {
         assert_eq!(down(Command::Lease { nanos: 1 }), MessageKind::Lease);
         assert_eq!(down(Command::Sample { request: 1 }), MessageKind::Sample);
         assert_eq!(down(Command::SamplePeers { request: 1, job }), MessageKind::Sample);
+        let channels = Command::SampleChannels { request: 1, job, rank: None };
+        assert_eq!(down(channels), MessageKind::Sample);
         assert_eq!(down(Command::Kill { job }), MessageKind::Other);
         assert_eq!(Down::Clock { stamp: 1, time: ClusterTime(1) }.kind(), MessageKind::Clock);
         assert_eq!(Down::Disclosed(Vec::new()).kind(), MessageKind::Disclosure);

@@ -44,7 +44,7 @@ fn prepared(node: u32) -> PreparedNode {
 
 fn ranks(node: u32) -> PreparedRanks {
     PreparedRanks {
-        addresses: vec![RankAddress { ip: [10, 0, 0, node as u8], port: 1 }],
+        addresses: vec![RankAddress { ip: [10, 0, 0, node as u8].into(), port: 1 }],
         max_datagram: 1400,
     }
 }
@@ -105,7 +105,7 @@ impl Test {
     }
 
     fn start(&mut self) -> Vec<AgentAction> {
-        let addresses = vec![RankAddress { ip: [10, 0, 0, 1], port: 1 }; 4];
+        let addresses = vec![RankAddress { ip: [10, 0, 0, 1].into(), port: 1 }; 4];
         self.command(set(0..4), Command::Start { job: JOB, addresses, max_datagram: 1400 })
     }
 
@@ -358,6 +358,7 @@ fn samples_of_the_subtree_come_together_or_late() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        channels: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),

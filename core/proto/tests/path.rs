@@ -150,6 +150,7 @@ impl World {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the cipher is assembly")]
 fn a_black_hole_is_found_and_then_avoided() {
     for (seed, encrypted) in [(1, false), (2, true), (3, false)] {
         let mut world = World::new(seed, Wire::Silent, 1_252, encrypted);
@@ -214,6 +215,7 @@ fn longer_packets_are_tried_again_later_and_then_less_often() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the cipher is assembly")]
 fn what_the_wire_tells_is_kept_to() {
     for (seed, encrypted) in [(1, false), (2, true)] {
         let mut world = World::new(seed, Wire::Telling, 1_252, encrypted);

@@ -110,8 +110,9 @@ mod tests {
     #[test]
     fn ranges() {
         let bits = Bits::from_nodes(&[NodeId(3), NodeId(64), NodeId(200)]);
-        for first in 0..260 {
-            for end in first..260 {
+        let step = if cfg!(miri) { 26 } else { 1 };
+        for first in (0..260).step_by(step) {
+            for end in (first..260).step_by(step) {
                 let any = bits.iter().any(|node| (first..end).contains(&node.0));
                 assert_eq!(bits.any_of(first..end), any, "{first}..{end}");
             }

@@ -30,7 +30,7 @@ fn last_line(output: &Output) -> String {
     text(&output.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     env!("CARGO_BIN_EXE_ep"),
     env!("CARGO_BIN_EXE_ft"),
     env!("CARGO_BIN_EXE_raytracer"),
@@ -38,7 +38,18 @@ const PROGRAMS: [&str; 7] = [
     env!("CARGO_BIN_EXE_lockstep"),
     env!("CARGO_BIN_EXE_dense"),
     env!("CARGO_BIN_EXE_primes"),
+    env!("CARGO_BIN_EXE_string"),
 ];
+
+#[test]
+fn waves_on_a_string_are_those_that_are_known() {
+    for (points, steps) in [("1", "3"), ("2", "4"), ("500", "700")] {
+        let output = alone(env!("CARGO_BIN_EXE_string"), &["--points", points, "--steps", steps]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let begin = "RESULT name=string class=- verified=yes";
+        assert!(last_line(&output).starts_with(begin), "{}", last_line(&output));
+    }
+}
 
 #[test]
 fn kernels_verify_class_s() {

@@ -97,6 +97,19 @@ impl Context {
         Context::start(attachment, Some(socket), pages)
     }
 
+    /// Joins as one of several ranks of this process, each with a thread of its own: Miri runs one process only.
+    ///
+    /// # Errors
+    /// [`Error::Attach`].
+    #[cfg(miri)]
+    pub fn join_in_process(
+        launch: &LaunchBlock,
+        descriptors: kumi_net::launch::LaunchDescriptors,
+    ) -> Result<Context, Error> {
+        let (attachment, socket) = Attachment::attach(launch, descriptors)?;
+        Context::start(attachment, Some(socket), None)
+    }
+
     /// A job of this process alone, without a daemon.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ fn converse(context: &Context) -> Counts {
     counts(context)
 }
 
-fn ask(name: &str, spin: &str, pages: Option<(Turn, bool)>, check: impl Fn(Counts)) {
+fn ask(name: &str, spin: &str, pages: Option<(Turn, bool)>, check: impl Fn(Counts) + Sync) {
     for layout in [&[2][..], &[1, 1]] {
         // As many processors as ranks, whatever this machine has.
         let env = &[("KUMI_SPIN", spin), ("KUMI_PROCESSORS", "64")];

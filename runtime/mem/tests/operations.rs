@@ -38,10 +38,10 @@ fn messages_of_all_sizes_arrive_in_order() {
 #[test]
 fn datagrams_of_all_sizes_will_do() {
     let sizes = [548, 1472, 8972, 65507];
-    for (max_datagram, encrypted) in
-        sizes.into_iter().flat_map(|size| [(size, false), (size, true)])
-    {
-        let job = Job { layout: &[1, 2], max_datagram, encrypted, ..Job::default() };
+    for (max_datagram, (encrypted, ipv6)) in sizes.into_iter().flat_map(|size| {
+        [(false, false), (true, false), (false, true)].map(|settings| (size, settings))
+    }) {
+        let job = Job { layout: &[1, 2], max_datagram, encrypted, ipv6, ..Job::default() };
         let body = |context: &Context| {
             let (me, ranks) = (context.rank(), context.ranks());
             let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);

@@ -15,6 +15,8 @@ mod channel;
 pub mod disclosure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_targets;
+#[cfg(miri)]
+pub mod miri;
 pub mod segment;
 mod shared_bytes;
 mod shm;

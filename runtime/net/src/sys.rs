@@ -1,13 +1,13 @@
 //! Wrappers of system calls: sockets, doorbells, the clock.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::wire::address::{Family, RawAddress};
 
 /// Bytes asked for as a socket's receive and send buffers; the kernel may grant less.
 const SOCKET_BUFFER: libc::c_int = 8 << 20;
-/// Bytes of the headers of IPv4 (without options) and UDP.
-const IP_AND_UDP_BYTES: usize = 28;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -54,36 +54,34 @@ pub(crate) fn option(
     Ok(value)
 }
 
-/// Bytes of the longest UDP payload that goes unfragmented from an address of this machine to another.
+/// Bytes of the longest UDP payload that goes unfragmented from an address of this machine (its port does not count) to another.
 /// The kernel knows it from the route, and from routers that reported packets as too long.
-pub(crate) fn longest_payload(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<usize> {
+///
+/// # Errors
+/// The kernel's error, for example that there is no route.
+pub fn longest_payload(mut from: SocketAddr, to: SocketAddr) -> io::Result<usize> {
     use std::os::fd::AsFd;
+    from.set_port(0);
     // Connecting sends nothing; it looks the route up.
-    let socket = std::net::UdpSocket::bind((from, 0))?;
+    let socket = std::net::UdpSocket::bind(from)?;
     socket.connect(to)?;
-    let mtu = option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)?;
-    Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(IP_AND_UDP_BYTES))
+    let family = Family::of_socket(socket.as_fd())?;
+    let mtu = option(socket.as_fd(), family.level, family.mtu)?;
+    Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(family.header_bytes))
 }
 
-/// The socket address structure of the kernel.
-pub(crate) fn raw_address(address: SocketAddrV4) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
-        sin_zero: [0; 8],
-    }
-}
-
-/// A non-blocking UDP socket at a free port of the address, with large buffers (beyond the system's limit where permitted).
+/// A non-blocking UDP socket at an address and port of this machine, with large buffers (beyond the system's limit where
+/// permitted). Port 0 stands for a free one; the result has the number.
 ///
 /// # Errors
 /// The kernel's error, for example that the address is not one of this machine.
-pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
+#[cfg(not(miri))]
+pub fn bind_socket(address: impl Into<SocketAddr>) -> io::Result<(OwnedFd, u16)> {
     use std::os::fd::AsFd;
+    let name = RawAddress::new(address.into());
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
-    let raw = check(unsafe { libc::socket(libc::AF_INET, kind, 0) })?;
+    let raw = check(unsafe { libc::socket(name.family(), kind, 0) })?;
     // SAFETY: just made, and nobody else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     for (forced, plain) in
@@ -94,15 +92,24 @@ pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
             set_option(socket.as_fd(), libc::SOL_SOCKET, plain, SOCKET_BUFFER)?;
         }
     }
-    let mut name = raw_address(SocketAddrV4::new(address, 0));
-    let mut length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    let (start, length) = name.as_raw();
     // SAFETY: pointer and length describe `name`.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), length) })?;
-    // SAFETY: as above; the kernel writes at most `length` bytes.
-    check(unsafe {
-        libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut length)
-    })?;
-    Ok((socket, u16::from_be(name.sin_port)))
+    check(unsafe { libc::bind(socket.as_raw_fd(), start, length) })?;
+    let mut bound = RawAddress::any();
+    let (start, mut length) = bound.room();
+    // SAFETY: the kernel writes at most `length` bytes to `bound`.
+    check(unsafe { libc::getsockname(socket.as_raw_fd(), start, &raw mut length) })?;
+    let port = bound.address().map(|address| address.port());
+    port.map(|port| (socket, port)).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// Under Miri: a place for packets in this process.
+///
+/// # Errors
+/// None.
+#[cfg(miri)]
+pub fn bind_socket(address: impl Into<SocketAddr>) -> io::Result<(OwnedFd, u16)> {
+    Ok((doorbell()?, crate::miri::wire::free_port(address.into())))
 }
 
 /// A non-blocking eventfd.
@@ -151,15 +158,24 @@ pub(crate) fn timespec(microseconds: u64) -> libc::timespec {
 /// Blocks until one of the descriptors is readable or a signal comes; which of them are. The first is
 /// a doorbell, which is silenced. -1 stands for none.
 pub(crate) fn wait_readable<const N: usize>(descriptors: [RawFd; N]) -> [bool; N] {
-    let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
-    // look again.
-    unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
-    let readable = list.map(|entry| entry.revents != 0);
-    if readable[0] {
+    #[cfg(miri)]
+    {
+        std::thread::sleep(crate::miri::NAP);
         silence(descriptors[0]);
+        return [false; N];
     }
-    readable
+    #[cfg(not(miri))]
+    {
+        let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
+        // look again.
+        unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
+        let readable = list.map(|entry| entry.revents != 0);
+        if readable[0] {
+            silence(descriptors[0]);
+        }
+        readable
+    }
 }
 
 /// Takes what an eventfd or a timer has counted.

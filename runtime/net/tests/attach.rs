@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -48,7 +48,7 @@ fn segment(publish: bool) -> Parts {
     let spec = SegmentSpec { channel_key, seal_key, ranks, local_ranks, ring_bytes, arena_bytes };
     let (mut segment, files) = Segment::create(&spec).expect("segment");
     if publish {
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         segment.publish_peers(&[address; 3], 1472).expect("peers");
     }
     Parts { segment, files }
@@ -57,7 +57,7 @@ fn segment(publish: bool) -> Parts {
 /// A launch block, and its descriptors.
 fn launch(parts: &Parts, rank: u32) -> (LaunchBlock, LaunchDescriptors) {
     let bells = vec![doorbell().expect("doorbell"), doorbell().expect("doorbell")];
-    let socket = bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0;
+    let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
     let files = parts.files.for_rank(rank.saturating_sub(1) as usize);
     let own = LaunchDescriptors::of(&files, socket, bells).expect("dup");
     (own.block(5, rank, 3, 1), own)
@@ -291,9 +291,9 @@ fn the_channels_state_lies_in_the_rank_file() {
             arena_bytes: 8192,
         };
         let (mut segment, files) = Segment::create(&spec).expect("segment");
-        let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         segment.publish_peers(&vec![nobody; ranks as usize], datagram).expect("peers");
-        let socket = bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0;
+        let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
         let bells = vec![doorbell().expect("doorbell")];
         let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
         let (attachment, socket) =

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
@@ -142,9 +142,9 @@ fn attachment(rank: u32) -> Attachment {
         arena_bytes: 8192,
     };
     let (mut segment, files) = Segment::create(&spec).expect("segment");
-    let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     segment.publish_peers(&[nobody; 2], 1472).expect("peers");
-    let socket = bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0;
+    let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
     let bells = vec![doorbell().expect("doorbell")];
     let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
     let block = own.block(5, rank, 2, rank);

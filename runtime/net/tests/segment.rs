@@ -1,6 +1,6 @@
 //! The daemon's side of the segment: layout, samples of damaged contents, the launch block.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
@@ -123,11 +123,15 @@ fn senseless_specs_are_refused() {
 #[test]
 fn peers_need_one_address_each_and_a_possible_datagram() {
     let (mut segment, _) = Segment::create(&spec(2, 0..2)).expect("segment");
-    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let few = segment.publish_peers(&[address], 1472);
     assert!(matches!(few, Err(SegmentError::AddressCount { given: 1, ranks: 2 })));
     let tiny = segment.publish_peers(&[address; 2], 100);
     assert!(matches!(tiny, Err(SegmentError::BadDatagram(100))));
+    let other = SocketAddr::from((Ipv6Addr::LOCALHOST, 9));
+    let mixed = segment.publish_peers(&[address, other], 1472);
+    assert!(matches!(mixed, Err(SegmentError::TwoFamilies)));
+    segment.publish_peers(&[other; 2], 1472).expect("good peers");
     segment.publish_peers(&[address; 2], 1472).expect("good peers");
 }
 
@@ -190,7 +194,7 @@ fn the_kernel_refuses_each_rank_what_it_may_not_write() {
 #[test]
 fn a_file_opened_once_more_gives_no_other_rights() {
     let (mut segment, files) = Segment::create(&spec(1, 0..1)).expect("segment");
-    segment.publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)], 1472).expect("peers");
+    segment.publish_peers(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 9))], 1472).expect("peers");
     let own = files.for_rank(0);
     let again = |file: BorrowedFd<'_>| {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -200,7 +204,7 @@ fn a_file_opened_once_more_gives_no_other_rights() {
     };
     assert!(!can_write(again(own.job).as_fd()), "sealed from the start");
     assert!(can_write(again(own.ranks[0][0]).as_fd()), "its rank has still to map it");
-    let (socket, _) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    let (socket, _) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
     let bells = vec![doorbell().expect("doorbell")];
     let own = LaunchDescriptors::of(&own, socket, bells).expect("dup");
     let attached = kumi_net::Attachment::attach(&own.block(1, 0, 1, 0), own).expect("attach");
@@ -239,7 +243,7 @@ fn a_large_segment_takes_no_memory_until_used() {
 
 #[test]
 fn launch_survives_the_environment() {
-    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    let (socket, port) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
     assert_ne!(port, 0);
     let bells: Vec<_> = (0..3).map(|_| doorbell().expect("doorbell")).collect();
     let (_segment, files) = Segment::create(&spec(9, 2..5)).expect("segment");

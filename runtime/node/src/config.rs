@@ -4,7 +4,7 @@
 //! that is read is checked as a whole, so that nothing later has to doubt it.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use kumi_control::head::check_policy;
@@ -16,7 +16,9 @@ use crate::exit::ExitCode;
 use crate::{idle, paths};
 
 mod job;
+mod node;
 pub use job::{HANDLER, JobDefaults, check_handler};
+pub use node::{NodeConfig, on_link};
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -24,6 +26,8 @@ pub const MIN_SLICE_US: u64 = 250;
 pub const MAX_SLICE_US: u64 = 10_000_000;
 /// Most nodes of one cluster.
 pub const MAX_NODES: usize = 4096;
+/// Where a port alone is served on real hosts.
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longest cluster name, so that names of namespaces and control groups stay within their limits.
 pub const MAX_NAME: usize = 24;
 
@@ -47,31 +51,6 @@ pub enum ModeName {
     Os,
 }
 
-/// One node of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeConfig {
-    /// Name shown to people.
-    pub name: String,
-    /// Where its daemon listens and its ranks' sockets bind.
-    pub address: Ipv4Addr,
-    /// TCP port of its daemon.
-    pub port: u16,
-    /// Processors its ranks may use; empty for all.
-    #[serde(default)]
-    pub cpus: Vec<usize>,
-    /// Network namespace it runs in, for local clusters made by root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub netns: Option<String>,
-}
-
-impl NodeConfig {
-    /// Where its daemon listens.
-    pub fn endpoint(&self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.address, self.port)
-    }
-}
-
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,7 +60,7 @@ pub struct ClusterConfig {
     /// Local or real hosts.
     pub kind: ClusterKind,
     /// Where the head listens (TLS).
-    pub head: SocketAddrV4,
+    pub head: SocketAddr,
     /// Slice in microseconds.
     #[serde(default = "defaults::slice_us")]
     pub slice_us: u64,
@@ -238,12 +217,12 @@ pub fn check_name(name: &str) -> Result<(), ConfigError> {
 }
 
 /// `PORT` with the address that goes with it, or `ADDRESS:PORT`.
-fn listening_address(text: &str, address: Ipv4Addr) -> Result<SocketAddrV4, ConfigError> {
-    let port = text.parse().ok().map(|port| SocketAddrV4::new(address, port));
+fn listening_address(text: &str, address: IpAddr) -> Result<SocketAddr, ConfigError> {
+    let port = text.parse().ok().map(|port| SocketAddr::new(address, port));
     match port.or_else(|| text.parse().ok()) {
         Some(found) if found.port() != 0 => Ok(found),
         _ => invalid(format!(
-            "metrics is {text:?}, which is neither a port from 1 to 65535 nor an IPv4 address with one, as 127.0.0.1:9464"
+            "metrics is {text:?}, which is neither a port from 1 to 65535 nor an address with one, as 127.0.0.1:9464 or [::1]:9464"
         )),
     }
 }
@@ -312,11 +291,11 @@ impl ClusterConfig {
         }
         idle::check_ms(self.idle_after_ms).or_else(invalid)?;
         check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
-        if self.head.port() == 0 || self.head.ip().is_unspecified() {
+        if self.head.port() == 0 || !node::can_be_reached(self.head.ip()) {
             return invalid(format!("head {} is not an address others can reach", self.head));
         }
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
-            listening_address(text, Ipv4Addr::LOCALHOST)?;
+            listening_address(text, LOCALHOST)?;
         }
         self.job.validate(self.max_priority)?;
         self.validate_nodes()
@@ -329,6 +308,7 @@ impl ClusterConfig {
                 self.nodes.len()
             ));
         }
+        node::check_links(self)?;
         let mut names = BTreeSet::new();
         let mut endpoints = BTreeSet::from([self.head]);
         for node in &self.nodes {
@@ -342,7 +322,7 @@ impl ClusterConfig {
             if !names.insert(&node.name) {
                 return invalid(format!("the node name {:?} is used twice", node.name));
             }
-            if node.port == 0 || node.address.is_unspecified() {
+            if node.port == 0 || !node::can_be_reached(node.address) {
                 return invalid(format!(
                     "node {:?} has {}, which is not an address others can reach",
                     node.name,
@@ -372,16 +352,16 @@ impl ClusterConfig {
     /// with the node's own address, so that each of its nodes has one.
     ///
     /// # Errors
-    /// When it is neither a port nor an IPv4 address with a port, or there is no such node.
+    /// When it is neither a port nor an address with a port, or there is no such node.
     pub fn metrics_of(
         &self,
         node: NodeId,
         told: Option<&str>,
-    ) -> Result<Option<SocketAddrV4>, ConfigError> {
+    ) -> Result<Option<SocketAddr>, ConfigError> {
         let Some(text) = told.or(self.metrics.as_deref()) else { return Ok(None) };
         let own = match self.kind {
             ClusterKind::Local => self.node(node)?.address,
-            ClusterKind::Hosts => Ipv4Addr::LOCALHOST,
+            ClusterKind::Hosts => LOCALHOST,
         };
         listening_address(text, own).map(Some)
     }
@@ -390,12 +370,12 @@ impl ClusterConfig {
     /// own address.
     ///
     /// # Errors
-    /// When it is neither a port nor an IPv4 address with a port.
-    pub fn metrics_of_head(&self, told: Option<&str>) -> Result<Option<SocketAddrV4>, ConfigError> {
+    /// When it is neither a port nor an address with a port.
+    pub fn metrics_of_head(&self, told: Option<&str>) -> Result<Option<SocketAddr>, ConfigError> {
         let Some(text) = told.or(self.head_metrics.as_deref()) else { return Ok(None) };
         let own = match self.kind {
-            ClusterKind::Local => *self.head.ip(),
-            ClusterKind::Hosts => Ipv4Addr::LOCALHOST,
+            ClusterKind::Local => self.head.ip(),
+            ClusterKind::Hosts => LOCALHOST,
         };
         listening_address(text, own).map(Some)
     }

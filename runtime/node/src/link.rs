@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -291,7 +291,7 @@ pub async fn serve_child(
 pub async fn connect(
     credentials: &Credentials,
     peer: Identity,
-    address: SocketAddrV4,
+    address: SocketAddr,
     hello: &LinkHello,
 ) -> Result<ConnectedStream, LinkError> {
     let handshake = async {

@@ -8,13 +8,13 @@
 //! waits in a pager.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Bytes of data in a segment, at most: with the headers of IPv4 and TCP and TCP's options less than 1,280, which every
+/// Bytes of data in a segment, at most: with the headers of IPv6 and TCP and TCP's options less than 1,280, which every
 /// path of IPv6 carries, and those of IPv4 that are not made to be difficult.
 const SEGMENT: u32 = 1_200;
 /// A connection on which nothing was said for so many seconds is probed; then so often, so many times.
@@ -39,10 +39,13 @@ pub(crate) fn prepare(socket: &impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 /// When nobody answers there.
-pub(crate) async fn connect(address: SocketAddrV4) -> io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
+pub(crate) async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
     prepare(&socket)?;
-    let stream = socket.connect(address.into()).await?;
+    let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -51,24 +54,26 @@ pub(crate) async fn connect(address: SocketAddrV4) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
     use nix::sys::socket::getsockopt;
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use tokio::net::TcpListener;
 
     /// Both ends have all of it, the accepted one from its listener.
     #[tokio::test(flavor = "current_thread")]
     async fn both_ends_look_for_each_other_and_send_short_segments() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        prepare(&listener).unwrap();
-        let SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!("IPv4") };
-        let (called, accepted) = tokio::join!(connect(address), listener.accept());
-        for end in [called.unwrap(), accepted.unwrap().0] {
-            // The kernel takes the options of each segment off.
-            let segment = getsockopt(&end, sockopt::TcpMaxSeg).unwrap();
-            assert!((1_100..=SEGMENT).contains(&segment), "{segment}");
-            assert!(getsockopt(&end, sockopt::KeepAlive).unwrap());
-            assert_eq!(getsockopt(&end, sockopt::TcpKeepIdle).unwrap(), IDLE);
-            assert_eq!(getsockopt(&end, sockopt::TcpKeepInterval).unwrap(), PROBE_EVERY);
-            assert_eq!(getsockopt(&end, sockopt::TcpKeepCount).unwrap(), PROBES);
+        for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let listener = TcpListener::bind((ip, 0)).await.unwrap();
+            prepare(&listener).unwrap();
+            let address = listener.local_addr().unwrap();
+            let (called, accepted) = tokio::join!(connect(address), listener.accept());
+            for end in [called.unwrap(), accepted.unwrap().0] {
+                // The kernel takes the options of each segment off.
+                let segment = getsockopt(&end, sockopt::TcpMaxSeg).unwrap();
+                assert!((1_100..=SEGMENT).contains(&segment), "{segment}");
+                assert!(getsockopt(&end, sockopt::KeepAlive).unwrap());
+                assert_eq!(getsockopt(&end, sockopt::TcpKeepIdle).unwrap(), IDLE);
+                assert_eq!(getsockopt(&end, sockopt::TcpKeepInterval).unwrap(), PROBE_EVERY);
+                assert_eq!(getsockopt(&end, sockopt::TcpKeepCount).unwrap(), PROBES);
+            }
         }
     }
 }

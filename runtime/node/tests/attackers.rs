@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn hello(cluster: &str, node: u32) -> LinkHello {
 }
 
 /// The daemons that listen: who they are and where.
-fn listeners(cluster: &Cluster) -> Vec<(Identity, SocketAddrV4)> {
+fn listeners(cluster: &Cluster) -> Vec<(Identity, SocketAddr)> {
     let node = NodeId(0);
     let endpoint = cluster.config.node(node).expect("node 0").endpoint();
     vec![(Identity::Head, cluster.config.head), (Identity::Node(node), endpoint)]
@@ -38,7 +38,7 @@ async fn is_closed(mut stream: TcpStream) {
 }
 
 /// Bytes that are no TLS, frames that claim to be giants, and connections that say nothing.
-async fn without_tls(address: SocketAddrV4) {
+async fn without_tls(address: SocketAddr) {
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(TcpStream::connect(address).await.expect("the port is open"));
@@ -56,7 +56,7 @@ async fn without_tls(address: SocketAddrV4) {
 }
 
 /// TLS without a certificate, or with one of another cluster of the same name.
-async fn without_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAddrV4) {
+async fn without_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAddr) {
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(
         rustls::crypto::ring::default_provider(),
     ))
@@ -87,7 +87,7 @@ async fn without_a_certificate(cluster: &Cluster, peer: Identity, address: Socke
 }
 
 /// A node of this cluster that says what is not so, or breaks the rules later.
-async fn with_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAddrV4) {
+async fn with_a_certificate(cluster: &Cluster, peer: Identity, address: SocketAddr) {
     let node1 = Credentials::load(cluster.path(), Identity::Node(NodeId(1))).expect("certificates");
     let name = &cluster.config.name;
     let older = LinkHello { version: CONTROL_VERSION - 1, ..hello(name, 1) };

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
 use common::{Cluster, PATIENCE, free_port, request, run, start};
@@ -12,7 +12,7 @@ use kumi_node::config::ModeName;
 use kumi_node::paths;
 use kumi_sched::NodeId;
 
-fn scrape(address: SocketAddrV4) -> String {
+fn scrape(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: kumi\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -59,7 +59,7 @@ async fn a_node_shows_itself_its_jobs_and_their_ranks() {
     let (job, _client) = start(&cluster, wanted).await;
     let end = Instant::now() + PATIENCE;
     for node in 0..2 {
-        let address = SocketAddrV4::new(cluster.config.nodes[node].address, port);
+        let address = SocketAddr::new(cluster.config.nodes[node].address, port);
         let mut page = scrape(address);
         while value(&page, "kumi_jobs") != Some(1.0) {
             assert!(Instant::now() < end, "{page}");
@@ -83,12 +83,12 @@ async fn a_node_shows_itself_its_jobs_and_their_ranks() {
 #[tokio::test(flavor = "current_thread")]
 async fn the_head_shows_jobs_nodes_and_what_it_refused() {
     let mut cluster = Cluster::configured(2, ModeName::Gang);
-    let own = *cluster.config.head.ip();
+    let own = cluster.config.head.ip();
     let port = free_port(own);
     cluster.config.head_metrics = Some(port.to_string());
     cluster.config.save(cluster.path()).unwrap();
     let cluster = cluster.start().await;
-    let address = SocketAddrV4::new(own, port);
+    let address = SocketAddr::new(own, port);
     let said = run(&cluster, request(&["/bin/echo", "twelve bytes"], 1)).await;
     assert_eq!(said.out, "twelve bytes\n");
     let (_, _client) = start(&cluster, request(&["/bin/sleep", "600"], 4)).await;

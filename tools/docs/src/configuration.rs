@@ -102,8 +102,8 @@ fn kind(source: &Source, ty: &str) -> String {
         "bool" => "`true` or `false`".to_owned(),
         "f32" | "f64" => "number".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "whole number".to_owned(),
-        "Ipv4Addr" => "IPv4 address".to_owned(),
-        "SocketAddrV4" => "IPv4 address and port".to_owned(),
+        "IpAddr" => "IPv4 or IPv6 address".to_owned(),
+        "SocketAddr" => "address and port".to_owned(),
         "Timestamp" => "RFC 3339 time".to_owned(),
         other => match source.variants(other) {
             Ok(variants) => {

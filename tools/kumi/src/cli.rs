@@ -38,6 +38,9 @@ pub enum Command {
     Top(TopArgs),
     /// Show statistics of gang switching and of the ranks' channels
     Stats(StatsArgs),
+    /// Look into a running job to find a fault
+    #[command(subcommand)]
+    Debug(crate::debug::DebugCommand),
     /// Check what this machine permits, what is missing, what that costs and how to get it
     Doctor(DoctorArgs),
     /// Demonstrate gang scheduling on a temporary cluster on this machine
@@ -77,6 +80,14 @@ pub struct NodePlacementArgs {
     /// File of hosts, one line each: NAME ADDRESS[:PORT] [cpus=LIST]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
+}
+
+/// Addresses of the nodes.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AddressArgs {
+    /// Give the nodes of a local cluster IPv6 addresses, and look up names of hosts as such
+    #[arg(long)]
+    pub ipv6: bool,
 }
 
 /// Sharing of processors, and the shape of the control tree.
@@ -128,6 +139,8 @@ pub struct InitArgs {
     #[command(flatten)]
     pub place: NodePlacementArgs,
     #[command(flatten)]
+    pub addresses: AddressArgs,
+    #[command(flatten)]
     pub sharing: SharingArgs,
     /// The cluster's name; the same as --cluster
     #[arg(long, value_name = "NAME", value_parser = parse::cluster_name)]
@@ -139,6 +152,8 @@ pub struct InitArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub place: NodePlacementArgs,
+    #[command(flatten)]
+    pub addresses: AddressArgs,
     #[command(flatten)]
     pub sharing: SharingArgs,
     /// Largest packet between the nodes of a local cluster, where they are network namespaces; 9000
@@ -462,6 +477,8 @@ mod tests {
             &["kumi", "run", "--ack", "sometimes", "prog"],
             &["kumi", "run", "--checksum", "none", "prog"],
             &["kumi", "stats", "--peers"],
+            &["kumi", "debug", "channel"],
+            &["kumi", "debug", "channel", "1", "-1"],
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],

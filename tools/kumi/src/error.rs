@@ -150,6 +150,26 @@ pub enum Error {
         /// Its number.
         job: u64,
     },
+    /// No node of a job answered, for `kumi debug channel`.
+    #[error(
+        "no node of job {job} has told of its channels within a second; see `kumi cluster status`, and try again"
+    )]
+    ChannelsUnseen {
+        /// The job's number.
+        job: u64,
+    },
+    /// A rank's context is none.
+    #[error(
+        "the channel of rank {rank} of job {job} is damaged: {why}; look for stray writes in that rank"
+    )]
+    ChannelDamaged {
+        /// The job's number.
+        job: u64,
+        /// The rank.
+        rank: u32,
+        /// The damage found.
+        why: String,
+    },
     /// The head did not answer for too long.
     #[error(
         "the head has not answered for {seconds} s; {job} may still run: when `kumi cluster status` works again, see `kumi ps`"
@@ -279,6 +299,8 @@ impl Error {
             Self::Client(error) => error.exit_code(),
             Self::Failure(failure) => failure.code,
             Self::Unexpected(_) | Self::SetUp { .. } => ExitCode::Internal,
+            Self::ChannelsUnseen { .. } => ExitCode::TryLater,
+            Self::ChannelDamaged { .. } => ExitCode::Io,
             Self::Hosts { source: HostsError::TooMany(_), .. } => ExitCode::TooLarge,
             Self::Hosts { .. } => ExitCode::BadConfig,
             Self::HostsUnreadable { .. } | Self::NoDirectory(_) | Self::JobNotRunning { .. } => {

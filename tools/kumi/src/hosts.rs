@@ -1,11 +1,11 @@
 //! Host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
 //!
-//! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment.
+//! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment. IPv6 addresses with a port are in brackets.
 
 use crate::parse;
 use kumi_node::config::MAX_NODES;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Port on which a node listens when its line names none.
 pub const NODE_PORT: u16 = 7701;
@@ -18,9 +18,11 @@ pub struct Host {
     /// Name for display; unique in the file.
     pub name: String,
     /// Address on which its daemon listens, and to which its ranks' sockets bind.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// TCP port of its daemon.
     pub port: u16,
+    /// Its interface, for a link-local address.
+    pub interface: Option<String>,
     /// Processors its ranks may use; empty means all.
     pub cpus: Vec<usize>,
 }
@@ -44,10 +46,10 @@ pub enum HostsError {
     TooMany(usize),
 }
 
-/// Parses a host file. `resolve` looks up names that are not dotted addresses.
+/// Parses a host file. `resolve` looks up names that are not addresses.
 pub fn parse(
     text: &str,
-    resolve: &dyn Fn(&str) -> Option<Ipv4Addr>,
+    resolve: &dyn Fn(&str) -> Option<IpAddr>,
 ) -> Result<Vec<Host>, HostsError> {
     let mut hosts = Vec::new();
     let mut names = BTreeMap::new();
@@ -66,8 +68,8 @@ pub fn parse(
         }
         if let Some(other) = places.insert((host.address, host.port), line) {
             let reason = format!(
-                "{}:{} is already used in line {other}; give one of them another port",
-                host.address, host.port
+                "{} is already used in line {other}; give one of them another port",
+                SocketAddr::new(host.address, host.port)
             );
             return Err(HostsError::Line { line, reason });
         }
@@ -80,7 +82,7 @@ pub fn parse(
     }
 }
 
-fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<Ipv4Addr>) -> Result<Host, String> {
+fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<IpAddr>) -> Result<Host, String> {
     let mut words = content.split_whitespace();
     let name = words.next().unwrap_or_default();
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
@@ -92,21 +94,26 @@ fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<Ipv4Addr>) -> Resu
     let place = words
         .next()
         .ok_or_else(|| format!("the address of '{name}' is missing; write '{name} ADDRESS'"))?;
-    let (address, port) = match place.split_once(':') {
-        Some((address, port)) => match port.parse() {
-            Ok(port) if port != 0 => (address, port),
-            _ => return Err(format!("'{port}' is not a port; write a number from 1 to 65535")),
-        },
-        None => (place, NODE_PORT),
+    let (address, port) = parts(place)?;
+    let (address, interface) = match address.split_once('%') {
+        Some((address, interface)) => (address, Some(interface.to_owned())),
+        None => (address, None),
     };
     let address = match address.parse() {
         Ok(address) => address,
         Err(_) => resolve(address).ok_or_else(|| {
-            format!("'{address}' is neither an IPv4 address nor a name that can be looked up")
+            format!("'{address}' is neither an IP address nor a name that can be looked up")
         })?,
     };
-    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || broadcast {
         return Err(format!("{address} is not the address of a host"));
+    }
+    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    if link_local != interface.is_some() {
+        return Err(format!(
+            "a link-local address has the host's interface behind it, as fe80::1%eth0, and no other has; write {address} so"
+        ));
     }
     let mut cpus = Vec::new();
     for word in words {
@@ -117,7 +124,30 @@ fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<Ipv4Addr>) -> Resu
             None => return Err(format!("'{word}' is not known here; only cpus=LIST may follow")),
         };
     }
-    Ok(Host { name: name.to_owned(), address, port, cpus })
+    Ok(Host { name: name.to_owned(), address, port, interface, cpus })
+}
+
+/// Address and port: `10.0.0.1:7701`, `[fd00::1]:7701`, or one without the port and the brackets.
+fn parts(place: &str) -> Result<(&str, u16), String> {
+    let bracketed = place.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (address, port) = match bracketed {
+        Some((address, "")) => (address, None),
+        Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or(rest))),
+        // Several colons: an address of IPv6.
+        None if place.matches(':').count() > 1 => (place, None),
+        None => match place.split_once(':') {
+            Some((address, port)) => (address, Some(port)),
+            None => (place, None),
+        },
+    };
+    match port.map(str::parse) {
+        None => Ok((address, NODE_PORT)),
+        Some(Ok(number)) if number != 0 => Ok((address, number)),
+        Some(_) => Err(format!(
+            "'{}' is not a port; write a number from 1 to 65535",
+            port.unwrap_or_default()
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +155,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Host>, HostsError> {
-        parse(text, &|name| (name == "alpha.lab").then(|| Ipv4Addr::new(10, 0, 0, 9)))
+        parse(text, &|name| (name == "alpha.lab").then(|| IpAddr::from([10, 0, 0, 9])))
     }
 
     fn reason(text: &str) -> (usize, String) {
@@ -143,7 +173,29 @@ mod tests {
         assert_eq!(hosts.len(), 3);
         assert_eq!((hosts[0].port, hosts[0].cpus.len()), (NODE_PORT, 0));
         assert_eq!((hosts[1].port, hosts[1].cpus.clone()), (9000, vec![0, 1, 4]));
-        assert_eq!(hosts[2].address, Ipv4Addr::new(10, 0, 0, 9));
+        assert_eq!(hosts[2].address, IpAddr::from([10, 0, 0, 9]));
+    }
+
+    #[test]
+    fn addresses_of_both_families() {
+        let text = "a fd00::1\nb [fd00::2]:9000 cpus=1\nc [fd00::3]\nd fe80::4%eth0\ne [fe80::5%ib0]:7\nf 10.0.0.1";
+        let hosts = read(text).unwrap();
+        let seen: Vec<_> = hosts
+            .iter()
+            .map(|host| {
+                (host.address.to_string(), host.port, host.interface.clone().unwrap_or_default())
+            })
+            .collect();
+        let expected = [
+            ("fd00::1", NODE_PORT, ""),
+            ("fd00::2", 9000, ""),
+            ("fd00::3", NODE_PORT, ""),
+            ("fe80::4", NODE_PORT, "eth0"),
+            ("fe80::5", 7, "ib0"),
+            ("10.0.0.1", NODE_PORT, ""),
+        ];
+        let expected = expected.map(|(ip, port, name)| (ip.to_owned(), port, name.to_owned()));
+        assert_eq!(seen, expected);
     }
 
     #[test]
@@ -160,6 +212,12 @@ mod tests {
             ("a 10.0.0.1\na 10.0.0.2\n", 2, "already used in line 1"),
             ("a 10.0.0.1\nb 10.0.0.1\n", 2, "10.0.0.1:7701 is already used in line 1"),
             ("a 0.0.0.0\n", 1, "0.0.0.0 is not the address"),
+            ("a ff02::1\n", 1, "ff02::1 is not the address"),
+            ("a fe80::1\n", 1, "a link-local address has"),
+            ("a fd00::1%eth0\n", 1, "a link-local address has"),
+            ("a [fd00::1]x\n", 1, "'x' is not a port"),
+            ("a [fd00::1\n", 1, "'[fd00::1' is neither"),
+            ("a fd00::1\nb [fd00::1]:7701\n", 2, "[fd00::1]:7701 is already used in line 1"),
         ];
         for (text, line, part) in cases {
             let (at, why) = reason(text);

@@ -8,6 +8,7 @@ mod cli;
 mod cluster;
 mod completions;
 mod context;
+mod debug;
 mod demo;
 mod doctor;
 mod error;
@@ -105,6 +106,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Attach(args) => attach::run(context, &args).await,
         Command::Top(args) => top::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
+        Command::Debug(command) => debug::run(context, &command).await,
         Command::Doctor(args) => doctor::run(&args),
         // These have their own runtime or need none; they were handled before.
         Command::Demo(_) | Command::Sim(_) | Command::Call(_) | Command::Completions(_) => Ok(()),

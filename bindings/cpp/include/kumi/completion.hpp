@@ -93,6 +93,72 @@ private:
 	std::weak_ptr<const bool> alive_;
 };
 
+/* Ends of requests in the order in which they happen. */
+class completion_queue {
+public:
+	explicit completion_queue(context &job) : alive_(job.alive_)
+	{
+		detail::check(kumi_queue_create(&handle_), "kumi_queue_create");
+	}
+
+	~completion_queue()
+	{
+		if (!alive_.expired())
+			detail::freed(kumi_queue_free(handle_), "kumi_queue_free");
+	}
+
+	completion_queue(const completion_queue &) = delete;
+	completion_queue &operator=(const completion_queue &) = delete;
+
+	completion_queue(completion_queue &&other) noexcept { swap(other); }
+	completion_queue &operator=(completion_queue &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+
+	/* Takes the oldest entry, if there is one.  A request that failed is an
+	 * entry with result.error, not an exception. */
+	[[nodiscard]] std::optional<kumi_result> poll() const
+	{
+		kumi_result result{};
+		int found = 0;
+		int code = kumi_queue_poll(handle_, &found, &result);
+		if (found == 0) {
+			detail::check(code, "kumi_queue_poll");
+			return std::nullopt;
+		}
+		return result;
+	}
+
+	/* Takes the oldest entry, and waits for one.
+	 * Throws error KUMI_ERR_REQUEST if there will be none. */
+	kumi_result wait() const
+	{
+		kumi_result result{};
+		int code = kumi_queue_wait(handle_, &result);
+		if (result.error == KUMI_OK)
+			detail::check(code, "kumi_queue_wait");
+		return result;
+	}
+
+	/* For functions of kumi.h; it still belongs to this object. */
+	kumi_queue *handle() const noexcept
+	{
+		return alive_.expired() ? nullptr : handle_;
+	}
+
+private:
+	void swap(completion_queue &other) noexcept
+	{
+		std::swap(handle_, other.handle_);
+		std::swap(alive_, other.alive_);
+	}
+
+	kumi_queue *handle_ = nullptr;
+	std::weak_ptr<const bool> alive_;
+};
+
 /* Counters that go up by 1 when a put is in place: the target's counter `notify`
  * and the caller's completion. */
 struct after {
@@ -137,6 +203,21 @@ inline kumi_completion *handle(const after &then, const char *function)
 		            "the completion was moved to another object, or "
 		            "its job has ended");
 	return then.done->handle();
+}
+
+inline kumi_report described(const report &where, const char *function)
+{
+	kumi_report told{nullptr, nullptr, where.word};
+	if (where.done != nullptr)
+		told.completion = handle({KUMI_NO_NOTIFY, where.done}, function);
+	if (where.queue != nullptr) {
+		told.queue = where.queue->handle();
+		if (told.queue == nullptr)
+			throw error(KUMI_ERR_QUEUE, function,
+			            "the queue was moved to another object, or "
+			            "its job has ended");
+	}
+	return told;
 }
 
 /* The pieces of a window of T, in bytes. */

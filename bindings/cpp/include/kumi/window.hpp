@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,31 +15,6 @@
 #include <kumi.hpp>
 
 namespace kumi {
-
-/* Not for programs. */
-namespace detail {
-
-/* The same bytes as another type. */
-template <class To, class From>
-To bits(const From &from) noexcept
-{
-	static_assert(sizeof(To) == sizeof(From));
-	To to;
-	std::memcpy(&to, &from, sizeof to);
-	return to;
-}
-
-template <class R>
-struct is_span : std::false_type {};
-template <class T>
-struct is_span<span<T>> : std::true_type {};
-
-/* Whether an argument's elements outlive the call. */
-template <class R>
-inline constexpr bool outlives =
-    std::is_lvalue_reference_v<R> || is_span<std::remove_cv_t<R>>::value;
-
-} // namespace detail
 
 /* ------------------------------------------------------------------------
  * Windows
@@ -328,7 +302,157 @@ public:
 		              value);
 	}
 
+	/* Starts put() and returns at once: the request has ended when the data
+	 * is in place, or already when it may change.  `data` must outlive the
+	 * request. */
+	template <class R>
+	request iput(int to, std::size_t offset, R &&data,
+	             int notify = KUMI_NO_NOTIFY, put_end end = put_end::placed)
+	{
+		request started(alive_);
+		put_request(to, offset, std::forward<R>(data), notify, end,
+		            nullptr, &started.handle_);
+		return started;
+	}
+
+	/* The same with a report in place of a request. */
+	template <class R>
+	void iput(int to, std::size_t offset, R &&data, const report &where,
+	          int notify = KUMI_NO_NOTIFY, put_end end = put_end::placed)
+	{
+		kumi_report told = detail::described(where, "kumi_window_iput");
+		put_request(to, offset, std::forward<R>(data), notify, end, &told,
+		            nullptr);
+	}
+
+	/* Starts get() into `into`, one T or a range of them, which must outlive
+	 * the request. */
+	template <class R>
+	request iget(int from, std::size_t offset, R &&into) const
+	{
+		request started(alive_);
+		get_request(from, offset, std::forward<R>(into), nullptr,
+		            &started.handle_);
+		return started;
+	}
+
+	/* The same with a report in place of a request. */
+	template <class R>
+	void iget(int from, std::size_t offset, R &&into,
+	          const report &where) const
+	{
+		kumi_report told = detail::described(where, "kumi_window_iget");
+		get_request(from, offset, std::forward<R>(into), &told, nullptr);
+	}
+
+	/* Starts a get of `count` elements into memory of the future. */
+	future<std::vector<T>> iget_vector(int from, std::size_t offset,
+	                                   std::size_t count) const
+	{
+		static_assert(!std::is_same_v<T, bool>,
+		              "kumi: a vector of bool has no elements in memory");
+		std::vector<T> elements(count);
+		request started(alive_);
+		get_request(from, offset, span<T>(elements.data(), count), nullptr,
+		            &started.handle_);
+		return future<std::vector<T>>(std::move(started),
+		                              std::move(elements));
+	}
+
+	/* Start atomic operations; the future has the old value. */
+	future<T> ifetch_add(int to, std::size_t offset, T operand)
+	{
+		return ifetch(to, offset, KUMI_FETCH_ADD, operand);
+	}
+
+	future<T> ifetch_and(int to, std::size_t offset, T operand)
+	{
+		return ifetch(to, offset, KUMI_FETCH_AND, operand);
+	}
+
+	future<T> ifetch_or(int to, std::size_t offset, T operand)
+	{
+		return ifetch(to, offset, KUMI_FETCH_OR, operand);
+	}
+
+	future<T> ifetch_xor(int to, std::size_t offset, T operand)
+	{
+		return ifetch(to, offset, KUMI_FETCH_XOR, operand);
+	}
+
+	future<T> iswap(int to, std::size_t offset, T value)
+	{
+		return iatomic(to, offset, KUMI_SWAP, value, T{});
+	}
+
+	future<T> icompare_swap(int to, std::size_t offset, T expected, T value)
+	{
+		return iatomic(to, offset, KUMI_COMPARE_SWAP, expected, value);
+	}
+
 private:
+	template <class R>
+	void put_request(int to, std::size_t offset, R &&data, int notify,
+	                 put_end end, const kumi_report *told,
+	                 kumi_request *handle)
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the data of a request must outlive it");
+		auto what = elements(data);
+		detail::check(kumi_window_iput(
+		                  handle_, to, detail::scaled<T>(offset),
+		                  what.data(), detail::bytes(what), notify,
+		                  static_cast<int>(end), told, handle),
+		              "kumi_window_iput");
+	}
+
+	template <class R>
+	void get_request(int from, std::size_t offset, R &&into,
+	                 const kumi_report *told, kumi_request *handle) const
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the memory of a request must outlive it");
+		elements(into);
+		auto where = detail::target(into);
+		detail::check(kumi_window_iget(handle_, from,
+		                               detail::scaled<T>(offset),
+		                               detail::bytes(where),
+		                               where.data(), told, handle),
+		              "kumi_window_iget");
+	}
+
+	future<T> ifetch(int to, std::size_t offset, kumi_atomic operation,
+	                 T operand)
+	{
+		static_assert(is_number<T> && std::is_integral_v<T>,
+		              "kumi: this operation is for integers");
+		return iatomic(to, offset, operation, operand, T{});
+	}
+
+	future<T> iatomic(int to, std::size_t offset, kumi_atomic operation,
+	                  T operand, T value)
+	{
+		static_assert(sizeof(T) == 4 || sizeof(T) == 8,
+		              "kumi: atomic operations are for elements of 4 and "
+		              "8 bytes");
+		using word = std::conditional_t<sizeof(T) == 4, std::uint32_t,
+		                                std::uint64_t>;
+		request started(alive_);
+		int code = 0;
+		if constexpr (sizeof(T) == 4)
+			code = kumi_window_iatomic_u32(
+			    handle_, to, detail::scaled<T>(offset), operation,
+			    detail::bits<word>(operand), detail::bits<word>(value),
+			    nullptr, &started.handle_);
+		else
+			code = kumi_window_iatomic(
+			    handle_, to, detail::scaled<T>(offset), operation,
+			    detail::bits<word>(operand), detail::bits<word>(value),
+			    nullptr, &started.handle_);
+		detail::check(code, "kumi_window_iatomic");
+		return future<T>(std::move(started));
+	}
+
 	template <class R>
 	static auto elements(const R &data) noexcept
 	{

@@ -16,9 +16,11 @@ from ._errors import (
     BadTagError,
     BadTypeError,
     BadWindowError,
+    BufferLentError,
     FaultError,
     FifoDamagedError,
     FifoFullError,
+    ForeignRequestError,
     ForkedError,
     FreedCompletionError,
     FreedFifoError,
@@ -36,6 +38,9 @@ from ._errors import (
     OverlapError,
     RecordTooLongError,
     RefusedError,
+    RequestCancelledError,
+    RequestListedError,
+    StaleRequestError,
     TruncatedError,
     UnreadError,
     WindowRefusedError,
@@ -60,6 +65,7 @@ from ._native import (
     time,
 )
 from ._regions import Region, region
+from ._requests import Request, irecv, isend, wait_all, wait_any, wait_some
 from ._window import Window, window, window_on
 
 __all__ = [
@@ -77,11 +83,13 @@ __all__ = [
     "BadTagError",
     "BadTypeError",
     "BadWindowError",
+    "BufferLentError",
     "Completion",
     "FaultError",
     "Fifo",
     "FifoDamagedError",
     "FifoFullError",
+    "ForeignRequestError",
     "ForkedError",
     "FreedCompletionError",
     "FreedFifoError",
@@ -105,6 +113,10 @@ __all__ = [
     "RecordTooLongError",
     "RefusedError",
     "Region",
+    "Request",
+    "RequestCancelledError",
+    "RequestListedError",
+    "StaleRequestError",
     "Status",
     "TruncatedError",
     "UnreadError",
@@ -122,6 +134,8 @@ __all__ = [
     "flush",
     "gather",
     "init",
+    "irecv",
+    "isend",
     "job",
     "max_record",
     "node",
@@ -139,6 +153,9 @@ __all__ = [
     "sendrecv",
     "size",
     "time",
+    "wait_all",
+    "wait_any",
+    "wait_some",
     "window",
     "window_on",
 ]

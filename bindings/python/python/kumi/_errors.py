@@ -56,6 +56,26 @@ class FreedCompletionError(KumiError, ValueError):
     """The completion belongs to a job that :func:`kumi.finalize` has ended."""
 
 
+class StaleRequestError(KumiError, ValueError):
+    """The result of the request was taken already, or it was released."""
+
+
+class ForeignRequestError(KumiError, ValueError):
+    """The request belongs to a job that :func:`kumi.finalize` has ended."""
+
+
+class RequestListedError(KumiError, ValueError):
+    """A list of requests has one of them twice."""
+
+
+class RequestCancelledError(KumiError):
+    """The request was cancelled before anything had happened."""
+
+
+class BufferLentError(KumiError, BufferError):
+    """A request still uses the memory."""
+
+
 class OverlapError(KumiError, ValueError):
     """Two arrays of one call share memory."""
 

@@ -22,6 +22,7 @@ __all__ = [
     "NativeFunction",
     "NativeMemory",
     "NativeObject",
+    "NativeRequest",
     "NativeWindow",
     "alltoall",
     "alltoallv",
@@ -30,7 +31,9 @@ __all__ = [
     "barrier",
     "broadcast",
     "cluster_nodes",
+    "collect_ends",
     "describe_routines",
+    "ends_descriptor",
     "fence",
     "finalize",
     "flush",
@@ -64,7 +67,13 @@ __all__ = [
     "send",
     "sendrecv",
     "size",
+    "start_atomic",
+    "start_get",
+    "start_put",
+    "start_receive",
+    "start_send",
     "time",
+    "wait_any",
 ]
 
 @final
@@ -260,3 +269,39 @@ def sendrecv(
 def cluster_nodes() -> int: ...
 def node_load(node: int) -> tuple[float, float, float, float] | None: ...
 def rank_runs(rank: int) -> bool: ...
+
+@final
+class NativeRequest:
+    def poll(self) -> bool: ...
+    def wait(self) -> None: ...
+    def take(self) -> Any: ...
+    def cancel(self) -> bool: ...
+    def release(self) -> None: ...
+
+def start_put(
+    window: NativeWindow,
+    rank: int,
+    data: Any,
+    offset: int,
+    notify: int | None,
+    sent: bool,
+    guard: Any,
+) -> NativeRequest: ...
+def start_get(
+    window: NativeWindow, rank: int, into: Any, offset: int, guard: Any
+) -> NativeRequest: ...
+def start_atomic(
+    window: NativeWindow,
+    operation: str,
+    rank: int,
+    offset: int,
+    numbers: Sequence[int],
+    width: int,
+) -> NativeRequest: ...
+def start_send(to: int, data: Any, tag: int, guard: Any) -> NativeRequest: ...
+def start_receive(
+    buffer: Any, source: int | None, tag: int | None, guard: Any
+) -> NativeRequest: ...
+def wait_any(requests: list[NativeRequest]) -> None: ...
+def collect_ends() -> None: ...
+def ends_descriptor() -> int: ...

@@ -30,7 +30,7 @@ from ._errors import BadArgumentError, BadTypeError, FreedWindowError, OutOfBoun
 from ._fifo import Fifo
 from ._lists import Pieces, several, table
 from ._regions import Region
-from ._scope import Freed
+from ._starts import Starts, operands, signed
 
 _MODULUS = 1 << 64
 
@@ -38,7 +38,7 @@ _MODULUS = 1 << 64
 _Arrays = TypeVar("_Arrays", Array, list[Array], tuple[Array, ...])
 
 
-class Window(Freed):
+class Window(Starts):
     """One piece of memory per rank, made by :func:`kumi.window` or :func:`kumi.window_on` at all
     ranks together.
 
@@ -295,17 +295,10 @@ class Window(Freed):
         first: SupportsIndex,
         second: SupportsIndex = 0,
     ) -> int:
-        width = self._dtype.itemsize
-        if self._dtype.kind not in "iu" or width not in (4, 8) or not self._dtype.isnative:
-            kinds = "int32, uint32, int64 or uint64"
-            raise BadTypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
-        modulus = 1 << 8 * width
-        numbers = [whole(number, "a number") % modulus for number in (first, second)]
+        numbers, width = operands(self._dtype, first, second)
         start = self._bytes(rank, offset)
         before = _native.atomic(self._native, operation, rank, start, numbers, width)
-        if self._dtype.kind == "i" and before >= modulus // 2:
-            before -= modulus
-        return before
+        return signed(self._dtype, before)
 
     def fifo(self, offset: int, capacity: int, notify: int = 0) -> Fifo:
         """Makes a FIFO in this rank's piece, at byte ``offset`` (a multiple of

@@ -43,7 +43,9 @@ impl Agent {
     fn before_forwarding(&mut self, now: Nanos, nodes: &NodeSet, command: &Command) {
         match command {
             Command::Prepare(spec) => self.await_prepared(spec, nodes),
-            Command::Sample { request } | Command::SamplePeers { request, .. } => {
+            Command::Sample { request }
+            | Command::SamplePeers { request, .. }
+            | Command::SampleChannels { request, .. } => {
                 self.samples.begin(*request, self.reached(nodes), now);
             }
             Command::Forget { job } => {
@@ -103,6 +105,9 @@ impl Agent {
             Command::Sample { request } => self.push(AgentAction::Sample { request }),
             Command::SamplePeers { request, job } => {
                 self.push(AgentAction::SamplePeers { request, job });
+            }
+            Command::SampleChannels { request, job, rank } => {
+                self.push(AgentAction::SampleChannels { request, job, rank });
             }
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => self.jobs.forget(job),

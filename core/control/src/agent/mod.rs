@@ -107,7 +107,7 @@ pub enum AgentEvent {
         /// The job.
         job: JobId,
     },
-    /// Outcome of [`AgentAction::Sample`] and [`AgentAction::SamplePeers`].
+    /// Outcome of [`AgentAction::Sample`], [`AgentAction::SamplePeers`] and [`AgentAction::SampleChannels`].
     Sampled {
         /// As asked.
         request: u64,
@@ -194,6 +194,15 @@ pub enum AgentAction {
         request: u64,
         /// The job.
         job: JobId,
+    },
+    /// Look at the channels of a job's ranks here; ends in [`AgentEvent::Sampled`].
+    SampleChannels {
+        /// Number that comes back with the sample.
+        request: u64,
+        /// The job.
+        job: JobId,
+        /// The rank; all if none is given.
+        rank: Option<u32>,
     },
 }
 

@@ -154,6 +154,18 @@ impl Job {
         Some(Command::Start { job: self.id(), addresses, max_datagram })
     }
 
+    /// A node whose ranks have IPv4 addresses and one whose ranks have IPv6 addresses, if it has both.
+    pub(super) fn nodes_of_two_families(&self) -> Option<[NodeId; 2]> {
+        let node_of = |v4: bool| {
+            let has = |prepared: &PreparedRanks| {
+                prepared.addresses.iter().any(|address| address.ip.is_ipv4() == v4)
+            };
+            let part = self.parts.iter().find(|(_, part)| part.prepared.as_ref().is_some_and(has));
+            part.map(|(node, _)| *node)
+        };
+        Some([node_of(true)?, node_of(false)?])
+    }
+
     /// Whether a transfer of its program may begin: every node has answered or lacks the program,
     /// and some lack it.
     pub(super) fn awaits_program(&self) -> bool {

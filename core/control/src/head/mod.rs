@@ -15,7 +15,7 @@
 //! | `quota` | memory kept for each user |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
-//! `listing` decides what each user sees of the jobs.
+//! `listing` decides what each user sees of the jobs, `channels` which nodes have a job's channels.
 //!
 //! Events that concern several owners are in `requests` (of clients), `reports` (of daemons),
 //! `reconciliation` (nodes that come and go), `lifecycle` and `preparation` (of jobs).
@@ -42,6 +42,7 @@
 
 mod actions;
 mod admission;
+mod channels;
 mod idle;
 mod job;
 mod job_table;

@@ -41,6 +41,16 @@ impl Head {
     fn start_if_prepared(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(start) = job.start_command() else { return };
+        if job.record.state == JobState::Preparing
+            && let Some([one, other]) = job.nodes_of_two_families()
+        {
+            let message = format!(
+                "job {id} is on node {one} with an IPv4 address and on node {other} with an IPv6 address, \
+                 whose ranks cannot send to each other; run it on fewer nodes, or give all nodes \
+                 addresses of one family in cluster.toml"
+            );
+            return self.end(id, Outcome::Refused(refusal(RefusalKind::BadRequest, message)));
+        }
         match job.record.state {
             JobState::Preparing => {
                 job.record.started_ms = Some(self.time.wall_ms());

@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, Mode, NodeId};
 
+use super::channels;
 use super::listing::{self, Viewer};
+use super::sampling::SampleScope;
 use super::shutdown::Shutdown;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
@@ -50,8 +52,15 @@ impl Head {
                 self.actions.reply(client, ClientReply::Cluster(status));
                 Ok(())
             }
-            ClientRequest::Sample => self.sample(client, None),
-            ClientRequest::SamplePeers { job } => self.sample(client, Some(job)),
+            ClientRequest::Sample => {
+                let nodes = self.membership.tree().routes().nodes().collect();
+                self.sample(client, SampleScope::Nodes, &nodes);
+                Ok(())
+            }
+            ClientRequest::SamplePeers { job } => self.sample_peers(client, job),
+            ClientRequest::SampleChannels { job, rank } => {
+                self.sample_channels(client, user, job, rank)
+            }
             ClientRequest::Configure { mode, slice_ns, policy } => {
                 self.configure(client, user, (mode, slice_ns), policy.as_deref())
             }
@@ -230,32 +239,40 @@ impl Head {
         }
     }
 
-    /// Asks nodes for samples: all of them, or those of a job for its ranks' peers.
-    fn sample(&mut self, client: ClientId, job: Option<JobId>) -> Result<(), Refusal> {
-        let concerned: Option<NodeSet> = match job {
-            Some(id) => Some(self.nodes_of(id)?),
-            None => None,
-        };
-        if self.samples.join(job, client) {
-            return Ok(());
+    /// Asks these nodes for samples, as far as they are reached.
+    fn sample(&mut self, client: ClientId, scope: SampleScope, nodes: &BTreeSet<NodeId>) {
+        if self.samples.join(scope, client) {
+            return;
         }
-        let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
-        let nodes: BTreeSet<NodeId> =
-            self.membership.tree().routes().nodes().filter(concerns).collect();
+        let reached = self.membership.tree().routes().nodes();
+        let nodes: BTreeSet<NodeId> = reached.filter(|node| nodes.contains(node)).collect();
         let set = NodeSet::from_nodes(nodes.iter().copied());
-        let request = self.samples.begin(job, client, nodes, self.time.now());
-        let command = match job {
-            Some(job) => Command::SamplePeers { request, job },
-            None => Command::Sample { request },
-        };
-        self.send(&set, &command);
+        let request = self.samples.begin(scope, client, nodes, self.time.now());
+        self.send(&set, &scope.command(request));
+    }
+
+    /// Since only known jobs have any nodes, requests for samples are bounded.
+    fn sample_peers(&mut self, client: ClientId, id: JobId) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
+        let nodes = job.record.spec.layout.iter().map(|part| part.node).collect();
+        self.sample(client, SampleScope::Peers(id), &nodes);
         Ok(())
     }
 
-    /// The nodes of a job. Since only known jobs have any, requests for samples are bounded.
-    fn nodes_of(&self, id: JobId) -> Result<NodeSet, Refusal> {
+    /// Ranks that do not exist are refused, so these requests are bounded too.
+    fn sample_channels(
+        &mut self,
+        client: ClientId,
+        user: &User,
+        id: JobId,
+        rank: Option<u32>,
+    ) -> Result<(), Refusal> {
+        self.permitted(user, id, "look at its channels")?;
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
-        Ok(NodeSet::from_nodes(job.record.spec.layout.iter().map(|part| part.node)))
+        let parts = channels::parts(&job.record, rank)?;
+        let nodes = parts.iter().map(|part| part.node).collect();
+        self.sample(client, SampleScope::Channels(id, rank), &nodes);
+        Ok(())
     }
 
     /// Sends the samples that are complete or late.

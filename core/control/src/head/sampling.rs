@@ -1,7 +1,7 @@
 //! Requests for samples of nodes, each of which answers all clients that ask while it is under way.
 //!
 //! `kumi top` and `kumi stats` ask for samples of all nodes, or of a job's nodes with its ranks'
-//! peers. At most one request of each kind is under way.
+//! peers; `kumi debug channel` asks for channels. At most one request of each kind is under way.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -9,10 +9,32 @@ use alloc::vec::Vec;
 use kumi_sched::{JobId, NodeId};
 
 use super::ClientId;
-use crate::message::{Nanos, NodeSample};
+use crate::message::{Command, Nanos, NodeSample};
 
 /// How long the head waits for samples; the answer does without those that are missing.
 const PATIENCE: Nanos = 1_000_000_000;
+
+/// What samples are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SampleScope {
+    /// All nodes and their ranks.
+    Nodes,
+    /// The ranks of a job with their peers.
+    Peers(JobId),
+    /// The channels of a job's ranks, or of one of them.
+    Channels(JobId, Option<u32>),
+}
+
+impl SampleScope {
+    /// What nodes are asked.
+    pub(super) fn command(self, request: u64) -> Command {
+        match self {
+            Self::Nodes => Command::Sample { request },
+            Self::Peers(job) => Command::SamplePeers { request, job },
+            Self::Channels(job, rank) => Command::SampleChannels { request, job, rank },
+        }
+    }
+}
 
 /// A request to nodes.
 #[derive(Debug)]
@@ -27,15 +49,15 @@ struct SampleRequest {
 /// The requests under way.
 #[derive(Debug, Default)]
 pub(super) struct SampleRequests {
-    /// By the job whose peers are asked for; none: all nodes.
-    pending: BTreeMap<Option<JobId>, SampleRequest>,
+    /// By what is asked for.
+    pending: BTreeMap<SampleScope, SampleRequest>,
     last_number: u64,
 }
 
 impl SampleRequests {
     /// Has the client wait for a request that is under way. Returns whether there is one.
-    pub(super) fn join(&mut self, job: Option<JobId>, client: ClientId) -> bool {
-        let Some(request) = self.pending.get_mut(&job) else { return false };
+    pub(super) fn join(&mut self, scope: SampleScope, client: ClientId) -> bool {
+        let Some(request) = self.pending.get_mut(&scope) else { return false };
         request.clients.insert(client);
         true
     }
@@ -43,7 +65,7 @@ impl SampleRequests {
     /// Begins a request to these nodes; returns its number.
     pub(super) fn begin(
         &mut self,
-        job: Option<JobId>,
+        scope: SampleScope,
         client: ClientId,
         awaiting: BTreeSet<NodeId>,
         now: Nanos,
@@ -52,7 +74,7 @@ impl SampleRequests {
         let number = self.last_number;
         let (clients, deadline) = (BTreeSet::from([client]), now.saturating_add(PATIENCE));
         let request = SampleRequest { number, clients, awaiting, samples: Vec::new(), deadline };
-        self.pending.insert(job, request);
+        self.pending.insert(scope, request);
         number
     }
 
@@ -80,9 +102,13 @@ impl SampleRequests {
         now: Nanos,
     ) -> Vec<(BTreeSet<ClientId>, Vec<NodeSample>)> {
         let done = |request: &SampleRequest| request.awaiting.is_empty() || now >= request.deadline;
-        let finished: Vec<Option<JobId>> =
-            self.pending.iter().filter(|(_, request)| done(request)).map(|(&job, _)| job).collect();
-        let requests = finished.iter().filter_map(|job| self.pending.remove(job));
+        let finished: Vec<SampleScope> = self
+            .pending
+            .iter()
+            .filter(|(_, request)| done(request))
+            .map(|(&scope, _)| scope)
+            .collect();
+        let requests = finished.iter().filter_map(|scope| self.pending.remove(scope));
         let answer = |mut request: SampleRequest| {
             request.samples.sort_by_key(|sample| sample.node);
             (request.clients, request.samples)

@@ -167,10 +167,13 @@ impl World {
                 assert!(timetable.columns.iter().all(|column| column.node == NodeId(number)));
                 node.timetable = Some(timetable);
             }
-            AgentAction::Sample { request } | AgentAction::SamplePeers { request, .. } => {
+            AgentAction::Sample { request }
+            | AgentAction::SamplePeers { request, .. }
+            | AgentAction::SampleChannels { request, .. } => {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),
+                    channels: Vec::new(),
                     machine_clock: String::new(),
                     switching: SwitchSample::default(),
                     control_messages: MessageCounts::default(),
@@ -217,7 +220,7 @@ impl World {
             let message = "no memory".into();
             Err(Refusal { kind: RefusalKind::NoResources, message })
         } else {
-            let address = RankAddress { ip: [10, 0, 0, number as u8], port: 1 };
+            let address = RankAddress { ip: [10, 0, 0, number as u8].into(), port: 1 };
             Ok(PreparedRanks { addresses: vec![address; count], max_datagram: 1400 })
         };
         self.later(number, MS / 2, 5 * MS, AgentEvent::Prepared { job, result });

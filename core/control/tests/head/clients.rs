@@ -223,6 +223,7 @@ fn samples_are_gathered_for_a_second() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        channels: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
@@ -252,6 +253,7 @@ fn peers_are_asked_of_the_jobs_nodes_only() {
     let sample = |node| NodeSample {
         node: NodeId(node),
         ranks: Vec::new(),
+        channels: Vec::new(),
         machine_clock: String::new(),
         switching: SwitchSample::default(),
         control_messages: MessageCounts::default(),
@@ -272,6 +274,42 @@ fn peers_are_asked_of_the_jobs_nodes_only() {
     assert_eq!(actions, [HeadAction::ToClient(CLIENT, answer)]);
     let unknown = test.ask(&ALICE, ClientRequest::SamplePeers { job: JobId(99) });
     assert_eq!(refusal(&unknown), Some(RefusalKind::NoSuchJob));
+}
+
+#[test]
+fn channels_are_asked_of_the_ranks_node_by_who_may() {
+    let mut test = Test::new(3);
+    let job = test.running(2, 2);
+    let layout = test.head.records().next().unwrap().spec.layout.clone();
+    let channels = |rank| ClientRequest::SampleChannels { job, rank };
+    let asked = |request, rank| Command::SampleChannels { request, job, rank };
+    let all = set(layout.iter().map(|part| part.node.0));
+    let actions = test.ask(&ALICE, channels(None));
+    assert_eq!(commands(&actions), [(&all, &asked(1, None))]);
+    let last = layout.last().unwrap();
+    let actions = test.ask(&ALICE, channels(Some(last.first)));
+    assert_eq!(commands(&actions), [(&set([last.node.0]), &asked(2, Some(last.first)))]);
+    let why = |actions: &[HeadAction]| match actions {
+        [HeadAction::ToClient(_, ClientReply::Refused(refused))] => {
+            (refused.kind, refused.message.clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    let (kind, message) = why(&test.ask(&BOB, channels(None)));
+    assert_eq!(kind, RefusalKind::NotPermitted, "{message}");
+    let (kind, message) = why(&test.ask(&ALICE, channels(Some(2))));
+    assert_eq!(kind, RefusalKind::BadRequest);
+    assert!(message.contains("no rank 2; its ranks are 0 to 1"), "{message}");
+    let unknown = ClientRequest::SampleChannels { job: JobId(99), rank: None };
+    assert_eq!(why(&test.ask(&ALICE, unknown)).0, RefusalKind::NoSuchJob);
+    test.report(Report::Freed { job, nodes: all });
+    assert_eq!(why(&test.ask(&ALICE, channels(None))).0, RefusalKind::NoSuchJob);
+    let mut alone = Test::new(1);
+    let job = alone.running(1, 1);
+    let request = ClientRequest::SampleChannels { job, rank: None };
+    let (kind, message) = why(&alone.ask(&ALICE, request));
+    assert_eq!(kind, RefusalKind::BadRequest);
+    assert!(message.contains("through memory"), "{message}");
 }
 
 #[test]

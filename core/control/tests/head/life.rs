@@ -1,5 +1,7 @@
 //! The life of a job, and when the timetable goes out.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use super::*;
 
 #[test]
@@ -28,8 +30,9 @@ fn a_job_from_submission_to_its_end() {
     else {
         panic!()
     };
-    let owners: Vec<u8> = addresses.iter().map(|address| address.ip[3]).collect();
-    assert_eq!((owners, *max_datagram), (vec![0, 0, 1, 1, 2], 1400));
+    let owners: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
+    let expected = [0, 0, 1, 1, 2].map(|node| IpAddr::from([10, 0, 0, node]));
+    assert_eq!((owners, *max_datagram), (expected.to_vec(), 1400));
 
     let data = b"hello\n".to_vec();
     let output = Report::Output { job, rank: 4, stream: Stream::Out, data: data.clone() };
@@ -42,6 +45,27 @@ fn a_job_from_submission_to_its_end() {
     assert!(ended < position(&actions, |a| *a == spool));
     assert!(commands(&actions).contains(&(&set(0..3), &Command::Forget { job })));
     assert!(test.head.timetable().columns.is_empty());
+}
+
+/// Ranks with IPv4 addresses and ranks with IPv6 addresses cannot send to each other.
+#[test]
+fn a_job_on_nodes_of_both_families_is_refused() {
+    let mut test = Test::new(3);
+    let (job, _) = test.submit(request(1, 3, Some(3)));
+    test.prepare(job, [(0, 1), (2, 1)]);
+    let addresses = vec![RankAddress { ip: Ipv6Addr::LOCALHOST.into(), port: 9 }];
+    let result = Ok(PreparedRanks { addresses, max_datagram: 1400 });
+    let nodes = vec![PreparedNode { node: NodeId(1), result }];
+    let actions = test.report(Report::Prepared { job, nodes });
+    assert!(
+        !commands(&actions).iter().any(|(_, command)| matches!(command, Command::Start { .. }))
+    );
+    test.report(Report::Freed { job, nodes: set(0..3) });
+    let JobState::Ended(Outcome::Refused(refusal)) = test.state(job) else { panic!() };
+    assert_eq!(refusal.kind, RefusalKind::BadRequest);
+    for part in ["node 0 with an IPv4", "node 1 with an IPv6"] {
+        assert!(refusal.message.contains(part), "{}", refusal.message);
+    }
 }
 
 #[test]

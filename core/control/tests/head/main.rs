@@ -162,7 +162,7 @@ impl Test {
         let prepared = nodes.into_iter().map(|(node, ranks)| PreparedNode {
             node: NodeId(node),
             result: Ok(PreparedRanks {
-                addresses: vec![RankAddress { ip: [10, 0, 0, node as u8], port: 9 }; ranks],
+                addresses: vec![RankAddress { ip: [10, 0, 0, node as u8].into(), port: 9 }; ranks],
                 max_datagram: 1400 + node as u16,
             }),
         });

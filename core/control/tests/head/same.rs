@@ -121,7 +121,7 @@ impl Pair {
         let ready = |&node: &u32| PreparedNode {
             node: NodeId(node),
             result: Ok(PreparedRanks {
-                addresses: vec![RankAddress { ip: [10, 0, 0, node as u8], port: 9 }],
+                addresses: vec![RankAddress { ip: [10, 0, 0, node as u8].into(), port: 9 }],
                 max_datagram: 1400,
             }),
         };

@@ -1,6 +1,6 @@
 //! A context as another process sees it, which may copy it at any moment and believes nothing of it.
 
-use super::layout::{PEERS, TOTALS};
+use super::layout::{MUTATIONS, PEERS, TOTALS};
 use super::resume::changes;
 use super::{ContextError, Identity, Totals};
 use crate::peer::PeerRecord;
@@ -23,6 +23,8 @@ pub struct ContextReport {
     pub encrypted: bool,
     /// The copy was taken in the middle of a change: its numbers may contradict each other.
     pub changing: bool,
+    /// Changes of the context so far.
+    pub changes: u64,
     /// The channel is being settled.
     pub closed: bool,
     /// Blocks used: send rings, and early packets of a peer.
@@ -71,6 +73,9 @@ pub struct PeerReport {
 }
 
 impl ContextReport {
+    /// Where the number of changes begun and ended lies: odd while one is under way. Who copies the context of a rank
+    /// that runs reads it before and after, and compares.
+    pub const CHANGES: core::ops::Range<usize> = MUTATIONS..MUTATIONS + 8;
     /// Bytes at the beginning of a context that [`Self::needed`] looks at.
     pub const START: usize = PEERS;
 
@@ -107,6 +112,7 @@ impl ContextReport {
             max_datagram: identity.max_datagram,
             encrypted: identity.encrypted != 0,
             changing: changes(copy) & 1 == 1,
+            changes: changes(copy) / 2,
             closed: totals.closed.get(),
             blocks: totals.blocks,
             kept: totals.kept,

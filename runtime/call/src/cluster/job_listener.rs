@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -77,9 +77,26 @@ fn inside(jobs: &Jobs) -> Result<Option<File>, String> {
 }
 
 fn listen(node: &str) -> io::Result<TcpListener> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let node: SocketAddr =
+        node.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let any = if node.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = UdpSocket::bind(any)?;
     socket.connect(node)?;
     let listener = TcpListener::bind((socket.local_addr()?.ip(), 0))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_listens_in_the_family_of_the_nodes() {
+        for (node, own) in [("127.0.0.2:7701", "127.0.0.1"), ("[::1]:7701", "::1")] {
+            let listener = listen(node).expect("a listener");
+            assert_eq!(listener.local_addr().expect("its address").ip().to_string(), own);
+        }
+        assert!(listen("nowhere").is_err());
+    }
 }

@@ -65,9 +65,10 @@ pub enum BuildError {
 }
 
 /// Headers of the ranks' library, which executables link with the slot's `main`.
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 4] = [
     ("kumi.h", include_str!("../../../../bindings/c/include/kumi.h")),
     ("kumi_onesided.h", include_str!("../../../../bindings/c/include/kumi_onesided.h")),
+    ("kumi_requests.h", include_str!("../../../../bindings/c/include/kumi_requests.h")),
     ("kumi_groups.h", include_str!("../../../../bindings/c/include/kumi_groups.h")),
 ];
 

@@ -1,6 +1,10 @@
 //! Completion queues: the ends of requests, each with a word of the program's own, in the order in which they come.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 
 use kumi_net::Wait;
 
@@ -16,6 +20,8 @@ use crate::request::table::ReportTo;
 pub struct CompletionQueue<'c> {
     context: &'c Context,
     number: u64,
+    /// Readable while there are entries, if somebody has asked for it.
+    signal: OnceLock<Arc<File>>,
 }
 
 /// The end of a request.
@@ -34,7 +40,7 @@ impl Context {
     /// [`Error::Fault`].
     pub fn completion_queue(&self) -> Result<CompletionQueue<'_>, Error> {
         let number = self.channel.lock()?.handler().completion_queues.open();
-        Ok(CompletionQueue { context: self, number })
+        Ok(CompletionQueue { context: self, number, signal: OnceLock::new() })
     }
 }
 
@@ -82,6 +88,24 @@ impl CompletionQueue<'_> {
         result
     }
 
+    /// A descriptor that is readable while there are entries, for event loops (`poll`, `epoll`, asyncio). Whoever drives the
+    /// channel makes it so, also the library's own thread while the program is in its loop. [`CompletionQueue::poll`] and
+    /// [`CompletionQueue::wait`] make it unreadable when they take the last entry: take all that are there. Do not read it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the process has too many open files, [`Error::Fault`].
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
+        if let Some(signal) = self.signal.get() {
+            return Ok(signal.as_fd());
+        }
+        let made = Arc::new(File::from(kumi_net::sys::doorbell()?));
+        let signal = self.signal.get_or_init(|| made);
+        self.context.channel.lock()?.handler().completion_queues.show(self.number, signal);
+        // Ranks of this node ring for what they send from here on.
+        self.context.serve_same_node()?;
+        Ok(signal.as_fd())
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -109,6 +133,27 @@ struct EntryQueue {
     entries: VecDeque<CompletionEntry>,
     /// Requests under way that will have an entry.
     expected: u64,
+    /// Readable while there are entries.
+    signal: Option<Arc<File>>,
+}
+
+impl EntryQueue {
+    fn show(&self) {
+        if let (Some(signal), false) = (&self.signal, self.entries.is_empty()) {
+            // A full counter is readable already; there is no other failure.
+            let _ = (&**signal).write_all(&1u64.to_ne_bytes());
+        }
+    }
+
+    fn pop(&mut self) -> Option<CompletionEntry> {
+        let entry = self.entries.pop_front();
+        if let (Some(signal), true, true) = (&self.signal, entry.is_some(), self.entries.is_empty())
+        {
+            // Takes all that was counted.
+            let _ = (&**signal).read_exact(&mut [0; 8]);
+        }
+        entry
+    }
 }
 
 /// All completion queues of a rank.
@@ -130,7 +175,20 @@ impl CompletionQueues {
     }
 
     fn pop(&mut self, number: u64) -> Option<CompletionEntry> {
-        self.queues.get_mut(&number)?.entries.pop_front()
+        self.queues.get_mut(&number)?.pop()
+    }
+
+    /// From here on this shows whether there are entries.
+    fn show(&mut self, number: u64, signal: &Arc<File>) {
+        if let Some(queue) = self.queues.get_mut(&number) {
+            queue.signal = Some(Arc::clone(signal));
+            queue.show();
+        }
+    }
+
+    /// Whether somebody wants to be woken by entries.
+    pub(crate) fn any_shown(&self) -> bool {
+        self.queues.values().any(|queue| queue.signal.is_some())
     }
 
     fn expects(&self, number: u64) -> bool {
@@ -148,7 +206,10 @@ impl CompletionQueues {
     pub(crate) fn request_ended(&mut self, number: u64, entry: Option<CompletionEntry>) {
         if let Some(queue) = self.queues.get_mut(&number) {
             queue.expected -= 1;
-            queue.entries.extend(entry);
+            if let Some(entry) = entry {
+                queue.entries.push_back(entry);
+                queue.show();
+            }
         }
     }
 }

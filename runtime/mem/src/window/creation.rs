@@ -157,9 +157,15 @@ impl Context {
     }
 
     /// Serves frames of ranks of this node while the program computes, if one of them has windows that the others reach
-    /// by frames. Owners of such windows get requests; the others forward multicasts and get the answers.
-    fn serve_same_node(&self) -> Result<(), Error> {
-        let any = self.channel.lock()?.handler().windows.any_by_frames_on_node(self.attachment());
+    /// by frames. Owners of such windows get requests; the others forward multicasts and get the answers. A queue's
+    /// descriptor that shows ends of requests needs it, too.
+    pub(crate) fn serve_same_node(&self) -> Result<(), Error> {
+        let any = {
+            let mut guard = self.channel.lock()?;
+            let engine = guard.handler();
+            engine.completion_queues.any_shown()
+                || engine.windows.any_by_frames_on_node(self.attachment())
+        };
         Ok(self.channel.serve_rings(any)?)
     }
 

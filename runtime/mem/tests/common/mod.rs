@@ -3,7 +3,7 @@
 //! the others use UDP.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -19,6 +19,8 @@ use kumi_net::layout::{Layout, SegmentPart};
 use kumi_net::segment::{ContextSample, Segment, SegmentFiles, SegmentSpec};
 use kumi_net::sys::set_cloexec;
 
+#[cfg(miri)]
+mod in_process;
 #[path = "../../../../fuzz/input.rs"]
 mod input;
 
@@ -30,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The key of every job's channel.
 pub const CHANNEL_KEY: u64 = 0x1234_5678_9abc_def0;
 
-/// Bytes of an arena.
-const ARENA: u64 = 1 << 30;
+/// Bytes of an arena. Miri has memory for each.
+const ARENA: u64 = if cfg!(miri) { 4 << 20 } else { 1 << 30 };
 
 /// Parameters of a job.
 pub struct Job<'j> {
@@ -47,6 +49,8 @@ pub struct Job<'j> {
     pub cpus: &'j [usize],
     /// Packets are encrypted.
     pub encrypted: bool,
+    /// All sockets are at `::1`; otherwise each node has an address of its own, of IPv4.
+    pub ipv6: bool,
     /// Pages for the ranks, with this turn, and whether another job wants all processors.
     pub pages: Option<(Turn, bool)>,
     /// Show what the ranks print (in tests that is the test runner's noise).
@@ -62,6 +66,7 @@ impl Default for Job<'_> {
             env: &[],
             cpus: &[],
             encrypted: false,
+            ipv6: false,
             pages: None,
             show: false,
         }
@@ -121,7 +126,7 @@ impl Scribble {
 pub struct Running {
     layout: Vec<u32>,
     /// Where each rank's socket is.
-    pub addresses: Vec<SocketAddrV4>,
+    pub addresses: Vec<SocketAddr>,
     segments: Vec<(Segment, Scribble)>,
     /// One pair a node, or none.
     pub pages: Vec<(NodePage, JobPage)>,
@@ -135,7 +140,11 @@ pub fn is_rank() -> bool {
 }
 
 /// In a rank: runs the body and leaves. Otherwise starts the job and returns it.
-pub fn start(name: &str, job: &Job<'_>, body: impl FnOnce(&Context)) -> Running {
+///
+/// Under Miri the ranks are threads of this process, and are over when this returns.
+pub fn start(name: &str, job: &Job<'_>, body: impl Fn(&Context) + Sync) -> Running {
+    #[cfg(miri)]
+    return in_process::run(job, &body);
     if is_rank() {
         let context = Context::init().expect("init");
         body(&context);
@@ -146,25 +155,36 @@ pub fn start(name: &str, job: &Job<'_>, body: impl FnOnce(&Context)) -> Running 
 }
 
 /// As [`start`], and waits for the job, which must succeed.
-pub fn run(name: &str, layouts: &[&[u32]], body: impl Fn(&Context)) {
-    for layout in layouts {
+///
+/// Miri gets the small ones.
+pub fn run(name: &str, layouts: &[&[u32]], body: impl Fn(&Context) + Sync) {
+    let small = |layout: &&&[u32]| !cfg!(miri) || layout.iter().sum::<u32>() <= 3;
+    for layout in layouts.iter().filter(small) {
         start(name, &Job { layout, ..Job::default() }, &body).finish();
     }
+}
+
+/// A socket for each rank, and where it is.
+fn sockets(job: &Job<'_>) -> (Vec<OwnedFd>, Vec<SocketAddr>) {
+    let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
+    for (node, count) in job.layout.iter().enumerate() {
+        for _ in 0..*count {
+            let address = match job.ipv6 {
+                true => IpAddr::V6(Ipv6Addr::LOCALHOST),
+                false => IpAddr::V4(Ipv4Addr::new(127, 0, 0, node as u8 + 1)),
+            };
+            let (socket, port) = bind_socket((address, 0)).expect("socket");
+            sockets.push(socket);
+            addresses.push(SocketAddr::new(address, port));
+        }
+    }
+    (sockets, addresses)
 }
 
 /// Starts this executable with these arguments once per rank.
 pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     let ranks: u32 = job.layout.iter().sum();
-    let mut sockets: Vec<OwnedFd> = Vec::new();
-    let mut addresses = Vec::new();
-    for (node, count) in job.layout.iter().enumerate() {
-        for _ in 0..*count {
-            let address = Ipv4Addr::new(127, 0, 0, node as u8 + 1);
-            let (socket, port) = bind_socket(address).expect("socket");
-            sockets.push(socket);
-            addresses.push(SocketAddrV4::new(address, port));
-        }
-    }
+    let (sockets, addresses) = sockets(job);
     let (layout, segments, children) = (job.layout.to_vec(), vec![], vec![]);
     let ring_bytes = job.ring_bytes as u64;
     let addresses_there = addresses.clone();

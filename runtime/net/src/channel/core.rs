@@ -1,19 +1,23 @@
 //! Core of a channel, driven by the holder of its lock: rings to and from the ranks of this node, and
 //! the protocol's endpoint with its socket for all others.
 
-use kumi_proto::{AckMode, ChannelEnd, ChannelKey, Delivery, Endpoint, Rank, SendError, Sink};
+mod create;
 
-use crate::channel::protocol::{HoldBack, protocol, run_of_full_packets};
-use crate::segment::attachment::{AttachError, Attachment, io_error};
+pub(crate) use create::Origin;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use kumi_proto::{AckMode, Delivery, Endpoint, Rank, SendError, Sink};
+
+use crate::channel::protocol::HoldBack;
+use crate::segment::attachment::Attachment;
 use crate::segment::channel_region::ChannelRegion;
 use crate::segment::counters::Counter;
 use crate::shared_bytes::{CopySource, SharedBytes};
 use crate::shm::idle_flag::tell_delivered;
 use crate::shm::ring::{Consumer, Producer};
 use crate::wait::blocking_wait::BlockingWait;
-use crate::wire::Wire;
 use crate::wire::driver::{Driver, PacketRun};
-use crate::wire::fault_injection::FaultSettings;
 use crate::wire::path_mtu::PathMtuChecks;
 use crate::wire::unreachable::UnreachablePeers;
 use crate::{ChannelError, sys, tracepoints};
@@ -104,61 +108,6 @@ pub(crate) const ENOUGH: usize = 16 * 1024;
 const MOST_INTERVAL: u32 = 1024;
 
 impl<H: Handler> ChannelCore<H> {
-    pub(crate) fn new(
-        attachment: &Attachment,
-        wire: Option<Wire>,
-        handler: H,
-    ) -> Result<ChannelCore<H>, AttachError> {
-        // Read by every rank, so that a wrong one is found whatever the layout of the job.
-        let (ack, faults) = (crate::wire::ack_settings::from_env()?, FaultSettings::from_env()?);
-        let checksum = crate::wire::ack_settings::checksum_from_env()?;
-        let remote = match wire {
-            Some(wire) if attachment.local_count() < attachment.ranks() as usize => {
-                let key = ChannelKey(attachment.channel_key());
-                let config = protocol(attachment, ack, checksum, wire.receive_buffer());
-                let (me, ranks) = (attachment.rank(), attachment.ranks());
-                let run = run_of_full_packets(&config);
-                let region = attachment.take_channel_region();
-                let region = region.ok_or(AttachError::BadSegment("its channel is in use"))?;
-                let end = ChannelEnd { me, ranks, key, seal: attachment.seal_key() };
-                let endpoint = Endpoint::create(region, config, &end)?;
-                let blocking_wait = BlockingWait::new().map_err(io_error("timerfd_create"))?;
-                let (now, published) = (sys::now(), 0);
-                let wire = wire.open(attachment, faults)?;
-                let paths = PathMtuChecks::new(ranks);
-                let (held, left) = (false, 0);
-                let unreachable = UnreachablePeers::new();
-                Some(RemoteRanks {
-                    endpoint,
-                    wire,
-                    blocking_wait,
-                    now,
-                    published,
-                    held,
-                    left,
-                    run,
-                    paths,
-                    unreachable,
-                })
-            }
-            _ => None,
-        };
-        let local = attachment.local_count();
-        Ok(ChannelCore {
-            handler,
-            remote,
-            outgoing: (0..local).map(|_| None).collect(),
-            incoming: (0..local).map(|_| None).collect(),
-            stalled: Vec::new(),
-            unfinished: Vec::new(),
-            ring_sent: 0,
-            ring_delivered: 0,
-            blocked: false,
-            armed: false,
-            interval: 1,
-        })
-    }
-
     /// Queues one frame, made of the parts of `head` and then those of `data`; false if there is no room now. A frame to
     /// another node leaves with the next [`ChannelCore::transmit`].
     pub(crate) fn send<S: CopySource>(
@@ -288,9 +237,11 @@ impl<H: Handler> ChannelCore<H> {
             }
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
+            let change = attachment.change();
             let delivery = self.handler.frame(attachment, from, frame);
             tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
             if delivery == Delivery::Full {
+                change.end();
                 if !self.stalled.contains(&local) {
                     self.stalled.push(local);
                 }
@@ -299,6 +250,8 @@ impl<H: Handler> ChannelCore<H> {
             taken += frame.len() + 8;
             ring.consume();
             self.ring_delivered += 1;
+            attachment.own().state.ring_delivered.store(self.ring_delivered, Relaxed);
+            change.end();
         }
         if taken > 0 {
             self.publish(attachment);
@@ -543,12 +496,18 @@ fn push<S: CopySource>(
         // rank produces into it, and its own file has tail and records.
         unsafe { Producer::new(attachment.ring(me, local)) }
     });
+    let change = attachment.change();
     // Counted before it can be seen: an observer that stops all ranks here sees it in flight.
     *ring_sent += 1;
     publish_sent(attachment, *ring_sent, remote);
-    if !ring.push(head, data) {
+    let pushed = ring.push(head, data);
+    if !pushed {
         *ring_sent -= 1;
         publish_sent(attachment, *ring_sent, remote);
+    }
+    attachment.own().state.ring_sent.store(*ring_sent, Relaxed);
+    change.end();
+    if !pushed {
         return false;
     }
     attachment.lines(local).wake.mark(me);

@@ -25,6 +25,10 @@ impl ForkCheck {
     /// There is no memory for that.
     pub(crate) fn watch() -> io::Result<ForkCheck> {
         static WATCHED: OnceLock<i32> = OnceLock::new();
+        if cfg!(miri) {
+            // There are no forks.
+            return Ok(ForkCheck(0));
+        }
         // SAFETY: the function lives as long as the process, because this library is linked into the
         // program or never unloaded. It only counts, which is allowed between a fork and an exec.
         let code =

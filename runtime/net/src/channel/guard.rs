@@ -173,6 +173,17 @@ impl<H: Handler> Guard<'_, H> {
         }
     }
 
+    /// Does several things of which a copy of this rank's files has all or none: frames sent, and what the program writes
+    /// into its windows. A copy that is taken meanwhile is refused, so it had better not take long.
+    ///
+    /// What the handler does with a frame is always in a copy together with the frame's delivery.
+    pub fn undivided<R>(&mut self, together: impl FnOnce(&mut Guard<'_, H>) -> R) -> R {
+        let change = self.shared.attachment.change();
+        let result = together(&mut self.lend());
+        change.end();
+        result
+    }
+
     /// Tries again to answer ranks of this node whose rings were full.
     pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
         let (core, attachment) = self.parts();

@@ -1,5 +1,6 @@
 //! A rank's channel, and the waits of the program's main thread.
 
+pub(crate) mod change;
 pub(crate) mod core;
 pub(crate) mod fork_check;
 pub(crate) mod guard;
@@ -11,6 +12,8 @@ pub mod priority;
 mod protocol;
 mod settling;
 mod shutdown;
+#[cfg_attr(miri, path = "../miri/wait_set.rs")]
+pub(crate) mod wait_set;
 pub(crate) mod waker;
 pub(crate) mod zero_copy;
 
@@ -26,12 +29,13 @@ use std::thread::JoinHandle;
 
 use kumi_proto::SendError;
 
-use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::core::{ChannelCore, Handler, Origin};
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::guard::Guard;
-use crate::channel::handler_thread::{HandlerWaitSet, start};
+use crate::channel::handler_thread::start;
 use crate::channel::handover::Handover;
 use crate::channel::priority::{HandlerSetting, Thread};
+use crate::channel::wait_set::HandlerWaitSet;
 use crate::channel::waker::ChannelWaker;
 use crate::disclosure::DisclosedPages;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
@@ -177,7 +181,44 @@ impl<H: Handler> Channel<H> {
         settings: ChannelSettings,
         handler: H,
     ) -> Result<Channel<H>, AttachError> {
-        let core = ChannelCore::new(&attachment, wire, handler)?;
+        if attachment.is_copy() {
+            return Err(AttachError::IsCopy(attachment.rank()));
+        }
+        let core = ChannelCore::new(&attachment, wire, handler, Origin::New)?;
+        Channel::with(core, attachment, settings)
+    }
+
+    /// Goes on with the channel of a rank that was stopped, in another process and perhaps on another machine. The attached
+    /// files are copies of its files ([`Segment::go_on`](crate::segment::Segment::go_on)); wire and addresses are new.
+    ///
+    /// `find` finds data that the old process had lent: it gets the rank addressed, the place as the old process called it,
+    /// and room for a copy. It says false if it cannot.
+    ///
+    /// The old process must not go on. The new handler has to go on too where the old one was stopped: what the channel
+    /// has delivered does not come again.
+    ///
+    /// # Errors
+    /// [`AttachError::NoCopy`]; [`AttachError::Context`] if the copy is not whole, is damaged, or belongs to another
+    /// rank; the kernel's error.
+    pub fn resume(
+        attachment: Attachment,
+        wire: Option<Wire>,
+        settings: ChannelSettings,
+        handler: H,
+        mut find: impl FnMut(u32, u64, &mut [u8]) -> bool,
+    ) -> Result<Channel<H>, AttachError> {
+        if !attachment.is_copy() {
+            return Err(AttachError::NoCopy(attachment.rank()));
+        }
+        let core = ChannelCore::new(&attachment, wire, handler, Origin::Copy(&mut find))?;
+        Channel::with(core, attachment, settings)
+    }
+
+    fn with(
+        core: ChannelCore<H>,
+        attachment: Attachment,
+        settings: ChannelSettings,
+    ) -> Result<Channel<H>, AttachError> {
         let remote = core.remote.is_some();
         let processors = processors();
         let crowded = attachment.local_count() > processors;

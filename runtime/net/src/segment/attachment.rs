@@ -1,7 +1,7 @@
 //! Attachment of a rank: its mapped segment, and the descriptors it keeps.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -10,17 +10,19 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use kumi_proto::{ContextError, SealKey};
 
+use crate::channel::change::Change;
 use crate::disclosure::RankState;
 use crate::segment::channel_region::ChannelRegion;
 use crate::segment::files::{RankFiles, private_memory};
 use crate::segment::header::SegmentNumbers;
 use crate::segment::launch::{LaunchBlock, LaunchDescriptors, LaunchError, LocalRank};
 use crate::segment::layout::{
-    ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext, RingPosition,
-    SharedLines,
+    ATTACH_COPY, ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, ArenaKind, Layout, RankContext,
+    RingPosition, SharedLines,
 };
 use crate::segment::range::{RankSegment, map_segment};
 use crate::segment::{self, Segment, SegmentError, SegmentSpec};
+use crate::shared_bytes::SharedBytesMut;
 use crate::shm::mapping::Mapping;
 use crate::shm::ring::RingPlace;
 use crate::sys;
@@ -45,11 +47,17 @@ pub enum AttachError {
         "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadPages(&'static str),
-    /// The channel's state cannot lie where it should.
-    #[error(
-        "the memory of the rank's channel is not usable ({0}): this program and the daemon must be of the same version of Kumi"
-    )]
+    /// The channel's state cannot lie where it should, or is not one to go on with.
+    #[error("the memory of the rank's channel is not usable: {0}")]
     Context(#[from] ContextError),
+    /// A channel was to start anew, but the rank's files are copies.
+    #[error(
+        "rank {0} goes on with a copy of its channel, and this program starts anew; resume the channel instead"
+    )]
+    IsCopy(u32),
+    /// A channel was to go on, but the rank starts anew.
+    #[error("rank {0} has no copy of a channel to go on with; start the channel instead")]
+    NoCopy(u32),
     /// Another process uses the rank's channel, or has used it.
     #[error(
         "rank {0} has already joined its job, or tried to: one process per rank can, and only once"
@@ -92,10 +100,11 @@ pub struct Attachment {
     seal_key: Option<SealKey>,
     max_datagram: usize,
     /// Where the sockets are, by rank.
-    addresses: Box<[SocketAddrV4]>,
+    addresses: Box<[SocketAddr]>,
     bells: Vec<OwnedFd>,
     /// The memory of the channel context has an owner.
     channel_taken: AtomicBool,
+    is_copy: bool,
     /// The arena that no other process maps.
     private: OnceLock<Mapping>,
 }
@@ -143,8 +152,7 @@ impl Attachment {
         };
         let (mut segment, files) = Segment::of_one(&spec)?;
         // Nothing is sent to it.
-        segment
-            .publish_peers(&[SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)], segment::MIN_DATAGRAM)?;
+        segment.publish_peers(&[(Ipv4Addr::LOCALHOST, 0).into()], segment::MIN_DATAGRAM)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
         let (map, numbers) = map_segment(&RankSegment::of_one(files), |_| Ok(()))?;
         Attachment::of(map, numbers, bells, 0)
@@ -158,13 +166,13 @@ impl Attachment {
         rank: u32,
     ) -> Result<Attachment, AttachError> {
         let SegmentNumbers { layout, channel_key, seal_key, max_datagram } = numbers;
-        let word = |rank| segment::peer(&map, &layout, rank).address.load(Relaxed);
         let addresses =
-            (0..layout.ranks as usize).map(|rank| segment::unpack(word(rank))).collect();
+            (0..layout.ranks as usize).map(|rank| segment::peer(&map, &layout, rank).load());
+        let addresses = addresses.collect();
         let local = (rank - layout.local_first) as usize;
         // SAFETY: RankContext consists of atomics only.
         let context: &RankContext = unsafe { map.view(layout.context(local)) };
-        claim(&context.state.attached, rank)?;
+        let is_copy = claim(&context.state.attached, rank)?;
         Ok(Attachment {
             map,
             layout,
@@ -178,8 +186,22 @@ impl Attachment {
             addresses,
             bells,
             channel_taken: AtomicBool::new(false),
+            is_copy,
             private: OnceLock::new(),
         })
+    }
+
+    /// Whether its files are copies of those of a rank that was stopped: its channel goes on by
+    /// [`Channel::resume`](crate::Channel::resume).
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// Begins a change that takes several stores.
+    #[inline]
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change::begin(&self.own().state.changes)
     }
 
     /// The job's number.
@@ -352,6 +374,12 @@ impl Attachment {
     pub fn discard(&self, kind: ArenaKind, offset: usize, bytes: usize) -> io::Result<()> {
         let start = self.own_arena(kind)?;
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.arena_bytes()));
+        // Miri knows no files whose pages could go.
+        if cfg!(miri) {
+            // SAFETY: a range of the own arena, checked above, which stays.
+            unsafe { SharedBytesMut::new(start.add(offset), bytes) }.copy_from(&*vec![0; bytes]);
+            return Ok(());
+        }
         // SAFETY: a range of the own arena, checked above; the mapping stays, only what it shows
         // changes, as any write would.
         let done =
@@ -418,7 +446,7 @@ impl Attachment {
     /// # Panics
     /// If there is no such rank.
     #[must_use]
-    pub fn address(&self, rank: u32) -> SocketAddrV4 {
+    pub fn address(&self, rank: u32) -> SocketAddr {
         self.addresses[rank as usize]
     }
 
@@ -448,7 +476,12 @@ impl Drop for Attachment {
     }
 }
 
-fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<(), AttachError> {
-    let claimed = attached.compare_exchange(ATTACH_NEVER, ATTACH_NOW, SeqCst, SeqCst);
-    claimed.map(drop).map_err(|_| AttachError::AlreadyAttached(rank))
+/// Makes this process the rank; whether it goes on with a copy.
+fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<bool, AttachError> {
+    let claim = |from| attached.compare_exchange(from, ATTACH_NOW, SeqCst, SeqCst).is_ok();
+    match (claim(ATTACH_NEVER), claim(ATTACH_COPY)) {
+        (true, _) => Ok(false),
+        (_, true) => Ok(true),
+        _ => Err(AttachError::AlreadyAttached(rank)),
+    }
 }

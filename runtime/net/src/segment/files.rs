@@ -66,6 +66,25 @@ impl WritableFiles {
     }
 }
 
+impl WritableFiles {
+    /// Those that ranks write.
+    pub(crate) fn written_by_ranks(&self) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'_>)> {
+        written_by_ranks(&self.shared, &self.ranks)
+    }
+}
+
+fn written_by_ranks<'f>(
+    shared: &'f OwnedFd,
+    ranks: &'f [RankFiles<OwnedFd>],
+) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'f>)> {
+    let of_rank = |(local, files): (usize, &'f RankFiles<OwnedFd>)| {
+        let (own, arena) = (files.own.as_fd(), files.arena.as_fd());
+        [(SegmentPart::Rank(local), own), (SegmentPart::Arena(local), arena)]
+    };
+    let of_ranks = ranks.iter().enumerate().flat_map(of_rank);
+    std::iter::once((SegmentPart::Shared, shared.as_fd())).chain(of_ranks)
+}
+
 /// The files of a segment as its daemon hands them to the ranks. Needed until the ranks have started.
 #[derive(Debug)]
 pub struct SegmentFiles {
@@ -111,13 +130,24 @@ impl SegmentFiles {
         FilesOfRank { job: self.job.as_fd(), shared: self.shared.as_fd(), ranks }
     }
 
+    /// Those that ranks write, to be read.
+    pub(crate) fn written_by_ranks(&self) -> impl Iterator<Item = (SegmentPart, BorrowedFd<'_>)> {
+        written_by_ranks(&self.shared, &self.readable)
+    }
+
     /// Another descriptor of the rank file of each local rank, for reading.
     pub(crate) fn rank_files(&self) -> io::Result<Vec<OwnedFd>> {
         self.readable.iter().map(|files| files.own.try_clone()).collect()
     }
 }
 
+#[cfg(miri)]
+use crate::miri::{add_seals, memory_file, read_only};
+#[cfg(miri)]
+pub(crate) use crate::miri::{length, seals};
+
 /// A memory file of this length. Nobody but its maker's user can open it once more.
+#[cfg(not(miri))]
 fn memory_file(name: &CStr, length: usize) -> Result<OwnedFd, SegmentError> {
     // SAFETY: the name is a C string; the call touches nothing else.
     let raw =
@@ -144,6 +174,7 @@ pub(crate) fn private_memory(bytes: usize) -> io::Result<Mapping> {
 }
 
 /// The same file, for reading only.
+#[cfg(not(miri))]
 fn read_only(file: &OwnedFd) -> Result<OwnedFd, SegmentError> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let opened = OpenOptions::new().read(true).open(path);
@@ -165,6 +196,7 @@ pub(crate) fn seal_against_writers(file: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+#[cfg(not(miri))]
 fn add_seals(file: BorrowedFd<'_>, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.
     let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
@@ -172,6 +204,7 @@ fn add_seals(file: BorrowedFd<'_>, seals: libc::c_int) -> io::Result<()> {
 }
 
 /// The seals of a file; none if it is no memory file.
+#[cfg(not(miri))]
 pub(crate) fn seals(file: BorrowedFd<'_>) -> libc::c_int {
     // SAFETY: no pointers.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }.max(0)
@@ -183,6 +216,7 @@ pub(crate) fn is_memory_of(file: &OwnedFd, bytes: usize) -> io::Result<bool> {
 }
 
 /// Bytes of a file.
+#[cfg(not(miri))]
 pub(crate) fn length(file: &OwnedFd) -> io::Result<u64> {
     // A second descriptor, since `File` would close this one.
     Ok(File::from(file.try_clone()?).metadata()?.len())

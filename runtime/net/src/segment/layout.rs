@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -80,12 +80,14 @@ pub struct Header {
     pub seal_key: [AtomicU64; 2],
 }
 
-/// Where one rank's socket is: IPv4 address in the upper 32 bits of the low 48, port in the low 16.
+/// Where one rank's socket is.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Peer {
-    /// `address << 16 | port`.
-    pub address: AtomicU64,
+    /// IPv6 address, its first byte lowest in the first word; IPv4 addresses as `::ffff:a.b.c.d`.
+    pub address: [AtomicU64; 2],
+    /// UDP port in the low 16 bits; in the upper 32 this machine's interface of a link-local address, else 0.
+    pub port: AtomicU64,
 }
 
 /// The line that same-node peers of a rank read after every delivery.
@@ -116,12 +118,16 @@ pub struct State {
     pub attached: AtomicU32,
     /// 1 while the rank waits for its peers and has nothing else to do. Cleared before anything that arrived is taken.
     pub idle: AtomicU32,
-    /// 0.
-    pub reserved: AtomicU32,
+    /// Changes begun and ended that take several stores: odd while one is under way, and the rank is not to be copied.
+    pub changes: AtomicU32,
     /// Index of the notification counter that is waited for plus one; 0: waits for something else.
     pub wait_counter: AtomicU32,
     /// The count that is waited for.
     pub wait_at_least: AtomicU64,
+    /// Frames put into rings so far.
+    pub ring_sent: AtomicU64,
+    /// Frames taken out of rings so far.
+    pub ring_delivered: AtomicU64,
 }
 
 /// No process has attached to the context.
@@ -130,6 +136,8 @@ pub const ATTACH_NEVER: u32 = 0;
 pub const ATTACH_NOW: u32 = 1;
 /// The process that used the context has finished with it.
 pub const ATTACH_DONE: u32 = 2;
+/// The context is a copy of one that a process used; another may go on with it.
+pub const ATTACH_COPY: u32 = 3;
 
 /// A window as peers on the same node see it. `key` is written last.
 #[repr(C)]
@@ -222,9 +230,12 @@ pub struct NotifyTable(pub [Notify; SIGNALS + 1]);
 #[derive(Debug)]
 pub struct RingPosition(pub AtomicU64);
 
-const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 8);
+const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 24);
 const _: () =
     assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
+const _: () = assert!(std::mem::offset_of!(State, changes) == 8);
+const _: () = assert!(std::mem::offset_of!(State, ring_sent) == 24);
+const _: () = assert!(std::mem::offset_of!(State, ring_delivered) == 32);
 const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);
 const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 64);
 const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 576);

@@ -2,17 +2,20 @@
 
 pub(crate) mod attachment;
 pub(crate) mod channel_region;
+mod context_reader;
+mod copy;
 pub mod counters;
 pub(crate) mod files;
 pub(crate) mod header;
 pub mod launch;
 pub mod layout;
+mod peer_address;
 mod published_counters;
 pub(crate) mod range;
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -33,7 +36,12 @@ use crate::segment::layout::{
 use crate::shm::idle_flag;
 use crate::shm::mapping::Mapping;
 
-/// Smallest datagram size that [`Segment::publish_peers`] accepts: every IPv4 path carries it.
+pub use context_reader::{ContextReader, ContextSight};
+pub use copy::{CopyError, SegmentCopy};
+pub use kumi_proto::Counters as EndpointCounters;
+pub use kumi_proto::context::{ContextReport, PeerReport};
+
+/// Smallest datagram size that [`Segment::publish_peers`] accepts: every path carries it.
 pub const MIN_DATAGRAM: u16 = 548;
 
 /// Parameters of a segment.
@@ -95,6 +103,16 @@ pub enum SegmentError {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// A copy of a segment of other ranks or sizes.
+    #[error(
+        "the copy is of a segment of other ranks or sizes; go on with the same ranks, rings and arenas"
+    )]
+    OtherSizes,
+    /// Ranks that cannot send to each other.
+    #[error(
+        "some ranks have IPv4 addresses and some IPv6: give the nodes of a job addresses of one family"
+    )]
+    TwoFamilies,
     /// Datagrams too small or too large.
     #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to {MAX_DATAGRAM}")]
     BadDatagram(u16),
@@ -146,8 +164,17 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::BadSpec`] and [`SegmentError::Io`].
     pub fn create(spec: &SegmentSpec) -> Result<(Segment, SegmentFiles), SegmentError> {
+        Segment::filled(spec, |_, _| Ok(()))
+    }
+
+    /// The same, with something in the files from the start.
+    fn filled(
+        spec: &SegmentSpec,
+        fill: impl FnOnce(&Layout, &WritableFiles) -> Result<(), SegmentError>,
+    ) -> Result<(Segment, SegmentFiles), SegmentError> {
         let layout = spec.layout()?;
         let files = WritableFiles::create(&layout)?;
+        fill(&layout, &files)?;
         let segment = Segment::write(spec, &layout, &files)?;
         let files = SegmentFiles::new(files)?;
         Ok((segment.with_ranks(&files)?, files))
@@ -225,13 +252,34 @@ impl Segment {
         Ok(length)
     }
 
+    /// Looks at the channel of a local rank to other nodes. Accepts any contents and takes a bounded time; a rank that is
+    /// not there has an empty one.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn channel(
+        &self,
+        local_index: usize,
+        reader: &mut ContextReader,
+    ) -> io::Result<ContextSight> {
+        let bytes = self.channel_context_bytes();
+        if bytes == 0 || local_index >= self.ranks.len() {
+            return Ok(ContextSight::Empty);
+        }
+        let me = self.layout.local_first + local_index as u32;
+        reader.read((me, self.layout.ranks), bytes, |at, room| {
+            let copied = self.read_channel_context(local_index, at, room)?;
+            if copied == room.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        })
+    }
+
     /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
     ///
     /// # Errors
-    /// [`SegmentError::AddressCount`] and [`SegmentError::BadDatagram`].
+    /// [`SegmentError::AddressCount`], [`SegmentError::TwoFamilies`] and [`SegmentError::BadDatagram`].
     pub fn publish_peers(
         &mut self,
-        addresses: &[SocketAddrV4],
+        addresses: &[SocketAddr],
         max_datagram: u16,
     ) -> Result<(), SegmentError> {
         if addresses.len() != self.layout.ranks as usize {
@@ -243,8 +291,11 @@ impl Segment {
         if !(u32::from(MIN_DATAGRAM)..=MAX_DATAGRAM).contains(&u32::from(max_datagram)) {
             return Err(SegmentError::BadDatagram(max_datagram));
         }
+        if addresses.iter().any(|address| address.is_ipv4() != addresses[0].is_ipv4()) {
+            return Err(SegmentError::TwoFamilies);
+        }
         for (rank, address) in addresses.iter().enumerate() {
-            peer(&self.job, &self.layout, rank).address.store(pack(*address), Relaxed);
+            peer(&self.job, &self.layout, rank).store(*address);
         }
         let header = self.header();
         header.max_datagram.store(u32::from(max_datagram), Relaxed);
@@ -371,12 +422,4 @@ fn has_what_it_waits_for(context: &RankContext, lines: &SharedLines) -> bool {
 pub(crate) fn peer<'m>(map: &'m Mapping, layout: &Layout, rank: usize) -> &'m Peer {
     // SAFETY: Peer consists of atomics only.
     unsafe { map.view(layout.peers + rank * size_of::<Peer>()) }
-}
-
-fn pack(address: SocketAddrV4) -> u64 {
-    u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port())
-}
-
-pub(crate) fn unpack(word: u64) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::from((word >> 16) as u32), word as u16)
 }

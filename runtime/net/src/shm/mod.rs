@@ -2,5 +2,6 @@
 
 pub(crate) mod doorbell;
 pub(crate) mod idle_flag;
+#[cfg_attr(miri, path = "../miri/mapping.rs")]
 pub(crate) mod mapping;
 pub(crate) mod ring;

@@ -1,5 +1,6 @@
 //! Waits of the main thread: spinning first, then a blocking sleep.
 
+#[cfg_attr(miri, path = "../miri/blocking_wait.rs")]
 pub(crate) mod blocking_wait;
 pub(crate) mod spin;
 

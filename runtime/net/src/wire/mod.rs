@@ -1,6 +1,7 @@
 //! The wire to ranks of other nodes: its drivers, their settings, and peers that it does not reach.
 
 pub(crate) mod ack_settings;
+pub(crate) mod address;
 pub mod driver;
 pub(crate) mod fault_injection;
 pub(crate) mod path_mtu;
@@ -43,6 +44,11 @@ impl Wire {
         faults: Option<FaultSettings>,
     ) -> Result<Box<dyn Driver>, AttachError> {
         let mut driver: Box<dyn Driver> = match self {
+            #[cfg(miri)]
+            Wire::Udp(_) => {
+                Box::new(crate::miri::wire::QueueDriver::new(attachment.address(attachment.rank())))
+            }
+            #[cfg(not(miri))]
             Wire::Udp(socket) => Box::new(udp(attachment, socket)?),
             Wire::Own(driver) => driver,
         };
@@ -61,6 +67,7 @@ impl Wire {
 
 /// UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
+#[cfg(not(miri))]
 fn udp(attachment: &Attachment, socket: OwnedFd) -> Result<UdpDriver, AttachError> {
     let mut far = (0..attachment.ranks()).filter(|rank| attachment.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());

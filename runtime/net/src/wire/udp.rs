@@ -2,7 +2,7 @@
 //! and UDP_GRO.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use kumi_proto::{Piece, Rank};
@@ -10,6 +10,7 @@ use kumi_proto::{Piece, Rank};
 use crate::channel::zero_copy;
 use crate::segment::attachment::Attachment;
 use crate::sys;
+use crate::wire::address::{Family, RawAddress};
 use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 
 /// Room for one receive: the largest run of packets that the kernel joins.
@@ -27,12 +28,13 @@ const RUNS_REFUSED: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct UdpDriver {
     socket: OwnedFd,
+    family: Family,
     connected: bool,
     runs: OffloadState,
     buffer: Box<[u8]>,
     filled: usize,
     segment: usize,
-    /// How the socket goes about the length of paths: IP_MTU_DISCOVER.
+    /// How the socket goes about the length of paths: see [`Family::discover`].
     discovery: libc::c_int,
     /// See [`Driver::too_long`].
     too_long: bool,
@@ -44,13 +46,13 @@ pub(crate) struct UdpDriver {
 
 impl UdpDriver {
     /// Uses a bound, non-blocking socket; connects it to `only` if that is given.
-    pub(crate) fn new(socket: OwnedFd, only: Option<SocketAddrV4>) -> io::Result<UdpDriver> {
+    pub(crate) fn new(socket: OwnedFd, only: Option<SocketAddr>) -> io::Result<UdpDriver> {
+        let family = Family::of_socket(socket.as_fd())?;
         if let Some(only) = only {
-            let address = sys::raw_address(only);
-            let length = size_of_val(&address) as libc::socklen_t;
+            let address = RawAddress::new(only);
+            let (start, length) = address.as_raw();
             // SAFETY: pointer and length describe `address`.
-            let done =
-                unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+            let done = unsafe { libc::connect(socket.as_raw_fd(), start, length) };
             if done != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -60,16 +62,17 @@ impl UdpDriver {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
             done => done?,
         }
-        let mut discovery = sys::option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)?;
+        let mut discovery = sys::option(socket.as_fd(), family.level, family.discover)?;
         if discovery == libc::IP_PMTUDISC_WANT {
             // The usual setting lets runs leave without "don't fragment", whose packets then come in fragments and
             // nobody hears of it; this one tells.
             discovery = libc::IP_PMTUDISC_DO;
-            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)?;
+            sys::set_option(socket.as_fd(), family.level, family.discover, discovery)?;
         }
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
         Ok(UdpDriver {
             socket,
+            family,
             connected: only.is_some(),
             runs: OffloadState::default(),
             buffer,
@@ -119,11 +122,7 @@ impl UdpDriver {
         Ok(false)
     }
 
-    fn send_each(
-        &mut self,
-        address: &libc::sockaddr_in,
-        packets: PacketRun<'_>,
-    ) -> io::Result<bool> {
+    fn send_each(&mut self, address: &RawAddress, packets: PacketRun<'_>) -> io::Result<bool> {
         let mut all = true;
         for bytes in packets.each() {
             all &= match self.send_once(false, |udp| udp.send_plain(address, bytes)) {
@@ -140,7 +139,7 @@ impl UdpDriver {
     /// Sends packets without "don't fragment".
     fn send_fragmented(
         &mut self,
-        address: &libc::sockaddr_in,
+        address: &RawAddress,
         packets: PacketRun<'_>,
     ) -> io::Result<bool> {
         self.discover(libc::IP_PMTUDISC_DONT)?;
@@ -161,10 +160,18 @@ impl UdpDriver {
     }
 
     fn discover(&self, how: libc::c_int) -> io::Result<()> {
-        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, how)
+        let Family { level, discover, mtu, least_mtu, .. } = self.family;
+        sys::set_option(self.socket.as_fd(), level, discover, how)?;
+        match least_mtu {
+            Some(bytes) => {
+                let fragments = if how == libc::IP_PMTUDISC_DONT { bytes } else { 0 };
+                sys::set_option(self.socket.as_fd(), level, mtu, fragments)
+            }
+            None => Ok(()),
+        }
     }
 
-    fn send_plain(&self, address: &libc::sockaddr_in, bytes: &[u8]) -> isize {
+    fn send_plain(&self, address: &RawAddress, bytes: &[u8]) -> isize {
         let (address, length) = self.name(address);
         // SAFETY: pointers and lengths describe `bytes` and the address, or none.
         unsafe {
@@ -180,7 +187,7 @@ impl UdpDriver {
         }
     }
 
-    fn send_run(&self, address: &libc::sockaddr_in, packets: PacketRun<'_>) -> isize {
+    fn send_run(&self, address: &RawAddress, packets: PacketRun<'_>) -> isize {
         let segment = packets.segment as u16;
         if packets.pieces.is_empty() {
             return self.send_parts(address, &mut [part(packets.bytes)], segment);
@@ -203,12 +210,7 @@ impl UdpDriver {
         self.send_parts(address, &mut parts[..count], segment)
     }
 
-    fn send_parts(
-        &self,
-        address: &libc::sockaddr_in,
-        parts: &mut [libc::iovec],
-        segment: u16,
-    ) -> isize {
+    fn send_parts(&self, address: &RawAddress, parts: &mut [libc::iovec], segment: u16) -> isize {
         let mut control = [0u64; CONTROL_WORDS];
         // SAFETY: an all-zero msghdr is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -235,21 +237,19 @@ impl UdpDriver {
     }
 
     /// The receiver's address in a send: nothing if the socket is connected.
-    fn name(&self, to: &libc::sockaddr_in) -> (*const libc::sockaddr_in, libc::socklen_t) {
-        if self.connected {
-            return (std::ptr::null(), 0);
-        }
-        (to, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+    fn name(&self, to: &RawAddress) -> (*const libc::sockaddr, libc::socklen_t) {
+        if self.connected { (std::ptr::null(), 0) } else { to.as_raw() }
     }
 
     /// An address at which nobody listens any more, as a packet sent there has found out.
-    fn unreachable(&self) -> Option<SocketAddrV4> {
-        let mut name = sys::raw_address(SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
+    fn unreachable(&self) -> Option<SocketAddr> {
+        let mut name = RawAddress::any();
+        let (start, length) = name.room();
         let mut control = [0u64; 4 * CONTROL_WORDS];
         // SAFETY: an all-zero msghdr is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_name = (&raw mut name).cast();
-        header.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        header.msg_name = start.cast();
+        header.msg_namelen = length;
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control);
         loop {
@@ -262,19 +262,19 @@ impl UdpDriver {
             let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
             // SAFETY: null or a control message inside of the aligned control buffer.
             if let Some(message) = unsafe { first.as_ref() }
-                && message.cmsg_level == libc::IPPROTO_IP
-                && message.cmsg_type == libc::IP_RECVERR
+                && message.cmsg_level == self.family.level
+                && message.cmsg_type == self.family.errors
             {
                 // SAFETY: such a message carries this structure.
                 let error = unsafe {
                     libc::CMSG_DATA(first).cast::<libc::sock_extended_err>().read_unaligned()
                 };
                 if error.ee_errno == libc::ECONNREFUSED as u32 {
-                    let host = std::net::Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
-                    return Some(SocketAddrV4::new(host, u16::from_be(name.sin_port)));
+                    return name.address();
                 }
             }
             header.msg_controllen = size_of_val(&control);
+            header.msg_namelen = length;
         }
     }
 
@@ -329,7 +329,7 @@ impl Driver for UdpDriver {
         to: Rank,
         packets: PacketRun<'_>,
     ) -> io::Result<bool> {
-        let address = sys::raw_address(attachment.address(to));
+        let address = RawAddress::new(attachment.address(to));
         let in_pieces = !packets.pieces.is_empty();
         if in_pieces && self.runs.are_tried() && !packets.fragment {
             match self.send_once(true, |udp| udp.send_run(&address, packets)) {
@@ -383,8 +383,7 @@ impl Driver for UdpDriver {
     /// The kernel's knowledge of the route. If descriptors are short or there is no route, it is asked
     /// again another time.
     fn longest(&self, attachment: &Attachment, to: Rank) -> Option<usize> {
-        sys::longest_payload(*attachment.address(attachment.rank()).ip(), attachment.address(to))
-            .ok()
+        sys::longest_payload(attachment.address(attachment.rank()), attachment.address(to)).ok()
     }
 
     fn sleep_on(&self) -> SleepDescriptors {
@@ -393,7 +392,7 @@ impl Driver for UdpDriver {
 
     /// The kernel keeps the answers "nobody listens there".
     fn watch_for_gone(&self) -> io::Result<()> {
-        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)
+        sys::set_option(self.socket.as_fd(), self.family.level, self.family.errors, 1)
     }
 
     /// A rank at whose address nobody listens any more, as a packet sent there has found out.

@@ -138,7 +138,7 @@ impl HeadDaemon {
             tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
         }
         // First, since it makes sure that there is only one head.
-        let listener = listen(config.head).await?;
+        let listener = listen(config.head_here()?).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;

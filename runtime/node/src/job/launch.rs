@@ -74,7 +74,7 @@ impl JobResources {
         for _ in local_ranks {
             let (socket, port) = kumi_net::launch::bind_socket(services.address)
                 .map_err(|error| resources("a rank's socket", &error))?;
-            addresses.push(RankAddress { ip: services.address.octets(), port });
+            addresses.push(RankAddress { ip: services.address.ip(), port });
             sockets.push(socket);
             let bell = kumi_net::launch::doorbell();
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);

@@ -11,7 +11,7 @@ mod streams;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ impl LiveJob {
 pub struct NodeServices {
     /// This node.
     pub node: NodeId,
-    /// Where ranks' sockets bind.
-    pub address: Ipv4Addr,
+    /// Where ranks' sockets bind: a free port of this address, with its interface where it needs one.
+    pub address: SocketAddr,
     /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
     pub max_datagram: u16,
     /// Processors of ranks.

@@ -1,6 +1,6 @@
 //! Task of one job on this node.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -22,6 +22,7 @@ use super::streams::{Input, pump};
 use super::{JobCommand, JobEvent, LiveJob, NodeServices, kill_descendants};
 use crate::cgroup::ControlGroup;
 use crate::client::refusal;
+use crate::config::on_link;
 use crate::switch::Stopper;
 
 /// Event from a part of a job for its task.
@@ -394,8 +395,12 @@ impl JobTask {
         }
         let Some(mut go) = self.go.take() else { return };
         self.started = true;
-        let peers: Vec<_> =
-            addresses.iter().map(|at| SocketAddrV4::new(at.ip.into(), at.port)).collect();
+        let scope = match self.services.address {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(own) => own.scope_id(),
+        };
+        let here = |at: &RankAddress| on_link(SocketAddr::new(at.ip, at.port), scope);
+        let peers: Vec<_> = addresses.iter().map(here).collect();
         let published = match self.services.live.borrow_mut().get_mut(&self.job) {
             Some(live) => live.segment.publish_peers(&peers, max_datagram),
             None => Ok(()),

@@ -46,7 +46,7 @@ async fn try_relay(stream: &mut UnixStream, tree: &Tree) -> Result<(), Refusal> 
     let credentials = stream.peer_cred().map_err(unknown)?;
     let user = User { uid: credentials.uid(), gid: credentials.gid() };
     let hello = tree.hello(Purpose::Client(user));
-    let called = link::connect(&tree.credentials, Identity::Head, tree.config.head, &hello).await;
+    let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
     let mut head = called.map_err(|error| match error {
         LinkError::Refused(refused) => refused,
         error => refusal(

@@ -42,7 +42,7 @@ impl DisclosurePublisher {
         Self {
             services: Rc::clone(services),
             gossip: Disclosure::new(Some(services.node), nodes),
-            machine: MachineLoad::new(&services.cpus, services.address),
+            machine: MachineLoad::new(&services.cpus, services.address.ip()),
             incarnation,
             next_look: now,
             next_exchange: now,

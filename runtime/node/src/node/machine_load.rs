@@ -1,6 +1,6 @@
 //! Load of the machine as its kernel reports it: processors, memory, network.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use kumi_net::disclosure::NodeLoad;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ pub(super) struct MachineLoad {
 }
 
 impl MachineLoad {
-    pub(super) fn new(cpus: &[usize], address: Ipv4Addr) -> Self {
+    pub(super) fn new(cpus: &[usize], address: IpAddr) -> Self {
         let loopback = address.is_loopback();
         Self { cpus: cpus.to_vec(), loopback, ticks: None, bytes: None }
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_processors_memory_and_interfaces() {
-        let mut machine = MachineLoad::new(&[0], Ipv4Addr::LOCALHOST);
+        let mut machine = MachineLoad::new(&[0], IpAddr::from([127, 0, 0, 1]));
         let mut load = NodeLoad::default();
         machine.measure(&mut load);
         machine.measure(&mut load);

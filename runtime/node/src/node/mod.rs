@@ -3,6 +3,7 @@
 //! One thread runs everything but the switching: the links of the tree, the clients of this
 //! machine, the tasks of the jobs, and the agent that decides.
 
+mod channels;
 mod clients;
 mod disclosure;
 mod machine_load;
@@ -367,6 +368,11 @@ impl NodeDaemon {
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);
+                self.agent_event(AgentEvent::Sampled { request, sample });
+            }
+            AgentAction::SampleChannels { request, job, rank } => {
+                let (services, shared) = (&self.services, &self.shared);
+                let sample = self.sampler.borrow().sample_channels(services, shared, job, rank);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
         }

@@ -1,5 +1,4 @@
-//! Sampler of the ranks' load, which it reads from their channel contexts; it also answers
-//! `Sample`.
+//! Sampler of the ranks' load, which it reads from what they publish; it also answers `Sample`.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use kumi_net::segment::ContextSample;
 use kumi_sched::{JobId, Mode};
 use tokio::time::Instant;
 
-use super::Shared;
+use super::{Shared, channels};
 use crate::clock;
 use crate::job::{LiveJob, NodeServices};
 use crate::switch::SwitchStatistics;
@@ -125,6 +124,22 @@ impl Sampler {
         self.around(ranks, services, shared)
     }
 
+    /// The channels of a job's ranks, or of one, and nothing else of them.
+    pub(super) fn sample_channels(
+        &self,
+        services: &NodeServices,
+        shared: &Shared,
+        job: JobId,
+        rank: Option<u32>,
+    ) -> NodeSample {
+        let live = services.live.borrow();
+        let channels = live.get(&job).map(|live| channels::sample(live, rank, self.most_peers));
+        NodeSample {
+            channels: channels.unwrap_or_default(),
+            ..self.around(Vec::new(), services, shared)
+        }
+    }
+
     /// The switches so far, without the single ones; nanoseconds that they took, and by which they
     /// were late, together.
     pub(super) fn switches(&self, services: &NodeServices) -> (SwitchSample, [u64; 2]) {
@@ -146,6 +161,7 @@ impl Sampler {
         NodeSample {
             node: services.node,
             ranks,
+            channels: Vec::new(),
             machine_clock: self.machine_clock.clone(),
             switching: self.digest.sample(services.switcher.ring(), self.recent),
             control_messages: shared.traffic.counts(),

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -16,7 +16,6 @@ use kumi_net::priority;
 use kumi_sched::NodeId;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
@@ -24,8 +23,8 @@ use tokio::sync::{mpsc, watch};
 use super::{Shared, TreeEvent, clients, tree};
 use crate::cgroup;
 use crate::client::refusal;
-use crate::clock::{self, SharedClock};
-use crate::config::ClusterConfig;
+use crate::clock::SharedClock;
+use crate::config::{ClusterConfig, on_link};
 use crate::exit::{ExitCode, Failure};
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
@@ -38,10 +37,8 @@ use crate::watch::Watcher;
 
 /// Events that may wait for the main loop before their senders do.
 const QUEUE: usize = 256;
-/// UDP and IPv4 headers, in bytes.
-const HEADERS: u32 = 28;
-/// Largest UDP payload there is over IPv4, in bytes.
-const MAX_PAYLOAD: u32 = 65_507;
+/// Largest UDP payload there is over IPv4, in bytes; IPv6 carries a little more.
+const MAX_PAYLOAD: usize = 65_507;
 /// Peers of a job's ranks that are told, over all nodes of the cluster: about 100 bytes each.
 const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
@@ -111,7 +108,8 @@ impl Started {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let own = config.node(node)?.clone();
         let credentials = Credentials::load(dir, Identity::Node(node))?;
-        let listener = listen(own.endpoint()).await?;
+        let scope = own.scope()?;
+        let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
@@ -127,8 +125,8 @@ impl Started {
         let of_all = |most: usize| most / config.nodes.len().max(1);
         let services = Rc::new(NodeServices {
             node,
-            address: own.address,
-            max_datagram: max_datagram(&config, node),
+            address: on_link(SocketAddr::new(own.address, 0), scope),
+            max_datagram: max_datagram(&config, node, scope),
             cpus,
             group: group.clone(),
             executable,
@@ -143,19 +141,11 @@ impl Started {
             live: RefCell::default(),
         });
         let shared = Shared { clock, ..Shared::default() };
-        let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
-        let tree = tree::Tree {
-            config: Arc::clone(&config),
-            node,
-            incarnation,
-            credentials,
-            shared: shared.clone(),
-            events: tree_sender,
-        };
+        let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
+        let description = describe(&config, &tree, &own.name, &services.cpus, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
         write_pid(&pid)?;
-        let description = describe(&config, node, &own.name, incarnation, &services.cpus, limits);
         tracing::info!(%node, address = %own.endpoint(), max_datagram = services.max_datagram, cpus = ?services.cpus, limits = ?description.limits, "ready");
         Ok(Self {
             services,
@@ -223,16 +213,15 @@ fn start_switcher(
 
 fn describe(
     config: &ClusterConfig,
-    node: NodeId,
+    tree: &tree::Tree,
     name: &str,
-    incarnation: u64,
     cpus: &[usize],
     limits: Vec<String>,
 ) -> NodeDescription {
     let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     NodeDescription {
-        node,
-        incarnation,
+        node: tree.node,
+        incarnation: tree.incarnation,
         name: name.to_owned(),
         processors,
         max_ranks: processors
@@ -249,7 +238,7 @@ fn describe(
 ///
 /// # Errors
 /// `Exists` when it is in use.
-pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure> {
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind(address).await;
     let prepared = listener.and_then(|listener| tcp::prepare(&listener).map(|()| listener));
     prepared.map_err(|error| match error.kind() {
@@ -288,7 +277,7 @@ fn spawn_links(socket: &Path, listener: TcpListener, tree: tree::Tree) -> Result
 /// # Errors
 /// When somebody else does, or the address is not one of this machine.
 pub(crate) async fn listen_for_scrapes(
-    address: Option<std::net::SocketAddrV4>,
+    address: Option<SocketAddr>,
     key: &str,
 ) -> Result<Option<TcpListener>, Failure> {
     let Some(address) = address else { return Ok(None) };
@@ -395,16 +384,14 @@ fn node_group(
     }
 }
 
-/// Largest UDP payload that goes unfragmented to every other node, by the routes of this machine.
-fn max_datagram(config: &ClusterConfig, node: NodeId) -> u16 {
+/// Largest UDP payload that goes unfragmented to every other node of its family, by the routes of this machine.
+fn max_datagram(config: &ClusterConfig, node: NodeId, scope: u32) -> u16 {
     let own = usize::try_from(node.0).unwrap_or(usize::MAX);
     let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
     let largest = others.filter_map(|(_, other)| {
-        // Connecting sends nothing; it only looks up the route. No route: no datagrams either.
-        let socket = UdpSocket::bind((config.nodes.get(own)?.address, 0)).ok()?;
-        socket.connect(other.endpoint()).ok()?;
-        u32::try_from(getsockopt(&socket, sockopt::IpMtu).ok()?).ok()
+        // No route, or another family: no datagrams either.
+        let own = on_link(config.nodes.get(own)?.endpoint(), scope);
+        kumi_net::sys::longest_payload(own, on_link(other.endpoint(), scope)).ok()
     });
-    let mtu = largest.min().unwrap_or(MAX_PAYLOAD + HEADERS);
-    u16::try_from(mtu.saturating_sub(HEADERS).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
+    u16::try_from(largest.min().unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
 }

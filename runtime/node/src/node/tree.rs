@@ -1,6 +1,6 @@
 //! Links of the node in the control tree: to its parent, and from its children.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Shared, TreeEvent};
 use crate::client::refusal;
-use crate::clock::monotonic;
-use crate::config::ClusterConfig;
+use crate::clock::{monotonic, wall_ms};
+use crate::config::{ClusterConfig, on_link};
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
 use crate::tls::{Credentials, Identity};
@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub(super) struct Tree {
     pub(super) config: Arc<ClusterConfig>,
     pub(super) node: NodeId,
+    /// The interface to the others, where addresses need one.
+    pub(super) scope: u32,
     pub(super) incarnation: u64,
     pub(super) credentials: Credentials,
     pub(super) shared: Shared,
@@ -44,6 +46,19 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// For this life of the node, which is later than those before. `scope` is its interface to the others.
+    pub(super) fn new(
+        config: &Arc<ClusterConfig>,
+        (node, scope): (NodeId, u32),
+        credentials: Credentials,
+        shared: &Shared,
+        events: mpsc::Sender<TreeEvent>,
+    ) -> Tree {
+        let incarnation = wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
+        let (config, shared) = (Arc::clone(config), shared.clone());
+        Tree { config, node, scope, incarnation, credentials, shared, events }
+    }
+
     pub(super) fn hello(&self, purpose: Purpose) -> LinkHello {
         LinkHello {
             version: CONTROL_VERSION,
@@ -58,13 +73,19 @@ impl Tree {
         parent_candidates(of, self.config.node_count(), self.config.fan_out)
     }
 
-    fn address(&self, parent: Parent) -> Option<(Identity, SocketAddrV4)> {
+    fn address(&self, parent: Parent) -> Option<(Identity, SocketAddr)> {
         match parent {
-            Parent::Head => Some((Identity::Head, self.config.head)),
+            Parent::Head => Some((Identity::Head, self.head())),
             Parent::Node(node) => {
-                Some((Identity::Node(node), self.config.node(node).ok()?.endpoint()))
+                let address = self.config.node(node).ok()?.endpoint();
+                Some((Identity::Node(node), on_link(address, self.scope)))
             }
         }
+    }
+
+    /// Where the head listens, as seen from here.
+    pub(super) fn head(&self) -> SocketAddr {
+        on_link(self.config.head, self.scope)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A cluster of real daemons on loopback addresses in a temporary directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -27,7 +27,8 @@ pub struct Cluster {
 }
 
 /// A port that no other test of this process is given, and the system gives nobody by itself: it begins far above.
-pub fn free_port(address: Ipv4Addr) -> u16 {
+pub fn free_port(address: impl Into<IpAddr>) -> u16 {
+    let address = address.into();
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     loop {
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +57,8 @@ impl Cluster {
         let serial = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let node = |index: u8| NodeConfig {
             name: format!("node{index}"),
-            address: address(index),
+            address: address(index).into(),
+            interface: None,
             port: free_port(address(index)),
             cpus: Vec::new(),
             netns: None,
@@ -64,7 +66,7 @@ impl Cluster {
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
             kind: ClusterKind::Local,
-            head: SocketAddrV4::new(address(0), free_port(address(0))),
+            head: SocketAddr::from((address(0), free_port(address(0)))),
             slice_us: 1_000,
             mode,
             force_switch: false,

@@ -1,7 +1,7 @@
 //! Configuration of a new cluster, from the command line, and its keys.
 
 use super::netns;
-use crate::cli::{Cpus, NodePlacementArgs, Policy, SharingArgs};
+use crate::cli::{AddressArgs, Cpus, NodePlacementArgs, Policy, SharingArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
@@ -11,27 +11,28 @@ use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
 /// The configuration for this place; `namespaces` says whether local nodes get their own.
 pub fn config(
     context: &Context,
     place: &NodePlacementArgs,
+    addresses: AddressArgs,
     sharing: &SharingArgs,
     namespaces: bool,
 ) -> Result<ClusterConfig, Error> {
-    let (kind, head, nodes) = match (&place.hosts, place.local) {
-        (Some(file), _) => {
-            let hosts = read_hosts(file)?;
-            let head = SocketAddrV4::new(hosts[0].address, HEAD_PORT);
-            (ClusterKind::Hosts, head, hosts.into_iter().map(of_host).collect())
-        }
+    let ipv6 = addresses.ipv6;
+    let (kind, (head, nodes)) = match (&place.hosts, place.local) {
+        (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
-            let (head, nodes) =
-                if namespaces { in_namespaces(&context.name, cpus) } else { on_loopback(cpus)? };
-            (ClusterKind::Local, head, nodes)
+            let places = if namespaces {
+                in_namespaces(&context.name, cpus, ipv6)
+            } else {
+                on_loopback(cpus, ipv6)?
+            };
+            (ClusterKind::Local, places)
         }
         (None, None) => {
             return Err(Error::Usage(format!(
@@ -85,33 +86,37 @@ pub fn write(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
         .map_err(|error| Error::Failure(Failure::from(error)))
 }
 
-fn read_hosts(file: &Path) -> Result<Vec<Host>, Error> {
+fn read_hosts(file: &Path, ipv6: bool) -> Result<Vec<Host>, Error> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| Error::HostsUnreadable { path: file.to_owned(), source })?;
+    let look_up = |name: &str| look_up(name, ipv6);
     hosts::parse(&text, &look_up).map_err(|source| Error::Hosts { path: file.to_owned(), source })
 }
 
-fn look_up(name: &str) -> Option<Ipv4Addr> {
+/// An address of a host: of the family asked for; without IPv4 addresses it is IPv6.
+fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
     // An invalid host name need not be looked up in the network.
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     if name.is_empty() || !name.chars().all(good) {
         return None;
     }
-    let addresses = (name, 0).to_socket_addrs().ok()?;
-    addresses.into_iter().find_map(|address| match address {
-        SocketAddr::V4(address) => Some(*address.ip()),
-        SocketAddr::V6(_) => None,
-    })
+    let addresses: Vec<IpAddr> =
+        (name, 0).to_socket_addrs().ok()?.map(|address| address.ip()).collect();
+    let first = |v6: bool| addresses.iter().copied().find(|address| address.is_ipv6() == v6);
+    first(ipv6).or_else(|| first(true))
 }
 
-fn of_host(host: Host) -> NodeConfig {
-    NodeConfig {
+fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
+    let head = SocketAddr::new(hosts[0].address, HEAD_PORT);
+    let node = |host: Host| NodeConfig {
         name: host.name,
         address: host.address,
         port: host.port,
+        interface: host.interface,
         cpus: host.cpus,
         netns: None,
-    }
+    };
+    (head, hosts.into_iter().map(node).collect())
 }
 
 /// The processors this process may use.
@@ -136,40 +141,59 @@ fn share_processors(all: &[usize], nodes: u32, how: Cpus) -> Vec<Vec<usize>> {
     }
 }
 
-fn in_namespaces(cluster: &str, cpus: Vec<Vec<usize>>) -> (SocketAddrV4, Vec<NodeConfig>) {
+/// The address of a node of a local cluster, where each node has a network namespace.
+pub fn address_in_namespace(cluster: &str, node: usize, ipv6: bool) -> IpAddr {
     // FNV-1a. It only helps people to distinguish clusters; the clusters never see each other.
     let hash = cluster
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let third = u8::try_from(hash % 254 + 1).unwrap_or(1);
-    let address =
-        |node: usize| Ipv4Addr::new(10, 77, third, u8::try_from(node + 1).unwrap_or(u8::MAX));
+    let last = u8::try_from(node + 1).unwrap_or(u8::MAX);
+    if ipv6 {
+        // A prefix of the kind that anybody may use inside of a site.
+        Ipv6Addr::new(0xfd77, 0x6b75, 0x6d69, third.into(), 0, 0, 0, last.into()).into()
+    } else {
+        Ipv4Addr::new(10, 77, third, last).into()
+    }
+}
+
+fn in_namespaces(
+    cluster: &str,
+    cpus: Vec<Vec<usize>>,
+    ipv6: bool,
+) -> (SocketAddr, Vec<NodeConfig>) {
+    let address = |node| address_in_namespace(cluster, node, ipv6);
     let node = |(index, cpus)| NodeConfig {
         name: format!("node{index}"),
         address: address(index),
         port: NODE_PORT,
+        interface: None,
         cpus,
         netns: Some(netns::name(cluster, index)),
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
-    (SocketAddrV4::new(address(0), HEAD_PORT), nodes)
+    (SocketAddr::new(address(0), HEAD_PORT), nodes)
 }
 
-fn on_loopback(cpus: Vec<Vec<usize>>) -> Result<(SocketAddrV4, Vec<NodeConfig>), Error> {
+/// Nodes that differ in their ports. IPv6 has one loopback address only.
+fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<NodeConfig>), Error> {
     let mut taken = BTreeSet::new();
-    let address = |node: usize| Ipv4Addr::new(127, 0, 0, u8::try_from(node + 1).unwrap_or(u8::MAX));
-    let head = SocketAddrV4::new(address(0), free_port(address(0), &mut taken)?);
+    let address = |node: usize| match ipv6 {
+        true => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        false => Ipv4Addr::new(127, 0, 0, u8::try_from(node + 1).unwrap_or(u8::MAX)).into(),
+    };
+    let head = SocketAddr::new(address(0), free_port(address(0), &mut taken)?);
     let mut nodes = Vec::new();
     for (index, cpus) in cpus.into_iter().enumerate() {
-        let port = free_port(address(index), &mut taken)?;
-        let name = format!("node{index}");
-        nodes.push(NodeConfig { name, address: address(index), port, cpus, netns: None });
+        let (address, name) = (address(index), format!("node{index}"));
+        let port = free_port(address, &mut taken)?;
+        nodes.push(NodeConfig { name, address, port, interface: None, cpus, netns: None });
     }
     Ok((head, nodes))
 }
 
 /// A port that is free now. If another program takes it first, the daemon reports that.
-fn free_port(address: Ipv4Addr, taken: &mut BTreeSet<SocketAddrV4>) -> Result<u16, Error> {
+fn free_port(address: IpAddr, taken: &mut BTreeSet<SocketAddr>) -> Result<u16, Error> {
     let failed = |error: std::io::Error| Error::Machine {
         what: format!("no port is free at {address}"),
         said: error.to_string(),
@@ -177,7 +201,7 @@ fn free_port(address: Ipv4Addr, taken: &mut BTreeSet<SocketAddrV4>) -> Result<u1
     loop {
         let listener = TcpListener::bind((address, 0)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        if taken.insert(SocketAddrV4::new(address, port)) {
+        if taken.insert(SocketAddr::new(address, port)) {
             return Ok(port);
         }
     }
@@ -200,20 +224,32 @@ mod tests {
 
     #[test]
     fn addresses_of_a_cluster_in_namespaces() {
-        let (head, nodes) = in_namespaces("lab", vec![vec![0], vec![1]]);
-        assert_eq!(*head.ip(), nodes[0].address);
-        assert_eq!(head.port(), HEAD_PORT);
-        assert_eq!(nodes[1].netns.as_deref(), Some("kumi-lab-1"));
-        assert_eq!(nodes[1].address.octets()[3], 2);
-        assert_eq!(nodes[0].address.octets()[..3], nodes[1].address.octets()[..3]);
+        for (ipv6, first, second) in [(false, "10.77.", ".2"), (true, "fd77:6b75:6d69:", "::2")] {
+            let (head, nodes) = in_namespaces("lab", vec![vec![0], vec![1]], ipv6);
+            assert_eq!(head, SocketAddr::new(nodes[0].address, HEAD_PORT));
+            assert_eq!(nodes[1].netns.as_deref(), Some("kumi-lab-1"));
+            let [zero, one] = [0, 1].map(|node: usize| nodes[node].address.to_string());
+            assert!(one.starts_with(first) && one.ends_with(second), "{one}");
+            assert_eq!(zero, format!("{}1", one.strip_suffix('2').unwrap()));
+        }
     }
 
     #[test]
     fn ports_of_a_cluster_on_loopback_differ() {
-        let (head, nodes) = on_loopback(vec![Vec::new(); 3]).unwrap();
-        let mut all: BTreeSet<_> = nodes.iter().map(NodeConfig::endpoint).collect();
-        assert!(all.insert(head));
-        assert_eq!(all.len(), 4);
-        assert!(nodes.iter().all(|node| node.netns.is_none()));
+        for ipv6 in [false, true] {
+            let (head, nodes) = on_loopback(vec![Vec::new(); 3], ipv6).unwrap();
+            let mut all: BTreeSet<_> = nodes.iter().map(NodeConfig::endpoint).collect();
+            assert!(all.insert(head));
+            assert_eq!(all.len(), 4);
+            assert!(all.iter().all(|at| at.ip().is_loopback() && at.is_ipv6() == ipv6));
+            assert!(nodes.iter().all(|node| node.netns.is_none()));
+        }
+    }
+
+    #[test]
+    fn names_are_looked_up_in_the_family_asked_for() {
+        assert_eq!(look_up("127.0.0.1", true), None, "it has none of that family");
+        assert_eq!(look_up("127.0.0.1", false), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(look_up("no host", false), None);
     }
 }

@@ -54,8 +54,9 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
                 .to_owned(),
         });
     }
-    let config = configuration::config(&named, &place, &args.sharing, netns::possible())
-        .inspect_err(|_| directory.abandon())?;
+    let config =
+        configuration::config(&named, &place, args.addresses, &args.sharing, netns::possible())
+            .inspect_err(|_| directory.abandon())?;
     configuration::write(&named, &config).inspect_err(|_| directory.abandon())?;
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",

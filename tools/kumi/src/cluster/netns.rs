@@ -3,10 +3,12 @@
 //!
 //! The machine's own namespace is not touched.
 
+use super::configuration::address_in_namespace;
 use crate::error::Error;
 use kumi_node::config::ClusterConfig;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,13 +61,27 @@ pub fn create(config: &ClusterConfig, mtu: u32) -> Result<(), Error> {
         debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
     ip(&["-n", &switch, "-batch", "-"], &plan)?;
-    for part in &config.nodes {
+    // Where a cluster has both families, each node gets an address of the other one, too: its daemon talks to all others.
+    let one = config.nodes.iter().all(|part| part.address.is_ipv6() == config.head.is_ipv6());
+    for (node, part) in config.nodes.iter().enumerate() {
         let Some(namespace) = &part.netns else { continue };
-        let plan =
-            format!("address add {}/24 dev eth0\nlink set eth0 up\nlink set lo up\n", part.address);
+        let mut plan = add_address(part.address);
+        if !one {
+            let ipv6 = !part.address.is_ipv6();
+            plan += &add_address(address_in_namespace(&config.name, node, ipv6));
+        }
+        plan += "link set eth0 up\nlink set lo up\n";
         ip(&["-n", namespace, "-batch", "-"], &plan)?;
     }
     Ok(())
+}
+
+/// The command for an address of a node. Nobody else has it, so IPv6 need not look for seconds whether somebody does.
+fn add_address(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(v4) => format!("address add {v4}/24 dev eth0\n"),
+        IpAddr::V6(v6) => format!("address add {v6}/64 dev eth0 nodad\n"),
+    }
 }
 
 /// The existing namespaces of this cluster.

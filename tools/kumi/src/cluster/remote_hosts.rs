@@ -7,8 +7,9 @@ use crate::error::Error;
 use kumi_node::config::{ClusterConfig, ClusterKind, NodeConfig};
 use kumi_sched::NodeId;
 use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
 /// The daemons of this machine: all of a local cluster, otherwise those whose address belongs to one of this
@@ -21,25 +22,29 @@ pub fn daemons_here(config: &ClusterConfig) -> Result<Vec<Daemon>, Error> {
     Ok(here(config, &own))
 }
 
-fn here(config: &ClusterConfig, own: &BTreeSet<Ipv4Addr>) -> Vec<Daemon> {
+fn here(config: &ClusterConfig, own: &BTreeSet<IpAddr>) -> Vec<Daemon> {
     let is_here = |daemon: &Daemon| match daemon {
-        Daemon::Head => is_own(*config.head.ip(), own),
+        Daemon::Head => is_own(config.head.ip(), own),
         Daemon::Node(node) => config.node(*node).is_ok_and(|part| is_own(part.address, own)),
     };
     Daemon::all(config).into_iter().filter(is_here).collect()
 }
 
-fn is_own(address: Ipv4Addr, own: &BTreeSet<Ipv4Addr>) -> bool {
+fn is_own(address: IpAddr, own: &BTreeSet<IpAddr>) -> bool {
     address.is_loopback() || own.contains(&address)
 }
 
-fn own_addresses() -> Result<BTreeSet<Ipv4Addr>, Error> {
+fn own_addresses() -> Result<BTreeSet<IpAddr>, Error> {
     let interfaces = getifaddrs().map_err(|error| Error::Machine {
         what: "the addresses of this machine cannot be listed".to_owned(),
         said: error.to_string(),
     })?;
     let addresses = interfaces.filter_map(|interface| interface.address);
-    Ok(addresses.filter_map(|address| Some(address.as_sockaddr_in()?.ip())).collect())
+    let ip = |address: SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    Ok(addresses.filter_map(ip).collect())
 }
 
 /// Instructions for each other host, after this machine's daemons were started.
@@ -58,7 +63,7 @@ pub fn instructions(context: &Context, config: &ClusterConfig) -> String {
     }
     for (index, host) in config.nodes.iter().enumerate() {
         let number = NodeId(u32::try_from(index).unwrap_or(u32::MAX));
-        let with_head = host.address == *config.head.ip();
+        let with_head = host.address == config.head.ip();
         text.push('\n');
         if is_own(host.address, &own) {
             text.push_str(&format!("{}: node {number} runs on this machine\n", host.name));
@@ -97,7 +102,10 @@ fn for_host(context: &Context, host: &NodeConfig, node: NodeId, with_head: bool)
          \x20 tar -C {dir} -c {files} | ssh {address} 'mkdir -p {there} && tar -C {there} -xp'\n\
          {name}: start it as a service{unit}, or by hand\n",
         name = host.name,
-        address = host.address,
+        address = match &host.interface {
+            Some(interface) => format!("{}%{interface}", host.address),
+            None => host.address.to_string(),
+        },
         dir = context.dir().display(),
     );
     if with_head {
@@ -133,8 +141,8 @@ port = 7701
         ClusterConfig::parse(text, Path::new("cluster.toml")).unwrap()
     }
 
-    fn own(last: u8) -> BTreeSet<Ipv4Addr> {
-        BTreeSet::from([Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, last)])
+    fn own(last: u8) -> BTreeSet<IpAddr> {
+        BTreeSet::from([[127, 0, 0, 1], [192, 0, 2, last]].map(IpAddr::from))
     }
 
     #[test]

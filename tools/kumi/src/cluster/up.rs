@@ -84,7 +84,8 @@ async fn fresh(
         return Err(already_up(context));
     }
     let namespaces = args.place.local.is_some() && netns::possible();
-    let config = configuration::config(context, &args.place, &args.sharing, namespaces)?;
+    let config =
+        configuration::config(context, &args.place, args.addresses, &args.sharing, namespaces)?;
     if context.dir().join("cluster.toml").exists() {
         same_nodes(context, &config)?;
     }

@@ -158,6 +158,7 @@ and 5 peers with less traffic
         let node = |ranks| NodeSample {
             node: NodeId(0),
             ranks,
+            channels: Vec::new(),
             machine_clock: String::new(),
             switching: SwitchSample::default(),
             control_messages: MessageCounts::default(),

@@ -116,6 +116,7 @@ mod tests {
             node: NodeId(number),
             machine_clock: machine.into(),
             ranks: Vec::new(),
+            channels: Vec::new(),
             switching: SwitchSample { recent, ..SwitchSample::default() },
             control_messages: MessageCounts::default(),
             refused: Vec::new(),

@@ -1,47 +1,100 @@
 //! ICMP reports about a path, by messages made here, and refused runs.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::FromRawFd;
 
 use super::*;
 
-const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-
-/// ICMP's "destination unreachable", "time exceeded" and "parameter problem".
-const UNREACHABLE: u8 = 3;
-const TIME_EXCEEDED: u8 = 11;
-const PARAMETER: u8 = 12;
-
-/// A socket for messages of ICMP, if this process may have one.
-fn icmp() -> Option<OwnedFd> {
-    // SAFETY: no pointers.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) };
-    // SAFETY: a descriptor that was just made.
-    (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) })
+/// Two addresses of this machine; ICMP of their family, and the reports that it makes.
+struct Icmp {
+    here: IpAddr,
+    there: IpAddr,
+    protocol: libc::c_int,
+    /// Types and codes that a connected socket reports at any time.
+    hard: Vec<(u8, u8)>,
+    /// Those that come only while it watches for peers that have gone.
+    soft: Vec<(u8, u8)>,
+    /// "Nobody listens at that port".
+    nobody: (u8, u8),
 }
 
-/// Says to the socket at a port of this machine that what it sent to another did not get there.
-fn tell(icmp: &OwnedFd, (kind, code): (u8, u8), from: u16, to: u16) {
-    let mut message = vec![kind, code, 0, 0, 0, 0, 0, 0];
-    // The packet it is about: headers of IPv4 and UDP.
-    message.extend([0x45, 0, 0, 29, 0, 0, 0, 0, 64, libc::IPPROTO_UDP as u8, 0, 0]);
-    message.extend(HERE.octets().into_iter().chain(THERE.octets()));
-    message.extend([from.to_be_bytes(), to.to_be_bytes(), [0, 9], [0, 0]].concat());
-    let mut sum: u32 =
-        message.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+impl Icmp {
+    fn v4() -> Icmp {
+        // "Destination unreachable", "time exceeded" and "parameter problem".
+        let (unreachable, time_exceeded, parameter) = (3, 11, 12);
+        let all = |codes: &[u8]| codes.iter().map(|code| (unreachable, *code)).collect::<Vec<_>>();
+        Icmp {
+            here: Ipv4Addr::new(127, 0, 0, 1).into(),
+            there: Ipv4Addr::new(127, 0, 0, 2).into(),
+            protocol: libc::IPPROTO_ICMP,
+            hard: [all(&[2, 3, 6, 7, 8, 9, 10, 13, 14, 15]), vec![(parameter, 0)]].concat(),
+            soft: [all(&[0, 1, 5, 11, 12]), vec![(time_exceeded, 0)]].concat(),
+            nobody: (unreachable, 3),
+        }
     }
-    message[2..4].copy_from_slice(&(!sum as u16).to_be_bytes());
-    let address = sys::raw_address(SocketAddrV4::new(HERE, 0));
-    let length = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: pointers and lengths describe the message and the address.
-    let sent = unsafe {
-        let (start, bytes) = (message.as_ptr().cast(), message.len());
-        libc::sendto(icmp.as_raw_fd(), start, bytes, 0, (&raw const address).cast(), length)
-    };
-    assert_eq!(sent, message.len() as isize, "{}", io::Error::last_os_error());
+
+    fn v6() -> Icmp {
+        let (unreachable, time_exceeded, parameter) = (1, 3, 4);
+        Icmp {
+            here: Ipv6Addr::LOCALHOST.into(),
+            there: Ipv6Addr::LOCALHOST.into(),
+            protocol: libc::IPPROTO_ICMPV6,
+            hard: vec![(unreachable, 1), (unreachable, 4), (unreachable, 5), (parameter, 1)],
+            soft: vec![(unreachable, 0), (unreachable, 2), (unreachable, 3), (time_exceeded, 0)],
+            nobody: (unreachable, 4),
+        }
+    }
+
+    /// A socket for its messages, if this process may have one.
+    fn socket(&self) -> Option<OwnedFd> {
+        let family = if self.here.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        // SAFETY: no pointers.
+        let raw = unsafe { libc::socket(family, libc::SOCK_RAW, self.protocol) };
+        // SAFETY: a descriptor that was just made.
+        (raw >= 0).then(|| unsafe { OwnedFd::from_raw_fd(raw) })
+    }
+
+    /// The packet that a message is about: headers of IP and UDP.
+    fn packet(&self, from: u16, to: u16) -> Vec<u8> {
+        let udp = libc::IPPROTO_UDP as u8;
+        let mut packet = match (self.here, self.there) {
+            (IpAddr::V4(here), IpAddr::V4(there)) => {
+                let start = [0x45, 0, 0, 29, 0, 0, 0, 0, 64, udp, 0, 0];
+                start.into_iter().chain(here.octets()).chain(there.octets()).collect::<Vec<_>>()
+            }
+            (IpAddr::V6(here), IpAddr::V6(there)) => {
+                let start = [0x60, 0, 0, 0, 0, 9, udp, 64];
+                start.into_iter().chain(here.octets()).chain(there.octets()).collect()
+            }
+            _ => unreachable!("both are of one family"),
+        };
+        packet.extend([from.to_be_bytes(), to.to_be_bytes(), [0, 9], [0, 0]].concat());
+        packet
+    }
+
+    /// Says to the socket at a port of this machine that what it sent to another did not get there.
+    fn tell(&self, icmp: &OwnedFd, (kind, code): (u8, u8), from: u16, to: u16) {
+        let mut message = vec![kind, code, 0, 0, 0, 0, 0, 0];
+        message.extend(self.packet(from, to));
+        // The kernel computes the sum of ICMPv6.
+        if self.here.is_ipv4() {
+            let pairs = message.chunks(2);
+            let mut sum: u32 =
+                pairs.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+            while sum > 0xffff {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            message[2..4].copy_from_slice(&(!sum as u16).to_be_bytes());
+        }
+        let address = RawAddress::new((self.here, 0).into());
+        let (name, length) = address.as_raw();
+        // SAFETY: pointers and lengths describe the message and the address.
+        let sent = unsafe {
+            let (start, bytes) = (message.as_ptr().cast(), message.len());
+            libc::sendto(icmp.as_raw_fd(), start, bytes, 0, name, length)
+        };
+        assert_eq!(sent, message.len() as isize, "{}", io::Error::last_os_error());
+    }
 }
 
 /// Waits until the kernel has an error for the socket.
@@ -55,41 +108,42 @@ fn wait_for_error(udp: &UdpDriver) {
 /// Everything that ICMP says of a way is "nothing came" and "lost"; afterwards packets go on.
 #[test]
 fn what_is_said_of_a_path_ends_nothing() {
-    let Some(icmp) = icmp() else {
-        let test = "what_is_said_of_a_path_ends_nothing";
-        return kumi_skip::skip(test, "raw sockets are not permitted");
-    };
-    let (socket, port) = sys::bind_socket(HERE).expect("socket");
-    let (other, there) = sys::bind_socket(THERE).expect("socket");
-    let there = SocketAddrV4::new(THERE, there);
+    for says in [Icmp::v4(), Icmp::v6()] {
+        let Some(icmp) = says.socket() else {
+            let test = "what_is_said_of_a_path_ends_nothing";
+            return kumi_skip::skip(test, "raw sockets are not permitted");
+        };
+        ends_nothing(&says, &icmp);
+    }
+}
+
+fn ends_nothing(says: &Icmp, icmp: &OwnedFd) {
+    let (socket, port) = sys::bind_socket((says.here, 0)).expect("socket");
+    let (other, there) = sys::bind_socket((says.there, 0)).expect("socket");
+    let there = SocketAddr::new(says.there, there);
     let mut udp = UdpDriver::new(socket, Some(there)).expect("connect");
-    let mut other = UdpDriver::new(other, Some(SocketAddrV4::new(HERE, port))).expect("connect");
-    // Errors that a connected socket reports at any time; the others come only while it watches for
-    // peers that have gone.
-    let hard = [2, 3, 6, 7, 8, 9, 10, 13, 14, 15].map(|code| (UNREACHABLE, code));
-    let soft = [0, 1, 5, 11, 12].map(|code| (UNREACHABLE, code));
-    let others = [(PARAMETER, 0), (TIME_EXCEEDED, 0)];
-    let always = hard.iter().chain(&others[..1]).map(|what| (false, *what));
-    let watching = hard.iter().chain(&soft).chain(&others).map(|what| (true, *what));
+    let mut other = UdpDriver::new(other, Some(SocketAddr::new(says.here, port))).expect("connect");
+    let always = says.hard.iter().map(|what| (false, *what));
+    let watching = says.hard.iter().chain(&says.soft).map(|what| (true, *what));
     let mut watched = false;
     for (watch, what) in always.chain(watching) {
         if watch && !watched {
             udp.watch_for_gone().expect("watch");
             watched = true;
         }
-        tell(&icmp, what, port, there.port());
+        says.tell(icmp, what, port, there.port());
         wait_for_error(&udp);
         assert!(!udp.receive().unwrap_or_else(|error| panic!("{what:?}: {error}")));
         // And told of by a send, which is tried again.
         while watch && udp.unreachable().is_some() {}
-        tell(&icmp, what, port, there.port());
+        says.tell(icmp, what, port, there.port());
         wait_for_error(&udp);
-        let sent = udp.send_once(false, |udp| udp.send_plain(&sys::raw_address(there), b"packet"));
+        let sent = udp.send_once(false, |udp| udp.send_plain(&RawAddress::new(there), b"packet"));
         assert!(sent.unwrap_or_else(|error| panic!("{what:?}: {error}")), "{what:?}");
         assert!(other.receive().expect("it comes") && other.received().bytes == b"packet");
         // Only who says that nobody listens there says that a peer has gone.
         let gone = if watch { udp.unreachable() } else { None };
-        assert_eq!(gone.is_some(), watch && what == (UNREACHABLE, 3), "{what:?}");
+        assert_eq!(gone, (watch && what == says.nobody).then_some(there), "{what:?}");
         while watch && udp.unreachable().is_some() {}
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of unreachable peers, with a driver that refuses packets.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -97,8 +97,8 @@ fn channel(patience: u64) -> (Channel<NoHandler>, Arc<AtomicI32>) {
         arena_bytes: 4096,
     };
     let (mut segment, files) = Segment::create(&spec).expect("segment");
-    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
-    let address = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let (socket, port) = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket");
+    let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     segment.publish_peers(&[address(port), address(9)], 1472).expect("peers");
     let bells = vec![doorbell().expect("doorbell")];
     let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");

@@ -1,0 +1,411 @@
+//! Requests: operations that go on after their call has returned.
+//!
+//! All ends are told by one queue, whose entries are kept until somebody asks for them. While a request is under way it
+//! holds the buffer that it uses, so the memory stays and Python refuses to resize it.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumi_mem::{
+    Atomic, CompletionEntry, CompletionQueue, Context, Outcome, PutEnd, PutOptions, Report,
+    RequestHandle, SharedBytes, SharedBytesMut,
+};
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+
+use crate::buffer::{Input, Output};
+use crate::control::rank_of;
+use crate::error::{Failure, wrong_type};
+use crate::message::{tag_of, wanted};
+use crate::number::{maybe_name, name, whole};
+use crate::state::{State, current, number, released};
+use crate::window::{NativeWindow, notify_of};
+
+/// Memory that a request uses, and what keeps its object from moving it.
+enum Memory {
+    Read(Input),
+    Write(Output),
+    None,
+}
+
+impl Memory {
+    fn read(&self) -> SharedBytes<'_> {
+        match self {
+            Memory::Read(input) => input.shared(),
+            Memory::Write(output) => output.shared().shared(),
+            Memory::None => SharedBytes::default(),
+        }
+    }
+
+    fn write(&self) -> SharedBytesMut<'_> {
+        match self {
+            Memory::Write(output) => output.shared(),
+            Memory::Read(_) | Memory::None => SharedBytesMut::default(),
+        }
+    }
+}
+
+struct Lent {
+    memory: Memory,
+    /// Keeps the object from moving the memory although its buffer is held.
+    _guard: Option<Py<PyAny>>,
+}
+
+enum Progress {
+    UnderWay(Lent),
+    Ended(Result<Outcome, Failure>),
+}
+
+struct RequestEntry {
+    handle: RequestHandle,
+    progress: Progress,
+    /// Nobody will ask for the result.
+    abandoned: Arc<AtomicBool>,
+}
+
+/// The requests of a rank whose results nobody has taken yet.
+#[derive(Default)]
+pub struct Requests {
+    queue: OnceCell<Rc<CompletionQueue<'static>>>,
+    all: RefCell<HashMap<u64, RequestEntry>>,
+}
+
+impl Requests {
+    fn queue(&self, context: &'static Context) -> Result<Rc<CompletionQueue<'static>>, Failure> {
+        if let Some(queue) = self.queue.get() {
+            return Ok(Rc::clone(queue));
+        }
+        let made = Rc::new(context.completion_queue()?);
+        Ok(Rc::clone(self.queue.get_or_init(|| made)))
+    }
+
+    /// Keeps what an entry of the queue says, and lets the buffer go.
+    fn settle(&self, entry: CompletionEntry) {
+        let CompletionEntry { word, result, .. } = entry;
+        let mut all = self.all.borrow_mut();
+        let mut over = None;
+        if let Some(request) = all.get_mut(&word) {
+            let ended = Progress::Ended(result.map_err(Failure::from));
+            over = Some(std::mem::replace(&mut request.progress, ended));
+            if request.abandoned.load(Ordering::Acquire) {
+                all.remove(&word);
+            }
+        }
+        // Only now, while the table is not borrowed: an object that gets its buffer back may run code.
+        drop(all);
+        drop(over);
+    }
+
+    fn ended(&self, word: u64) -> Result<bool, Failure> {
+        let all = self.all.borrow();
+        let request = all.get(&word).ok_or_else(stale)?;
+        Ok(matches!(request.progress, Progress::Ended(_)))
+    }
+
+    /// Whether a request that is under way uses memory of these bytes.
+    pub fn use_any_of(&self, start: usize, length: usize) -> bool {
+        let within = |request: &RequestEntry| match &request.progress {
+            Progress::UnderWay(lent) => {
+                let bytes = lent.memory.read();
+                let at = bytes.as_ptr().addr();
+                !bytes.is_empty() && at < start + length && start < at + bytes.len()
+            }
+            Progress::Ended(_) => false,
+        };
+        self.all.borrow().values().any(within)
+    }
+
+    /// Gives all buffers back.
+    pub fn end(&self, context: &Context) {
+        let all = std::mem::take(&mut *self.all.borrow_mut());
+        for request in all.values() {
+            if let Progress::UnderWay(_) = request.progress {
+                // Fails only if the channel is broken, and then nothing is written any more.
+                let _ = context.release(request.handle);
+            }
+        }
+        drop(all);
+    }
+}
+
+fn stale() -> Failure {
+    Failure::new("StaleRequestError", "the result of this request was taken already")
+}
+
+/// Takes what the queue has.
+fn collect(py: Python<'_>, state: &State) -> Result<(), Failure> {
+    let queue = state.requests.queue(state.context)?;
+    while let Some(entry) = released(py, || queue.poll())? {
+        state.requests.settle(entry);
+    }
+    Ok(())
+}
+
+/// Waits for an entry and keeps it.
+fn await_entry(py: Python<'_>, state: &State) -> Result<(), Failure> {
+    let queue = state.requests.queue(state.context)?;
+    let entry = released(py, || queue.wait())?;
+    state.requests.settle(entry);
+    Ok(())
+}
+
+/// An operation that was started.
+#[pyclass(frozen, module = "kumi._native")]
+pub struct NativeRequest {
+    word: u64,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl NativeRequest {
+    /// Starts an operation on memory, which the request holds.
+    fn start(
+        state: &State,
+        lent: Lent,
+        body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, kumi_mem::Error>,
+    ) -> PyResult<NativeRequest> {
+        let queue = state.requests.queue(state.context)?;
+        let word = number();
+        let handle = body(Report::Queue(&queue, word), &lent.memory).map_err(Failure::from)?;
+        let abandoned = Arc::<AtomicBool>::default();
+        let entry = RequestEntry {
+            handle,
+            progress: Progress::UnderWay(lent),
+            abandoned: Arc::clone(&abandoned),
+        };
+        state.requests.all.borrow_mut().insert(word, entry);
+        Ok(NativeRequest { word, abandoned })
+    }
+
+    fn handle(&self, state: &State) -> Result<RequestHandle, Failure> {
+        let all = state.requests.all.borrow();
+        all.get(&self.word).map(|request| request.handle).ok_or_else(stale)
+    }
+
+    /// Gives the buffer back and forgets the request.
+    fn give_up(&self, state: &State) -> Result<(), Failure> {
+        let request = state.requests.all.borrow_mut().remove(&self.word).ok_or_else(stale)?;
+        match request.progress {
+            Progress::UnderWay(_) => Ok(state.context.release(request.handle)?),
+            Progress::Ended(_) => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl NativeRequest {
+    /// Whether it has ended; does not wait.
+    fn poll(&self, py: Python<'_>) -> PyResult<bool> {
+        let state = current()?;
+        if !state.requests.ended(self.word)? {
+            collect(py, &state)?;
+        }
+        Ok(state.requests.ended(self.word)?)
+    }
+
+    /// Waits until it has ended.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let state = current()?;
+        while !state.requests.ended(self.word)? {
+            await_entry(py, &state)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the result of a request that has ended: nothing, a value, or source, tag and length.
+    fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let state = current()?;
+        if !state.requests.ended(self.word)? {
+            return Err(Failure::new("KumiError", "the request is under way").into());
+        }
+        let request = state.requests.all.borrow_mut().remove(&self.word).ok_or_else(stale)?;
+        let Progress::Ended(result) = request.progress else { return Err(stale().into()) };
+        match result? {
+            Outcome::Value(value) => value.into_py_any(py),
+            Outcome::Received(status) => (status.from, status.tag, status.len).into_py_any(py),
+            Outcome::Cancelled => {
+                let text = "the request was cancelled before anything had happened";
+                Err(Failure::new("RequestCancelledError", text).into())
+            }
+            _ => Ok(py.None()),
+        }
+    }
+
+    /// Stops it if nothing has happened yet.
+    fn cancel(&self) -> PyResult<bool> {
+        let state = current()?;
+        if state.requests.ended(self.word)? {
+            return Ok(false);
+        }
+        Ok(state.context.cancel(self.handle(&state)?).map_err(Failure::from)?)
+    }
+
+    /// Gives the buffer back now and forgets the request.
+    fn release(&self) -> PyResult<()> {
+        Ok(self.give_up(&*current()?)?)
+    }
+}
+
+impl Drop for NativeRequest {
+    fn drop(&mut self) {
+        // If another thread drops it, or while a call waits, the buffer is held until the request has ended.
+        self.abandoned.store(true, Ordering::Release);
+        if let Ok(state) = current() {
+            // It may be over, and its result taken.
+            let _ = self.give_up(&state);
+        }
+    }
+}
+
+/// Waits until at least one of these has ended.
+#[pyfunction]
+pub fn wait_any(py: Python<'_>, requests: Vec<PyRef<'_, NativeRequest>>) -> PyResult<()> {
+    let state = current()?;
+    let any = || -> Result<bool, Failure> {
+        let mut any = false;
+        for request in &requests {
+            any |= state.requests.ended(request.word)?;
+        }
+        Ok(any)
+    };
+    while !any()? {
+        await_entry(py, &state)?;
+    }
+    Ok(())
+}
+
+/// A descriptor that becomes readable when a request has ended; [`collect_ends`] makes it unreadable again.
+#[pyfunction]
+pub fn ends_descriptor() -> PyResult<i32> {
+    let state = current()?;
+    let queue = state.requests.queue(state.context)?;
+    Ok(queue.descriptor().map_err(Failure::from)?.as_raw_fd())
+}
+
+/// Looks for ends without waiting.
+#[pyfunction]
+pub fn collect_ends(py: Python<'_>) -> PyResult<()> {
+    Ok(collect(py, &*current()?)?)
+}
+
+/// Starts a put. `sent`: it has ended when its data may change.
+#[pyfunction]
+#[pyo3(signature = (window, rank, data, offset, notify, sent, guard))]
+pub fn start_put(
+    window: &NativeWindow,
+    #[pyo3(from_py_with = name)] rank: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
+    sent: bool,
+    guard: Option<Py<PyAny>>,
+) -> PyResult<NativeRequest> {
+    let memory = Memory::Read(Input::of(data, "array")?);
+    let (state, window) = window.find()?;
+    let to = rank_of(&state, rank)?;
+    let notify = notify.map(notify_of).transpose()?;
+    let end = if sent { PutEnd::Sent } else { PutEnd::Placed };
+    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+        // SAFETY: the entry of the request holds the buffer until the queue has told the end or it was released.
+        unsafe { window.start_put(to, offset, memory.read(), PutOptions { notify, end, report }) }
+    })
+}
+
+/// Starts a get.
+#[pyfunction]
+#[pyo3(signature = (window, rank, into, offset, guard))]
+pub fn start_get(
+    window: &NativeWindow,
+    #[pyo3(from_py_with = name)] rank: i64,
+    into: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    guard: Option<Py<PyAny>>,
+) -> PyResult<NativeRequest> {
+    let memory = Memory::Write(Output::of(into, "out")?);
+    let (state, window) = window.find()?;
+    let from = rank_of(&state, rank)?;
+    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+        // SAFETY: as in `start_put`.
+        unsafe { window.start_get(from, offset, memory.write(), report) }
+    })
+}
+
+/// An operation by its name and width.
+fn operation_of(operation: &str, numbers: [u64; 2], width: u8) -> Option<Atomic> {
+    let [first, second] = numbers;
+    let [short, other] = numbers.map(|number| number as u32);
+    Some(match (operation, width) {
+        ("add", 8) => Atomic::Add64(first),
+        ("and", 8) => Atomic::And64(first),
+        ("or", 8) => Atomic::Or64(first),
+        ("xor", 8) => Atomic::Xor64(first),
+        ("swap", 8) => Atomic::Swap64(first),
+        ("compare_swap", 8) => Atomic::CompareSwap64 { expected: first, value: second },
+        ("add", 4) => Atomic::Add32(short),
+        ("and", 4) => Atomic::And32(short),
+        ("or", 4) => Atomic::Or32(short),
+        ("xor", 4) => Atomic::Xor32(short),
+        ("swap", 4) => Atomic::Swap32(short),
+        ("compare_swap", 4) => Atomic::CompareSwap32 { expected: short, value: other },
+        _ => return None,
+    })
+}
+
+/// Starts an atomic operation on 4 or 8 bytes. Operands are unsigned; for 4 bytes their lower half counts.
+#[pyfunction]
+pub fn start_atomic(
+    window: &NativeWindow,
+    operation: &str,
+    #[pyo3(from_py_with = name)] rank: i64,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    numbers: [u64; 2],
+    #[pyo3(from_py_with = whole)] width: u8,
+) -> PyResult<NativeRequest> {
+    let (state, window) = window.find()?;
+    let to = rank_of(&state, rank)?;
+    let unknown = || wrong_type(format!("there is no atomic {operation} on {width} bytes"));
+    let operation = operation_of(operation, numbers, width).ok_or_else(unknown)?;
+    let nothing = Lent { memory: Memory::None, _guard: None };
+    NativeRequest::start(&state, nothing, |report, _| {
+        window.start_atomic(to, offset, operation, report)
+    })
+}
+
+/// Starts a send.
+#[pyfunction]
+#[pyo3(signature = (to, data, tag, guard))]
+pub fn start_send(
+    #[pyo3(from_py_with = name)] to: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = name)] tag: i64,
+    guard: Option<Py<PyAny>>,
+) -> PyResult<NativeRequest> {
+    let memory = Memory::Read(Input::of(data, "data")?);
+    let state = current()?;
+    let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
+    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+        // SAFETY: as in `start_put`.
+        unsafe { state.context.start_send(to, tag, memory.read(), report) }
+    })
+}
+
+/// Starts a receive into memory.
+#[pyfunction]
+#[pyo3(signature = (buffer, source, tag, guard))]
+pub fn start_receive(
+    buffer: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
+    guard: Option<Py<PyAny>>,
+) -> PyResult<NativeRequest> {
+    let memory = Memory::Write(Output::of(buffer, "buffer")?);
+    let state = current()?;
+    let (source, tag) = wanted(&state, source, tag)?;
+    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+        // SAFETY: as in `start_put`.
+        unsafe { state.context.start_receive(source, tag, memory.write(), report) }
+    })
+}
