@@ -6,6 +6,7 @@ mod encryption;
 mod flood;
 mod footprint;
 mod gang;
+mod gets;
 mod handler;
 mod launch;
 mod lockstep;
@@ -71,7 +72,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 21] = [
+pub const ALL: [Benchmark; 22] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -113,6 +114,12 @@ pub const ALL: [Benchmark; 21] = [
         about: "page requests of 16 clients, acks reduced and per message",
         runs: 9,
         measure: pages::measure,
+    },
+    Benchmark {
+        name: "gets",
+        about: "gets of 4 KB from another node, 16 under way, beside one after the other",
+        runs: 9,
+        measure: gets::measure,
     },
     Benchmark {
         name: "encryption",

@@ -1,10 +1,9 @@
 //! The context: a rank's connection to its job.
 
-use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use kumi_net::counters::Counter;
@@ -31,7 +30,10 @@ const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// A rank's side of its job: one per process, used from one thread.
+/// A rank's side of its job: one per process, for all of its threads.
+///
+/// Each operation is as if it were alone, and those of a thread keep their order. Operations that all ranks take part in
+/// (windows being made, collectives, multicasts) come one after another, as at the other ranks.
 ///
 /// Messages between a pair of ranks arrive in order, each exactly once. When the program ends
 /// without an error, drop the context (or call [`Context::finalize`]): it stays until what was sent
@@ -46,8 +48,8 @@ pub struct Context {
     /// The process that is the rank.
     process: u32,
     /// Ranks that were put to by frames, or sent to on other nodes, since the last proof that all arrived.
-    pub(crate) dirty: Vec<Cell<bool>>,
-    finished: Cell<bool>,
+    pub(crate) dirty: Vec<AtomicBool>,
+    finished: AtomicBool,
     /// Bytes of the longest frame that all ways take, to this node and to others.
     pub(crate) longest: usize,
     /// Frames to other nodes are so long that their data is sent from where it lies.
@@ -55,7 +57,9 @@ pub struct Context {
     /// Errors of signal handlers.
     pub(crate) failures: Arc<HandlerFailures>,
     /// Whom calls that wait ask whether to go on.
-    pub(crate) interrupts: OnceCell<InterruptHook>,
+    pub(crate) interrupts: OnceLock<InterruptHook>,
+    /// Held during a multicast: one at a time.
+    pub(crate) multicasting: Mutex<()>,
     /// The group of all ranks, and the numbers of all groups.
     pub(crate) job_group: GroupState,
     pub(crate) groups: GroupNumbers,
@@ -125,7 +129,7 @@ impl Context {
         pages: Option<DisclosedPages>,
     ) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
-        let dirty = vec![Cell::new(false); attachment.ranks() as usize];
+        let dirty = (0..attachment.ranks()).map(|_| AtomicBool::new(false)).collect();
         let channel = crate::machine::channel(attachment, socket, pages, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
@@ -134,12 +138,13 @@ impl Context {
             guard.handler().me = channel.attachment().rank();
             (longest, guard.lends())
         };
-        let finished = Cell::new(false);
-        let (failures, interrupts) = (Arc::default(), OnceCell::new());
+        let finished = AtomicBool::new(false);
+        let (failures, interrupts) = (Arc::default(), OnceLock::new());
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
         Ok(Context {
             job_group: GroupState::job(channel.attachment().rank()),
             groups: GroupNumbers::default(),
+            multicasting: Mutex::new(()),
             channel,
             process,
             dirty,
@@ -291,16 +296,20 @@ impl Context {
                 guard.transmit_soon(to)?;
             }
             turn.over(guard);
+            if remote {
+                self.puts_to(to);
+            }
             Ok(Some(()))
         })
     }
 
     /// Frames go to this rank; whether it may have refused some.
     fn note_frames(&self, to: u32, remote: bool) -> bool {
-        let dirty = &self.dirty[to as usize];
-        dirty.set(dirty.get() || remote);
+        if remote {
+            self.puts_to(to);
+        }
         // A rank of this node: only if it has been put to by frames.
-        dirty.get()
+        remote || self.dirty[to as usize].load(Relaxed)
     }
 
     pub(crate) fn check_refused(
@@ -440,7 +449,7 @@ impl Context {
         if self.is_copy() {
             return Err(Error::Forked);
         }
-        if self.finished.replace(true) {
+        if self.finished.swap(true, Relaxed) {
             return Ok(());
         }
         // From here on the end is sure to come.

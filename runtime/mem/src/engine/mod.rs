@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     pub(crate) ends: u64,
     /// Where ends of requests are told in their order.
     pub(crate) completion_queues: CompletionQueues,
+    /// Threads of the program that wait.
+    pub(crate) waits: usize,
     /// This rank.
     pub(crate) me: Rank,
     /// Own fences that have not been answered: whom they were sent to, and their tokens.
@@ -114,6 +116,7 @@ impl Engine {
             due_schedules: Vec::new(),
             ends: 0,
             completion_queues: CompletionQueues::default(),
+            waits: 0,
             me: Rank::MAX,
             fences: Vec::new(),
             refused_puts: HashMap::new(),

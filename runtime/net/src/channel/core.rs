@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use kumi_proto::{AckMode, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::channel::protocol::HoldBack;
+use crate::channel::turns::WaitState;
 use crate::segment::attachment::Attachment;
 use crate::segment::channel_region::ChannelRegion;
 use crate::segment::counters::Counter;
@@ -98,6 +99,7 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) armed: bool,
     /// Spins between two looks at the socket.
     pub(crate) interval: u32,
+    pub(crate) waits: WaitState,
 }
 
 /// Bytes taken from a ring before the waiting program is asked whether its wait is over. Later frames
@@ -313,6 +315,8 @@ impl<H: Handler> ChannelCore<H> {
         }
         if self.handler.owes_answers() {
             self.answer(attachment)?;
+        } else {
+            self.blocked = false;
         }
         if self.remote.is_some() {
             self.publish(attachment);

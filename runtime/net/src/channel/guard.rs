@@ -54,7 +54,7 @@ impl<'c, H: Handler> Guard<'c, H> {
     /// Takes the lock.
     #[inline]
     pub(crate) fn take(shared: &'c Shared<H>) -> Guard<'c, H> {
-        shared.handover.enter_main();
+        shared.enter();
         Guard { shared, owns_lock: true, _not_send: PhantomData }
     }
 

@@ -6,6 +6,7 @@ use kumi_proto::{ChannelEnd, ChannelKey, ContextError, Endpoint, Rank};
 
 use super::{ChannelCore, Handler, RemoteRanks};
 use crate::channel::protocol::{protocol, run_of_full_packets};
+use crate::channel::turns::WaitState;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::sys;
 use crate::wait::blocking_wait::BlockingWait;
@@ -50,6 +51,7 @@ impl<H: Handler> ChannelCore<H> {
             blocked: false,
             armed: false,
             interval: 1,
+            waits: WaitState::new(),
         };
         if goes_on {
             core.take_over(attachment);
@@ -80,8 +82,7 @@ fn remote_ranks(
     let Some(wire) = wire.filter(|_| far) else { return Ok(None) };
     let key = ChannelKey(attachment.channel_key());
     let config = protocol(attachment, ack, checksum, wire.receive_buffer());
-    let (me, ranks) = (attachment.rank(), attachment.ranks());
-    let run = run_of_full_packets(&config);
+    let (me, ranks, run) = (attachment.rank(), attachment.ranks(), run_of_full_packets(&config));
     let region = attachment.take_channel_region();
     let region = region.ok_or(AttachError::BadSegment("its channel is in use"))?;
     let end = ChannelEnd { me, ranks, key, seal: attachment.seal_key() };
