@@ -266,13 +266,10 @@ impl Context {
             if !turn.has_come(guard) {
                 return Ok(None);
             }
-            if tells && !begun {
-                self.check_refused(guard, to)?;
+            if !begun {
+                self.before_frames(guard, to, tells, data.len())?;
             }
             let most = guard.max_frame(to);
-            if remote && !begun && data.len() >= most {
-                guard.pad_last(to, most, pad);
-            }
             while !begun || done < data.len() {
                 let Some(batch) = frames_to_queue(guard, to, data.len() - done, most) else {
                     return turn.hold(guard);
@@ -310,6 +307,25 @@ impl Context {
             }
             Ok(Some(()))
         })
+    }
+
+    /// Before the first frame of so many bytes: tells of refused puts if it may, and lets a shorter frame that waits leave in
+    /// the run of these.
+    fn before_frames(
+        &self,
+        guard: &mut Guard<'_, Engine>,
+        to: u32,
+        tells: bool,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if tells {
+            self.check_refused(guard, to)?;
+        }
+        let most = guard.max_frame(to);
+        if bytes >= most {
+            guard.pad_last(to, most, pad);
+        }
+        Ok(())
     }
 
     /// Frames go to this rank; whether it may have refused some.
