@@ -5,6 +5,8 @@
  *   wire udp|tcp|udp-blocking|tcp-blocking serve LOCAL_IP PORT CPU SIZE
  *   wire udp|tcp|udp-blocking|tcp-blocking ping  SERVER_IP PORT CPU SIZE BATCHES
  *
+ * SIZE is the number of bytes of each message, or REQUEST:REPLY if those of both ways differ.
+ *
  * The server serves one client and ends with it (TCP) or is ended by whoever started it (UDP).
  */
 #include "address.h"
@@ -54,7 +56,7 @@ static int receive_all(int fd, char *data, size_t size)
     return 1;
 }
 
-static int serve(int type, const char *ip, int port, size_t size)
+static int serve(int type, const char *ip, int port, size_t size, size_t reply)
 {
     static char data[MOST_BYTES];
     struct sockaddr_in own = address(ip, port), from;
@@ -79,14 +81,14 @@ static int serve(int type, const char *ip, int port, size_t size)
         ssize_t n = recvfrom(fd, data, size, 0, (struct sockaddr *)&from, &length);
         if (n < 0 || connect(fd, (struct sockaddr *)&from, length) != 0)
             fail("first datagram");
-        send_all(fd, data, size);
+        send_all(fd, data, reply);
     }
     while (receive_all(fd, data, size))
-        send_all(fd, data, size);
+        send_all(fd, data, reply);
     return 0;
 }
 
-static int ping(int type, const char *ip, int port, size_t size, int batches)
+static int ping(int type, const char *ip, int port, size_t size, size_t reply, int batches)
 {
     static char data[MOST_BYTES];
     struct sockaddr_in to = address(ip, port);
@@ -101,7 +103,7 @@ static int ping(int type, const char *ip, int port, size_t size, int batches)
         double begin = now_ns();
         for (int i = 0; i < BATCH; i++) {
             send_all(fd, data, size);
-            if (!receive_all(fd, data, size))
+            if (!receive_all(fd, data, reply))
                 fail("the server has gone");
         }
         if (batch >= 0)
@@ -121,10 +123,14 @@ int main(int argc, char **argv)
     if (strstr(argv[1], "-blocking") != NULL)
         wait_flag = 0;
     int port = number(argv[4], 1, 65535);
+    char *colon = strchr(argv[6], ':');
+    if (colon != NULL)
+        *colon = '\0';
     size_t size = (size_t)number(argv[6], 1, MOST_BYTES);
+    size_t reply = colon == NULL ? size : (size_t)number(colon + 1, 1, MOST_BYTES);
     alarm(PATIENCE_S);
     pin(number(argv[5], -1, CPU_SETSIZE - 1));
     if (strcmp(argv[2], "serve") == 0)
-        return serve(type, argv[3], port, size);
-    return ping(type, argv[3], port, size, argc > 7 ? number(argv[7], 1, 1000000) : 100);
+        return serve(type, argv[3], port, size, reply);
+    return ping(type, argv[3], port, size, reply, argc > 7 ? number(argv[7], 1, 1000000) : 100);
 }

@@ -6,6 +6,7 @@ mod encryption;
 mod flood;
 mod footprint;
 mod gang;
+mod gets;
 mod handler;
 mod launch;
 mod lockstep;
@@ -24,6 +25,14 @@ use crate::error::BenchError;
 use crate::peer::Peers;
 use crate::record::Record;
 use std::path::PathBuf;
+
+/// Bytes of the frames of paths that are measured beside each other.
+const MTUS: [&str; 3] = ["1500", "9000", "65535"];
+
+/// How a figure's name tells the path; that of the first is not told.
+fn of_mtu(mtu: &str) -> String {
+    if mtu == MTUS[0] { String::new() } else { format!(", MTU {mtu}") }
+}
 
 /// Context of a benchmark.
 pub struct Setting {
@@ -63,7 +72,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 21] = [
+pub const ALL: [Benchmark; 22] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -105,6 +114,12 @@ pub const ALL: [Benchmark; 21] = [
         about: "page requests of 16 clients, acks reduced and per message",
         runs: 9,
         measure: pages::measure,
+    },
+    Benchmark {
+        name: "gets",
+        about: "gets of 4 KB from another node, 16 under way, beside one after the other",
+        runs: 9,
+        measure: gets::measure,
     },
     Benchmark {
         name: "encryption",

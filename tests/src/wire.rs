@@ -19,9 +19,9 @@ const BEFORE_PAYLOAD: usize = 14 + 20 + 8;
 /// What was on the wires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapturedTraffic {
-    /// Packets of the channel protocol that are not encrypted (of version 5).
+    /// Packets of the channel protocol that are not encrypted (of version 6).
     pub clear: u64,
-    /// Encrypted packets of it (of version 4).
+    /// Encrypted packets of it (of version 7).
     pub encrypted: u64,
     /// Packets of any kind in which the words looked for appear.
     pub with_words: u64,
@@ -90,8 +90,8 @@ impl CapturedTraffic {
         // UDP is protocol 17; the header begins with a checksum or counter, then `K` `U`, then the version.
         if frame[14 + 9] == 17 && payload.get(4..6) == Some(b"KU") {
             match payload.get(6) {
-                Some(5) => self.clear += 1,
-                Some(4) => self.encrypted += 1,
+                Some(6) => self.clear += 1,
+                Some(7) => self.encrypted += 1,
                 _ => {}
             }
         }

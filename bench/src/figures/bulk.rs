@@ -4,39 +4,48 @@
 //! Every put has the same target address, as the peers write the same buffer. So all data stays in the caches
 //! on both sides.
 
-use super::Setting;
 use super::turns::{self, Measure, PeerComparison};
+use super::{MTUS, Setting, of_mtu};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 
-/// Bytes of a put in words and digits, and puts in a batch of 32 MB.
-const SIZES: [(&str, &str, &str); 2] = [("64 KB", "65536", "512"), ("1 MB", "1048576", "32")];
+/// Bytes of a put in words and digits, puts in a batch of 32 MB, and the least ratios to raw UDP and to TCP.
+const SIZES: [(&str, &str, &str, [f64; 2]); 2] =
+    [("64 KB", "65536", "512", [0.8, 1.1]), ("1 MB", "1048576", "32", [0.85, 1.2])];
 const BATCHES: &str = "20";
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let far = Cluster::up(2, &[])?;
+    let mut records = Vec::new();
+    for mtu in MTUS {
+        records.extend(between(setting, mtu, runs)?);
+    }
+    records.extend(within(setting, runs)?);
+    Ok(records)
+}
+
+/// Between two nodes whose path takes frames of so many bytes.
+fn between(setting: &Setting, mtu: &str, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let far = Cluster::up(2, &["--mtu", mtu])?;
     let (peers, nodes) = (&setting.peers, &far.nodes);
     let mut records = Vec::new();
-    for (name, bytes, window) in SIZES {
+    for (name, bytes, window, [raw, stream]) in SIZES {
         let against = vec![
             PeerComparison {
                 name: Ok(format!("raw UDP, runs of packets ({})", peers.kernel)),
-                goal: Goal::RatioAtLeast(0.9),
+                goal: Goal::RatioAtLeast(raw),
                 measure: Box::new(|| peers.bulk("gso", nodes, bytes, BATCHES)),
             },
             PeerComparison {
                 name: Ok(format!("TCP stream ({})", peers.kernel)),
-                goal: Goal::RatioAtLeast(1.2),
+                goal: Goal::RatioAtLeast(stream),
                 measure: Box::new(|| peers.bulk("tcp", nodes, bytes, BATCHES)),
             },
         ];
-        let figure = format!("puts of {name} between nodes");
+        let figure = format!("puts of {name} between nodes{}", of_mtu(mtu));
         let ours = ours(&far, "2", bytes, window)?;
         records.extend(turns::measure(&figure, "MB/s", runs, ours, against)?);
     }
-    drop(far);
-    records.extend(within(setting, runs)?);
     Ok(records)
 }
 
@@ -59,7 +68,7 @@ fn within(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let peers = &setting.peers;
     let cluster = Cluster::up(1, &["--cpus", "all"])?;
     let node = &cluster.nodes[0];
-    let (name, bytes, window) = SIZES[1];
+    let (name, bytes, window, _) = SIZES[1];
     let copy = |kind: &'static str, goal| PeerComparison {
         name: Ok(format!("memcpy to {kind} memory")),
         goal,

@@ -1,8 +1,8 @@
 //! Half round trip of an 8-byte put with notification: between nodes while both sides poll, between
 //! nodes while both sides block in every wait, and within a node.
 
-use super::Setting;
 use super::turns::{self, Measure, PeerComparison};
+use super::{MTUS, Setting, of_mtu};
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -12,10 +12,12 @@ const BYTES: &str = "8";
 const BATCHES: &str = "60";
 
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let far = Cluster::up(2, &[])?;
-    let mut records = polling(setting, &far, runs)?;
-    records.extend(blocked(setting, &far, runs)?);
-    drop(far);
+    let mut records = Vec::new();
+    for mtu in MTUS {
+        let far = Cluster::up(2, &["--mtu", mtu])?;
+        records.extend(polling(setting, (&far, mtu), runs)?);
+        records.extend(blocked(setting, (&far, mtu), runs)?);
+    }
     records.extend(within(setting, runs)?);
     Ok(records)
 }
@@ -35,7 +37,11 @@ fn ours<'a>(
     }))
 }
 
-fn polling(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
+fn polling(
+    setting: &Setting,
+    (cluster, mtu): (&Cluster, &str),
+    runs: usize,
+) -> Result<Vec<Record>, BenchError> {
     let (peers, nodes) = (&setting.peers, &cluster.nodes);
     let ucx = |test: &'static str, goal| PeerComparison {
         name: peers.ucx.clone().map(|version| format!("{version}, {test} over TCP")),
@@ -45,7 +51,7 @@ fn polling(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Reco
     let against = vec![
         PeerComparison {
             name: Ok(format!("raw UDP, polling ({})", peers.kernel)),
-            goal: Goal::RatioAtMost(1.15),
+            goal: Goal::RatioAtMost(1.2),
             measure: Box::new(|| peers.wire("udp", nodes, BYTES, Some(BATCHES))),
         },
         PeerComparison {
@@ -56,19 +62,24 @@ fn polling(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Reco
         ucx("ucp_put_lat", Goal::RatioAtMost(0.5)),
         ucx("tag_lat", Goal::RatioAtMost(1.0)),
     ];
-    let figure = "put+notify 8 B between nodes, both poll, half round trip";
-    turns::measure(figure, "us", runs, ours(cluster, "2", "KUMI_SPIN=infinite")?, against)
+    let figure = format!("put+notify 8 B between nodes, both poll, half round trip{}", of_mtu(mtu));
+    turns::measure(&figure, "us", runs, ours(cluster, "2", "KUMI_SPIN=infinite")?, against)
 }
 
-fn blocked(setting: &Setting, cluster: &Cluster, runs: usize) -> Result<Vec<Record>, BenchError> {
+fn blocked(
+    setting: &Setting,
+    (cluster, mtu): (&Cluster, &str),
+    runs: usize,
+) -> Result<Vec<Record>, BenchError> {
     let (peers, nodes) = (&setting.peers, &cluster.nodes);
     let against = vec![PeerComparison {
         name: Ok(format!("raw UDP, blocking ({})", peers.kernel)),
         goal: Goal::RatioAtMost(1.15),
         measure: Box::new(|| peers.wire("udp-blocking", nodes, BYTES, Some(BATCHES))),
     }];
-    let figure = "put+notify 8 B between nodes, both block, half round trip";
-    turns::measure(figure, "us", runs, ours(cluster, "2", "KUMI_SPIN=0")?, against)
+    let figure =
+        format!("put+notify 8 B between nodes, both block, half round trip{}", of_mtu(mtu));
+    turns::measure(&figure, "us", runs, ours(cluster, "2", "KUMI_SPIN=0")?, against)
 }
 
 fn within(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {

@@ -13,6 +13,10 @@ pub struct Config {
     /// Most packets in flight to one peer, and slots of its send ring; a power of two from 2 to
     /// 1,024. Default 128.
     pub window: usize,
+    /// Slots of a send ring at first. It doubles, up to `window`, when it is full again and again though packets do not queue
+    /// on the way: on a path with a higher product of bandwidth and delay. A power of two, at most `window`; a greater
+    /// one counts as `window`. Default 1,024.
+    pub first_window: usize,
     /// Number of send rings (`window` × `max_datagram` bytes each) before rings are reused. A peer
     /// without unacked packets then gives its ring to another. More rings exist only while more peers
     /// have unacked packets. At least 1. Default 64.
@@ -104,6 +108,7 @@ impl Default for Config {
         Self {
             max_datagram: 1_472,
             window: 128,
+            first_window: 1_024,
             rings: 64,
             reorder_packets: 2_048,
             ack_every: 16,
@@ -138,6 +143,9 @@ pub enum ConfigError {
     /// `window` is not a power of two from 2 to 1,024.
     #[error("window is {0} packets; it must be a power of two from 2 to 1024")]
     Window(usize),
+    /// `first_window` is not a power of two, or below 2.
+    #[error("first_window is {0} packets; it must be a power of two, at least 2")]
+    FirstWindow(usize),
     /// `rings` is 0.
     #[error("rings is 0; it must be at least 1")]
     Rings,
@@ -180,6 +188,12 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Slots of a send ring at first.
+    #[inline]
+    pub(crate) fn first_slots(&self) -> usize {
+        self.first_window.min(self.window)
+    }
+
     /// Checks every setting. Called by [`crate::Endpoint::new`].
     ///
     /// # Errors
@@ -190,6 +204,9 @@ impl Config {
         }
         if !self.window.is_power_of_two() || !(2..=1_024).contains(&self.window) {
             return Err(ConfigError::Window(self.window));
+        }
+        if !self.first_window.is_power_of_two() || self.first_window < 2 {
+            return Err(ConfigError::FirstWindow(self.first_window));
         }
         // A selective ack of the whole window has to fit into one packet.
         if self.safe_datagram < 64 {

@@ -50,8 +50,16 @@ impl CongestionWindow {
         self.window = short(packets.max(LEAST).min(self.most()));
     }
 
-    fn most(&self) -> u32 {
+    /// The greatest that the window can become.
+    #[inline]
+    pub(crate) fn most(&self) -> u32 {
         u32::from(self.most)
+    }
+
+    /// From now on it can become twice as large.
+    pub(crate) fn raise_most(&mut self) {
+        self.most = self.most.saturating_mul(2);
+        self.threshold = self.threshold.max(self.most);
     }
 
     /// The same while this sender is to hold back if there is a queue.
@@ -71,6 +79,9 @@ impl CongestionWindow {
 
     /// Takes the round trip of transmission `acked`; `next` is the number of the next transmission. A
     /// queue longer than `target` is too long; with 0 none is. `held`: this sender holds back.
+    ///
+    /// At the end of a round in which the window was full: whether it is as large as it can become, though packets do not
+    /// queue.
     pub(crate) fn measured(
         &mut self,
         round_trip: Micros,
@@ -78,15 +89,14 @@ impl CongestionWindow {
         next: u32,
         target: Micros,
         held: bool,
-    ) {
+    ) -> Option<bool> {
         if target == 0 {
-            return;
+            return None;
         }
         let micros = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
         let (sample, target, window) = (micros(round_trip), micros(target), self.window());
-        let Some(verdict) = self.delay.sample(sample, acked, next, window, target, held) else {
-            return;
-        };
+        let verdict = self.delay.sample(sample, acked, next, window, target, held)?;
+        let cramped = self.window == self.most && self.delay.is_quick(sample);
         self.delay.full = matches!(verdict, QueueVerdict::Enough | QueueVerdict::TooMuch(_)).into();
         match verdict {
             // Below the threshold it grows with each ack as it is.
@@ -102,6 +112,7 @@ impl CongestionWindow {
                 self.credit = 0;
             }
         }
+        Some(cramped)
     }
 
     /// `packets` left the network.

@@ -154,16 +154,16 @@ impl Counters {
         } += 1;
     }
 
-    pub(crate) fn packet_in(&mut self, kind: PacketKind, bytes: usize) {
+    pub(crate) fn packets_in(&mut self, kind: PacketKind, packets: u64, bytes: usize) {
         let kinds = [&mut self.data_in, &mut self.acks_in, &mut self.nacks_in, &mut self.probes_in];
-        *kind.among(kinds) += 1;
+        *kind.among(kinds) += packets;
         self.bytes_in += bytes as u64;
     }
 
-    pub(crate) fn packet_out(&mut self, kind: PacketKind, bytes: usize) {
+    pub(crate) fn packets_out(&mut self, kind: PacketKind, packets: u64, bytes: usize) {
         let kinds =
             [&mut self.data_out, &mut self.acks_out, &mut self.nacks_out, &mut self.probes_out];
-        *kind.among(kinds) += 1;
+        *kind.among(kinds) += packets;
         self.bytes_out += bytes as u64;
     }
 

@@ -4,6 +4,7 @@
 mod create;
 mod path_mtu;
 mod queries;
+mod runs;
 mod settling;
 mod state;
 mod transmit;
@@ -14,7 +15,7 @@ use transmit::Transmission;
 pub use transmit::{Piece, Transmit};
 
 use crate::context::{ContextMemory, Flag, HeapMemory, mark, record};
-use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, SendRing, TransmitPlan};
+use crate::peer::{DataPacket, EarlyPackets, LentPart, NEVER, PeerRecord, TransmitPlan};
 use crate::peer_counts::ExceptionCounts;
 use crate::seal::{OpenedPacket, TRAILER_BYTES};
 use crate::wire::{ACK_NOW, DropReason, HEADER_BYTES, Header, PacketKind};
@@ -207,6 +208,14 @@ impl<M: ContextMemory> Endpoint<M> {
         to: Rank,
         write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> Result<(), SendError> {
+        self.room_for_frame(now, to)?;
+        self.change(|endpoint| endpoint.queue_in_ring(to, write));
+        Ok(())
+    }
+
+    /// How many frames for this rank the ring takes now: at least one.
+    #[inline]
+    fn room_for_frame(&mut self, now: Micros, to: Rank) -> Result<usize, SendError> {
         if to >= self.ranks() {
             return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
         }
@@ -217,21 +226,28 @@ impl<M: ContextMemory> Endpoint<M> {
             return Err(SendError::Closed);
         }
         self.local.notice_stop(now, self.schedule.deadline);
-        if self.peer(to).is_some_and(|peer| peer.sender.room(&self.local.config) == 0) {
-            return Err(SendError::Full);
+        let first = self.local.config.first_slots();
+        match self.peer(to).map_or(first, |peer| peer.sender.room()) {
+            0 => Err(SendError::Full),
+            room => Ok(room),
         }
-        self.change(|endpoint| endpoint.queue_in_ring(to, write));
-        Ok(())
+    }
+
+    /// The number of the record of a rank, which gets a ring if it has none.
+    #[inline]
+    fn ringed(&mut self, to: Rank) -> u32 {
+        let number = self.number_or_new(to);
+        if !self.record(number).sender.has_ring() {
+            self.make_ring(number);
+        }
+        number
     }
 
     #[inline]
     fn queue_in_ring(&mut self, to: Rank, write: impl FnOnce(&mut [u8]) -> (usize, LentPart)) {
-        let (most, number) = (self.max_frame(), self.number_or_new(to));
-        if !self.record(number).sender.has_ring() {
-            self.make_ring(number);
-        }
+        let (most, number) = (self.max_frame(), self.ringed(to));
         let (View { peer, blocks, layout, shared, .. }, schedule) = self.view(number);
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         let was_flushed = peer.sender.flushed();
         let length = peer.sender.queue(&mut ring, shared.config, most, write);
         shared.counters.sent += 1;
@@ -313,12 +329,24 @@ impl<M: ContextMemory> Endpoint<M> {
     /// Takes a datagram from the wire. An invalid one is counted by its reason and changes nothing
     /// else.
     pub fn handle_datagram<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) {
-        self.change(|endpoint| {
-            if let Err(reason) = endpoint.take(now, datagram, sink) {
-                let parts = endpoint.local.layout.parts(endpoint.memory.bytes_mut());
+        self.change(|endpoint| endpoint.take_or_count(now, datagram, sink));
+    }
+
+    /// Takes a datagram, or counts why not. The number of the record of its sender, if it is a data packet.
+    fn take_or_count<S: Sink>(
+        &mut self,
+        now: Micros,
+        datagram: &[u8],
+        sink: &mut S,
+    ) -> Option<u32> {
+        match self.take(now, datagram, sink) {
+            Ok(data) => data,
+            Err(reason) => {
+                let parts = self.local.layout.parts(self.memory.bytes_mut());
                 parts.totals.counters.dropped(reason);
+                None
             }
-        });
+        }
     }
 
     fn take<S: Sink>(
@@ -326,7 +354,7 @@ impl<M: ContextMemory> Endpoint<M> {
         now: Micros,
         datagram: &[u8],
         sink: &mut S,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Option<u32>, DropReason> {
         let (me, ranks) = (self.local.me, self.ranks());
         let mut opened = core::mem::take(&mut self.opened);
         let result = match self.local.packets.open(me, ranks, datagram, &mut opened) {
@@ -343,7 +371,7 @@ impl<M: ContextMemory> Endpoint<M> {
         length: usize,
         packet: OpenedPacket<'_>,
         sink: &mut S,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Option<u32>, DropReason> {
         let OpenedPacket { header, counter, body } = packet;
         self.local.notice_stop(now, self.schedule.deadline);
         let (from, number) = (header.from, self.number_or_new(header.from));
@@ -368,8 +396,8 @@ impl<M: ContextMemory> Endpoint<M> {
         }
         peer.receiver.took(counter);
         let (ring, early) = layout.two_blocks(blocks, peer.sender.ring, peer.receiver.block);
-        let (mut ring, mut early) = (SendRing::from(ring), EarlyPackets::new(early, kept));
-        shared.counters.packet_in(header.kind, length);
+        let (mut ring, mut early) = (peer.sender.ring_in(ring), EarlyPackets::new(early, kept));
+        shared.counters.packets_in(header.kind, 1, length);
         let before = ExceptionCounts::of(shared.counters);
         let was_flushed = peer.sender.flushed();
         peer.sender.on_ack(now, &header, map, &mut ring, &mut shared);
@@ -388,12 +416,12 @@ impl<M: ContextMemory> Endpoint<M> {
         }
         free.extend(peer.receiver.take_block());
         let tally = table.of(&mut peer.tally, from);
-        tally.packet_in(header.kind, length);
+        tally.packets_in(header.kind, 1, length);
         tally.since(before, shared.counters);
         schedule.enqueue(peer, number);
         schedule.note_deadline(peer, number);
         self.unflushed -= usize::from(flushed);
-        Ok(())
+        Ok((header.kind == PacketKind::Data).then_some(number))
     }
 
     /// Acts on the deadlines that have passed. To be called when [`Self::next_timeout`] is reached, after
@@ -412,7 +440,7 @@ impl<M: ContextMemory> Endpoint<M> {
         while let Some(&number) = self.schedule.listed.get(at) {
             let (View { peer, blocks, layout, mut shared, .. }, schedule) = self.view(number);
             if peer.deadline() <= now {
-                let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+                let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
                 peer.handle_timeout(now, &mut ring, &mut shared);
                 schedule.enqueue(peer, number);
             }

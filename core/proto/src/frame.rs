@@ -11,7 +11,9 @@ mod decode;
 mod list;
 mod multicast;
 mod one_sided;
+mod padding;
 mod payload;
+mod put;
 
 use bytes::{Reader, Writer, zero};
 pub use list::{
@@ -21,7 +23,9 @@ pub use multicast::{
     MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
     members,
 };
+pub use padding::pad;
 pub use payload::Payload;
+pub use put::{PutFrame, decode_put};
 
 /// The name of a window at one rank: unguessable, chosen by that rank, see `docs/reference/channel-protocol.md`. How its bits are used is
 /// its owner's affair.

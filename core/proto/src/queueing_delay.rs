@@ -95,6 +95,11 @@ impl DelayMonitor {
         self.saturated.get()
     }
 
+    /// A packet with this round trip queued for less than it was under way.
+    pub(crate) fn is_quick(&self, sample: u32) -> bool {
+        sample / 2 <= self.base[0].min(self.base[1])
+    }
+
     /// There is a queue that holding back would empty.
     pub(crate) fn standing(&self) -> bool {
         self.standing.get()

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 /// Version of encrypted packets.
-pub const SEALED_VERSION: u8 = 4;
+pub const SEALED_VERSION: u8 = 7;
 /// Bytes of the authentication tag, the first of the trailer.
 pub const TAG_BYTES: usize = 16;
 /// Bytes behind an encrypted packet's body: the tag, and the upper half of the counter.
@@ -265,6 +265,19 @@ impl PacketCodec {
                 Ok(OpenedPacket { header, counter: 0, body })
             }
             Protection::Sealed(codec) => codec.open(me, ranks, datagram, room),
+        }
+    }
+
+    /// See [`wire::Codec::open_next`]; nothing of encrypted packets, of which each is a packet of its own.
+    #[inline]
+    pub(crate) fn open_next<'d>(
+        &self,
+        first: &[u8; HEADER_BYTES],
+        datagram: &'d [u8],
+    ) -> Option<(u32, u16, &'d [u8])> {
+        match &self.how {
+            Protection::Clear(codec) => codec.open_next(first, datagram),
+            Protection::Sealed(_) => None,
         }
     }
 }

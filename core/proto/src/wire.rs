@@ -10,7 +10,7 @@ pub const HEADER_BYTES: usize = 32;
 /// Marks a datagram as one of this protocol: `K` `U`.
 pub const MAGIC: u16 = 0x554B;
 /// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// Data packets of at most so many bytes, header included, are covered by their checksum whole, whatever [`Checksum`] says.
 pub const SHORT_BYTES: usize = 256;
@@ -339,5 +339,28 @@ impl Codec {
             return Err(DropReason::Kind);
         }
         Ok((Header { flags: header.flags & !PART, ..header }, body))
+    }
+
+    /// Number, flags and frame of a datagram behind `first`, the header of a data packet that [`Self::open`] took, if it
+    /// differs from that in nothing but number, length, and whether it was sent before or wants an ack. Otherwise, or if
+    /// a check fails, `None`: [`Self::open`] looks at it then.
+    #[inline]
+    pub(crate) fn open_next<'d>(
+        &self,
+        first: &[u8; HEADER_BYTES],
+        datagram: &'d [u8],
+    ) -> Option<(u32, u16, &'d [u8])> {
+        let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>()?;
+        let (flags, long) = (u16_at(bytes, 30), datagram.len() > SHORT_BYTES);
+        let alike = bytes[4..20] == first[4..20] && bytes[24..28] == first[24..28];
+        let own = if long { ACK_NOW | RESENT | PART } else { ACK_NOW | RESENT };
+        let length = usize::from(u16_at(bytes, 28));
+        if !alike || flags & !own != 0 || length != body.len() || datagram.len() > self.max_datagram
+        {
+            return None;
+        }
+        let end = if flags & PART != 0 { COVERED_BYTES } else { datagram.len() };
+        let right = u32_at(bytes, 0) == self.checksum(&datagram[4..end]);
+        right.then_some((u32_at(bytes, 20), flags & !PART, body))
     }
 }

@@ -11,6 +11,7 @@ mod lent;
 mod network;
 mod path;
 mod reorder;
+mod runs;
 mod seal;
 mod settings;
 mod settle;

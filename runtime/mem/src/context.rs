@@ -1,10 +1,9 @@
 //! The context: a rank's connection to its job.
 
-use std::cell::{Cell, OnceCell};
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use kumi_net::counters::Counter;
@@ -12,7 +11,7 @@ use kumi_net::disclosure::DisclosedPages;
 use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait};
-use kumi_proto::frame::Frame;
+use kumi_proto::frame::{Frame, pad};
 
 use crate::engine::Engine;
 use crate::engine::interrupt::InterruptHook;
@@ -31,7 +30,10 @@ const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// A rank's side of its job: one per process, used from one thread.
+/// A rank's side of its job: one per process, for all of its threads.
+///
+/// Each operation is as if it were alone, and those of a thread keep their order. Operations that all ranks take part in
+/// (windows being made, collectives, multicasts) come one after another, as at the other ranks.
 ///
 /// Messages between a pair of ranks arrive in order, each exactly once. When the program ends
 /// without an error, drop the context (or call [`Context::finalize`]): it stays until what was sent
@@ -46,8 +48,8 @@ pub struct Context {
     /// The process that is the rank.
     process: u32,
     /// Ranks that were put to by frames, or sent to on other nodes, since the last proof that all arrived.
-    pub(crate) dirty: Vec<Cell<bool>>,
-    finished: Cell<bool>,
+    pub(crate) dirty: Vec<AtomicBool>,
+    finished: AtomicBool,
     /// Bytes of the longest frame that all ways take, to this node and to others.
     pub(crate) longest: usize,
     /// Frames to other nodes are so long that their data is sent from where it lies.
@@ -55,7 +57,9 @@ pub struct Context {
     /// Errors of signal handlers.
     pub(crate) failures: Arc<HandlerFailures>,
     /// Whom calls that wait ask whether to go on.
-    pub(crate) interrupts: OnceCell<InterruptHook>,
+    pub(crate) interrupts: OnceLock<InterruptHook>,
+    /// Held during a multicast: one at a time.
+    pub(crate) multicasting: Mutex<()>,
     /// The group of all ranks, and the numbers of all groups.
     pub(crate) job_group: GroupState,
     pub(crate) groups: GroupNumbers,
@@ -125,7 +129,7 @@ impl Context {
         pages: Option<DisclosedPages>,
     ) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
-        let dirty = vec![Cell::new(false); attachment.ranks() as usize];
+        let dirty = (0..attachment.ranks()).map(|_| AtomicBool::new(false)).collect();
         let channel = crate::machine::channel(attachment, socket, pages, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
@@ -134,12 +138,13 @@ impl Context {
             guard.handler().me = channel.attachment().rank();
             (longest, guard.lends())
         };
-        let finished = Cell::new(false);
-        let (failures, interrupts) = (Arc::default(), OnceCell::new());
+        let finished = AtomicBool::new(false);
+        let (failures, interrupts) = (Arc::default(), OnceLock::new());
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
         Ok(Context {
             job_group: GroupState::job(channel.attachment().rank()),
             groups: GroupNumbers::default(),
+            multicasting: Mutex::new(()),
             channel,
             process,
             dirty,
@@ -245,11 +250,7 @@ impl Context {
         frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
-        if remote {
-            self.dirty[to as usize].set(true);
-        }
-        // To a rank of this node: it has been put to by frames, which it may have refused.
-        let tells = tells && self.dirty[to as usize].get();
+        let tells = self.note_frames(to, remote) && tells;
         let (mut done, mut begun) = (0, false);
         let mut turn = ContextTurn::new(self, to);
         self.drive(Wait::Room, |guard| {
@@ -260,40 +261,55 @@ impl Context {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);
-            // Frames until the next transmit.
-            let mut batch = 0;
+            if remote && !begun && data.len() >= most {
+                guard.pad_last(to, most, pad);
+            }
             while !begun || done < data.len() {
-                if batch == 0 {
-                    match frames_to_queue(guard, to, data.len() - done, most) {
-                        Some(frames) => batch = frames,
-                        None => return turn.hold(guard),
-                    }
-                }
-                let frame = frame(most, done);
-                let part = frame.data();
-                let taken = match remote {
-                    // SAFETY: the frame's data is of `data`, of which the caller promises it.
-                    true if lends => unsafe { guard.send_lent(to, &frame.header(), part)? },
-                    true => guard.send_remote_with(to, |room| frame.write(room))?,
-                    false => guard.send_parts(to, &[&frame.header()], &[part])?,
+                let Some(batch) = frames_to_queue(guard, to, data.len() - done, most) else {
+                    return turn.hold(guard);
                 };
-                if !taken {
+                let mut queued = 0;
+                if remote && !lends {
+                    queued = guard.send_remote_run(to, batch, |room| {
+                        let frame = (!begun || done < data.len()).then(|| frame(most, done))?;
+                        (begun, done) = (true, done + frame.data().len());
+                        Some(frame.write(room))
+                    })?;
+                }
+                while (lends || !remote) && queued < batch && (!begun || done < data.len()) {
+                    let frame = frame(most, done);
+                    let part = frame.data();
+                    let taken = match remote {
+                        // SAFETY: the frame's data is of `data`, of which the caller promises it.
+                        true => unsafe { guard.send_lent(to, &frame.header(), part)? },
+                        false => guard.send_parts(to, &[&frame.header()], &[part])?,
+                    };
+                    if !taken {
+                        break;
+                    }
+                    (begun, done, queued) = (true, done + part.len(), queued + 1);
+                }
+                if queued < batch && (!begun || done < data.len()) {
                     guard.transmit()?;
                     return turn.hold(guard);
                 }
-                begun = true;
-                done += part.len();
-                batch -= 1;
-                if batch == 0 {
-                    guard.transmit_soon(to)?;
-                }
-            }
-            if batch > 0 {
                 guard.transmit_soon(to)?;
             }
             turn.over(guard);
+            if remote {
+                self.puts_to(to);
+            }
             Ok(Some(()))
         })
+    }
+
+    /// Frames go to this rank; whether it may have refused some.
+    fn note_frames(&self, to: u32, remote: bool) -> bool {
+        if remote {
+            self.puts_to(to);
+        }
+        // A rank of this node: only if it has been put to by frames.
+        remote || self.dirty[to as usize].load(Relaxed)
     }
 
     pub(crate) fn check_refused(
@@ -433,7 +449,7 @@ impl Context {
         if self.is_copy() {
             return Err(Error::Forked);
         }
-        if self.finished.replace(true) {
+        if self.finished.swap(true, Relaxed) {
             return Ok(());
         }
         // From here on the end is sure to come.

@@ -460,3 +460,33 @@ fn a_barrier_goes_on_by_itself() {
         context.barrier().expect("barrier");
     });
 }
+
+/// Receives are cancelled and dropped while messages come: each message is received once, in the order of its sender.
+#[test]
+fn receives_that_are_given_up_lose_no_message() {
+    run("receives_that_are_given_up_lose_no_message", BOTH, |context| {
+        const MESSAGES: u32 = 400;
+        let message = |number: u32| text(1, number, (number % 7) as usize * 900);
+        if context.rank() == 1 {
+            for number in 0..MESSAGES {
+                context.send(0, 1, &message(number)).expect("send");
+            }
+        } else {
+            let (mut numbers, mut next) = (Numbers(3), 0);
+            while next < MESSAGES {
+                let one = context.receive_owned(Source::Any, Tag::Is(1)).expect("begun");
+                match numbers.below(4) {
+                    0 => drop(one),
+                    1 if one.cancel().expect("channel") => {
+                        assert_eq!(one.wait().expect("cancelled").0, Outcome::Cancelled);
+                    }
+                    _ => {
+                        assert!(one.wait().expect("receive").1 == message(next), "{next}");
+                        next += 1;
+                    }
+                }
+            }
+        }
+        context.barrier().expect("barrier");
+    });
+}

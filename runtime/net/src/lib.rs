@@ -28,7 +28,7 @@ mod wait;
 mod wire;
 
 pub use channel::core::{AnswerSender, Handler};
-pub use channel::guard::Guard;
+pub use channel::guard::{Guard, SendRoom};
 pub use channel::handler_thread::spawn_without_signals;
 pub use channel::priority::{self, HandlerSetting, Policy, Priority};
 pub use channel::waker::ChannelWaker;

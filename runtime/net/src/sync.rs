@@ -50,11 +50,30 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
     };
 }
 
+/// As [`futex_wait`], at most so many microseconds.
+pub(crate) fn futex_wait_for(word: &AtomicU32, expected: u32, microseconds: u64) {
+    let time = crate::sys::timespec(microseconds);
+    // SAFETY: as above; the time is read during the call.
+    unsafe {
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, &raw const time)
+    };
+}
+
 /// Wakes a thread of this process that sleeps at a word.
 pub(crate) fn futex_wake(word: &AtomicU32) {
+    wake(word, 1);
+}
+
+/// Wakes all threads of this process that sleep at a word.
+pub(crate) fn futex_wake_all(word: &AtomicU32) {
+    wake(word, i32::MAX);
+}
+
+fn wake(word: &AtomicU32, most: i32) {
     // SAFETY: the word outlives the call.
     unsafe {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1)
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most)
     };
 }

@@ -227,7 +227,7 @@ fn nothing_is_read_from_the_header_after_attaching() {
     let settings = ChannelSettings { spin: SpinMode::Blind, handler: None };
     let channel = Channel::start(attachment, Some(socket), settings, NoHandler).expect("start");
     let mut guard = channel.lock().expect("lock");
-    assert_eq!(guard.room(0).map(|(_, run)| run > 0), Some(true));
+    assert_eq!(guard.room(0).map(|room| room.run > 0), Some(true));
     assert!(guard.send(0, &[b"frame"]).expect("sent"));
     guard.transmit().expect("a refusal is a loss");
     assert_eq!((guard.max_frame(0), guard.max_frame(2)), (1472 - 32 - 20, 1024 - 8));

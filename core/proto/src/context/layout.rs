@@ -13,7 +13,7 @@ use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the layout of contexts.
-pub const CONTEXT_VERSION: u32 = 1;
+pub const CONTEXT_VERSION: u32 = 2;
 /// First eight bytes.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"KUMICTX\x01");
 /// Each part, and each ring, starts at a multiple of this.

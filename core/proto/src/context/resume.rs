@@ -7,7 +7,7 @@ use super::{
     CONTEXT_VERSION, ContextError, ContextLayout, ContextMemory, Identity, Totals, mark, records,
 };
 use crate::counters::Counters;
-use crate::peer::{PeerRecord, RecordCheck, SendRing};
+use crate::peer::{PeerRecord, RecordCheck};
 use crate::peer_counts::{NOWHERE, PEERS_LISTED, TallyRecord};
 use crate::seal::TRAILER_BYTES;
 use crate::{Config, Micros, Rank};
@@ -140,7 +140,8 @@ pub(crate) fn rebuild<M: ContextMemory>(
     for (number, record) in (0..).zip(records(parts.peers, used)) {
         let blocks = (record.sender.ring, record.receiver.block);
         let (ring, early) = layout.two_blocks(parts.blocks, blocks.0, blocks.1);
-        let mut ring = SendRing::from(ring);
+        record.check_slots(config)?;
+        let mut ring = record.sender.ring_in(ring);
         record.check(&mut ring, early.slots, &mut check)?;
         record.restart(now, &mut ring, config);
         kept += u32::from(record.receiver.kept());

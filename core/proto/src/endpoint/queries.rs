@@ -98,8 +98,7 @@ impl<M: ContextMemory> Endpoint<M> {
         if to >= self.ranks() || to == self.local.me || self.local.closed {
             return 0;
         }
-        let window = self.local.config.window;
-        self.peer(to).map_or(window, |peer| peer.sender.room(&self.local.config))
+        self.peer(to).map_or(self.local.config.first_slots(), |peer| peer.sender.room())
     }
 
     /// Packets to `to` that are on the wire as far as is known, and packets queued that were never sent.

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Schedule, View};
 use crate::context::ContextMemory;
-use crate::peer::{CompletedRun, EarlyPackets, PacketRun, Piggyback, RunPlace, SendRing};
+use crate::peer::{CompletedRun, EarlyPackets, PacketRun, Piggyback, RunPlace};
 use crate::wire::{HEADER_BYTES, HOLD, Header, PacketKind};
 use crate::{Micros, Rank};
 
@@ -84,7 +84,7 @@ impl View<'_> {
         schedule: &mut Schedule,
     ) -> Transmission {
         let Self { peer, blocks, shared, table, nonce, layout, .. } = self;
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         let to = peer.rank;
         let ack = peer.receiver.expected();
         let hold = if shared.holds(now) { HOLD } else { 0 };
@@ -136,8 +136,8 @@ impl<M: ContextMemory> Endpoint<M> {
         let header = Header { kind, flags: flags | hold, from: shared.me, to, sequence, ack };
         shared.packets.seal(&header, &mut control[..length]);
         *nonce = shared.packets.counter();
-        shared.counters.packet_out(kind, length);
-        table.of(&mut peer.tally, to).packet_out(kind, 1, length);
+        shared.counters.packets_out(kind, 1, length);
+        table.of(&mut peer.tally, to).packets_out(kind, 1, length);
         let (place, segment) = (Place::Control, length);
         Transmission { to, place, length, segment, resent: false, fragment: false }
     }

@@ -3,7 +3,7 @@
 use super::{Endpoint, SendError, View};
 use crate::context::ContextMemory;
 use crate::frame::Payload;
-use crate::peer::{LentPart, SendRing};
+use crate::peer::LentPart;
 use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
 use core::ops::Range;
@@ -74,7 +74,7 @@ impl<M: ContextMemory> Endpoint<M> {
 
     fn take_back_of(&mut self, number: u32, places: &Range<u64>, copy: impl FnMut(u64, &mut [u8])) {
         let (View { peer, blocks, layout, shared, .. }, _) = self.view(number);
-        let mut ring = SendRing::from(layout.block(blocks, peer.sender.ring));
+        let mut ring = peer.sender.ring_in(layout.block(blocks, peer.sender.ring));
         peer.sender.take_back(&mut ring, shared.config.max_datagram, places, copy);
     }
 

@@ -78,6 +78,15 @@ impl<'h, D: Payload> Reader<'h, D> {
         Self { kind, header, frame, at: 1 }
     }
 
+    /// Leaves out the last `bytes`, which are padding.
+    pub(super) fn cut(&mut self, bytes: usize) -> Result<(), FrameError> {
+        let length = self.frame.len().checked_sub(bytes).filter(|length| *length >= self.at);
+        let length = length.ok_or_else(|| self.bad("padding"))?;
+        self.frame = self.frame.split_at(length).0;
+        self.header = &self.header[..self.header.len().min(length)];
+        Ok(())
+    }
+
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
         let rest = self.header.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
         self.at += N;

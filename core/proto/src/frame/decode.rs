@@ -4,7 +4,7 @@ use super::{
     APPEND, APPEND_REPLY, ATOMIC_REPLY, ATOMIC_REQUEST, Frame, FrameError, GET_LIST, GET_REPLY,
     GET_REQUEST, GET_STRIDED, MESSAGE, MESSAGE_PART, MOST_HEADER_BYTES, MULTICAST,
     MULTICAST_APPEND, MULTICAST_APPEND_DONE, MULTICAST_DONE, Operation, PUT, PUT_COUNTED, PUT_DONE,
-    PUT_LIST, PUT_STRIDED, Payload, REFUSED, Reader, Width, zero,
+    PUT_LIST, PUT_STRIDED, Payload, REFUSED, Reader, Width, padding, zero,
 };
 use alloc::vec::Vec;
 
@@ -53,14 +53,20 @@ impl<'l, D: Payload> Frame<'l, D> {
         }
         let mut r = Reader::new(kind, header, bytes);
         let [parameter, second, third] = r.take::<3>()?;
-        let used = match kind {
-            MULTICAST | PUT_LIST..=MULTICAST_APPEND_DONE => 3,
-            ATOMIC_REQUEST => 2,
-            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
-            _ => 0,
+        let reserved = match kind {
+            MULTICAST | PUT | PUT_COUNTED | PUT_STRIDED | PUT_LIST..=MULTICAST_APPEND_DONE => {
+                &[][..]
+            }
+            MESSAGE | MESSAGE_PART => &[parameter],
+            ATOMIC_REQUEST => &[third],
+            REFUSED | MULTICAST_DONE | APPEND | APPEND_REPLY => &[second, third],
+            _ => &[parameter, second, third],
         };
-        zero(&r, &[parameter, second, third][used..])?;
+        zero(&r, reserved)?;
         let count = usize::from(u16::from_le_bytes([second, third]));
+        if padding::may_have(kind) {
+            r.cut(count)?;
+        }
         match kind {
             MULTICAST => Self::decode_multicast(r, parameter, count, private),
             PUT_LIST => Self::decode_put_list(r, parameter, count, private),

@@ -121,7 +121,7 @@ impl PeerRecord {
             return TransmitPlan::Control(self.receiver.response_kind());
         }
         if self.sender.has_data(shared) {
-            let mut ring = SendRing::from(layout.block(blocks, self.sender.ring));
+            let mut ring = self.sender.ring_in(layout.block(blocks, self.sender.ring));
             if let Some(run) = self.sender.next_run(now, &mut ring, shared) {
                 return TransmitPlan::Data(run);
             }

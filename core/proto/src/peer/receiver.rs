@@ -175,6 +175,34 @@ impl Receiver {
         }
     }
 
+    /// Packets that come in order need nothing but [`Self::on_next`].
+    #[inline]
+    pub(crate) fn takes_runs(&self, config: &Config) -> bool {
+        self.kept == 0 && self.early == 0 && config.ack == AckMode::Reduced
+    }
+
+    /// Takes a data packet that has the expected number and brings no news of acks, while [`Self::takes_runs`]; false if
+    /// the sink had no room.
+    #[inline]
+    pub(crate) fn on_next<S: Sink>(
+        &mut self,
+        now: Micros,
+        packet: DataPacket<'_>,
+        shared: &mut SharedState<'_>,
+        sink: &mut S,
+    ) -> bool {
+        self.ack_now.or(packet.flags & ACK_NOW != 0);
+        if !self.deliver_expected(packet.from, packet.frame, shared, sink) {
+            return false;
+        }
+        self.fresh = Flag::SET;
+        self.unacked += 1;
+        if self.ack_at == NEVER {
+            self.ack_at = now.saturating_add(shared.config.ack_delay);
+        }
+        true
+    }
+
     /// Takes a probe. Answers with the current state, or, unless `at_once` is set, with the ack that is
     /// held back for the packets just before.
     pub(crate) fn on_probe<S: Sink>(

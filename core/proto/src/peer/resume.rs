@@ -21,6 +21,18 @@ fn valid(flags: &[Flag]) -> bool {
 }
 
 impl PeerRecord {
+    /// Checks how many slots its ring has.
+    ///
+    /// # Errors
+    /// What no endpoint writes.
+    pub(crate) fn check_slots(&self, config: &Config) -> Result<(), ContextError> {
+        let slots = self.sender.slots();
+        if (2..=config.window).contains(&slots) && slots.is_power_of_two() {
+            return Ok(());
+        }
+        Err(ContextError::of_peer("the slots of a send ring", self.rank))
+    }
+
     /// Checks everything but the numbers of its blocks and the place in the table of counters.
     ///
     /// # Errors
@@ -32,7 +44,7 @@ impl PeerRecord {
         check: &mut RecordCheck<'_, L>,
     ) -> Result<(), ContextError> {
         let rank = self.rank;
-        self.sender.check_numbers(ring, check.config.window, rank)?;
+        self.sender.check_numbers(ring, rank)?;
         self.sender.check_ring(ring, check, rank)?;
         self.receiver.check(early, check.config, check.trailer, rank)
     }
@@ -46,15 +58,10 @@ impl PeerRecord {
 }
 
 impl Sender {
-    fn check_numbers(
-        &self,
-        ring: &SendRing<'_>,
-        window: usize,
-        rank: Rank,
-    ) -> Result<(), ContextError> {
+    fn check_numbers(&self, ring: &SendRing<'_>, rank: Rank) -> Result<(), ContextError> {
         let unacked = self.tail.wrapping_sub(self.oldest);
         let sent = self.next.wrapping_sub(self.oldest);
-        if unacked as usize > window || sent > unacked {
+        if unacked as usize > self.slots() || sent > unacked {
             return Err(ContextError::of_peer("numbers outside the window", rank));
         }
         if unacked > 0 && ring.is_none() {

@@ -74,16 +74,42 @@ impl Slot {
     }
 }
 
-/// A ring of a context: `window` slots, and as many packets, each `max_datagram` long: header, then frame.
+/// A ring of a context: slots, and as many packets, each `max_datagram` long: header, then frame. The block has `window` of
+/// them; the ring has the first of these, so many as it has grown to.
 pub(crate) struct SendRing<'m> {
     pub(crate) slots: &'m mut [Slot],
     pub(crate) bytes: &'m mut [u8],
+    /// Slots of the ring, less one.
+    mask: usize,
 }
 
-impl<'m> From<Block<'m>> for SendRing<'m> {
+impl<'m> SendRing<'m> {
+    /// The ring of `length` slots, a power of two, in a block of at least so many.
     #[inline(always)]
-    fn from(Block { slots, bytes }: Block<'m>) -> Self {
-        Self { slots, bytes }
+    pub(crate) fn new(Block { slots, bytes }: Block<'m>, length: usize) -> Self {
+        Self { slots, bytes, mask: length.wrapping_sub(1) }
+    }
+
+    /// Slots of the ring.
+    pub(crate) fn length(&self) -> usize {
+        self.mask.wrapping_add(1)
+    }
+
+    /// Gives the ring twice as many slots. Those from `oldest` to `tail` are in use.
+    pub(crate) fn double(&mut self, oldest: u32, tail: u32, stride: usize) {
+        let added = self.length();
+        let mut sequence = oldest;
+        while sequence != tail {
+            let at = sequence as usize & self.mask;
+            if sequence as usize & added != 0 {
+                // Its slot is one of the new ones from now on.
+                self.slots[at + added] = self.slots[at];
+                let packet = at * stride..at * stride + usize::from(self.slots[at].head);
+                self.bytes.copy_within(packet, (at + added) * stride);
+            }
+            sequence = sequence.wrapping_add(1);
+        }
+        self.mask += added;
     }
 }
 
@@ -95,7 +121,7 @@ impl SendRing<'_> {
 
     #[inline]
     pub(crate) fn index(&self, sequence: u32) -> usize {
-        sequence as usize & self.slots.len().wrapping_sub(1)
+        sequence as usize & self.mask
     }
 
     /// # Panics

@@ -12,7 +12,7 @@ use super::probes::ProbeState;
 use super::send_ring::{LentPart, PacketState, SendRing};
 use super::{NEVER, SharedState};
 use crate::congestion_window::CongestionWindow;
-use crate::context::{Flag, PeerReport};
+use crate::context::{Block, Flag, PeerReport};
 use crate::reordering::ReorderingEstimate;
 use crate::retransmission_timeout::RetransmissionTimeout;
 use crate::wire::HEADER_BYTES;
@@ -114,7 +114,8 @@ pub(crate) struct Sender {
     pub(super) recovering: Flag,
     /// The peer asks to hold back.
     pub(super) hold: Flag,
-    pub(super) reserved: u8,
+    /// Rounds in a row in which the ring was full and no packet queued on the way.
+    pub(super) cramped: u8,
 }
 
 impl Sender {
@@ -125,7 +126,7 @@ impl Sender {
             pace: Pacer::new(),
             probe: ProbeState::new(),
             path: PathMtu::new(config),
-            congestion: congestion_window(config, 0),
+            congestion: congestion_window(config, config.first_slots(), 0),
             retransmission: RetransmissionTimeout::default(),
             reorder: ReorderingEstimate::new(),
             ring: 0,
@@ -143,7 +144,7 @@ impl Sender {
             postponed: Flag::CLEAR,
             recovering: Flag::CLEAR,
             hold: Flag::CLEAR,
-            reserved: 0,
+            cramped: 0,
         }
     }
 
@@ -169,9 +170,22 @@ impl Sender {
         self.oldest == self.tail
     }
 
+    /// Slots of the ring: most packets in flight.
+    #[inline]
+    pub(crate) fn slots(&self) -> usize {
+        self.congestion.most() as usize
+    }
+
     /// Free slots of the ring.
-    pub(crate) fn room(&self, config: &Config) -> usize {
-        config.window - self.tail.wrapping_sub(self.oldest) as usize
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.slots() - self.tail.wrapping_sub(self.oldest) as usize
+    }
+
+    /// Its ring, which is in this block.
+    #[inline(always)]
+    pub(crate) fn ring_in<'m>(&self, block: Block<'m>) -> SendRing<'m> {
+        SendRing::new(block, self.slots())
     }
 
     /// The number that the next frame queued will get.
@@ -234,9 +248,21 @@ impl Sender {
         most: usize,
         write: impl FnOnce(&mut [u8]) -> (usize, LentPart),
     ) -> usize {
+        self.queue_if(ring, config, most, |room| Some(write(room))).unwrap_or_default()
+    }
+
+    /// The same, unless `write` has no frame.
+    #[inline]
+    pub(crate) fn queue_if(
+        &mut self,
+        ring: &mut SendRing<'_>,
+        config: &Config,
+        most: usize,
+        write: impl FnOnce(&mut [u8]) -> Option<(usize, LentPart)>,
+    ) -> Option<usize> {
         let index = ring.index(self.tail);
         let at = index * config.max_datagram + HEADER_BYTES;
-        let (head, rest) = write(&mut ring.bytes[at..at + most]);
+        let (head, rest) = write(&mut ring.bytes[at..at + most])?;
         let head = head.min(most);
         let length = head + rest.bytes;
         let slot = &mut ring.slots[index];
@@ -249,7 +275,39 @@ impl Sender {
         slot.resends = 0;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
-        length
+        Some(length)
+    }
+
+    /// Has `pad` lengthen the last frame to `full` bytes if it has not been sent, and the packets behind it could then
+    /// leave in the same run. It says false if the frame stays as it is. By how many bytes it is longer.
+    pub(crate) fn pad_last(
+        &mut self,
+        ring: &mut SendRing<'_>,
+        config: &Config,
+        full: usize,
+        pad: impl FnOnce(&mut [u8], usize) -> bool,
+    ) -> usize {
+        let (last, unsent) = (self.tail.wrapping_sub(1), self.tail.wrapping_sub(self.next));
+        if unsent == 0 {
+            return 0;
+        }
+        let whole = HEADER_BYTES + full;
+        let continues = unsent > 1 && usize::from(ring.slot(last.wrapping_sub(1)).length) == whole;
+        let index = ring.index(last);
+        let slot = &mut ring.slots[index];
+        let length = usize::from(slot.length);
+        // Not a small frame, which would cost more than it gains.
+        if slot.is_lent() || length >= whole || !(continues || 2 * length >= whole) {
+            return 0;
+        }
+        let at = index * config.max_datagram + HEADER_BYTES;
+        if !pad(&mut ring.bytes[at..at + full], length - HEADER_BYTES) {
+            return 0;
+        }
+        slot.length = u16::try_from(whole).unwrap_or(u16::MAX);
+        slot.head = slot.length;
+        self.held += u32::try_from(whole - length).unwrap_or(0);
+        whole - length
     }
 
     /// Packets in flight, and packets never sent.
@@ -279,7 +337,7 @@ impl Sender {
     pub(super) fn forget_path(&mut self, config: &Config) {
         self.pace = Pacer::new();
         self.path = PathMtu::new(config);
-        self.congestion = congestion_window(config, self.transmission);
+        self.congestion = congestion_window(config, self.slots(), self.transmission);
         self.retransmission = RetransmissionTimeout::default();
         self.reorder = ReorderingEstimate::new();
         self.set_full(Backpressure::No);
@@ -403,7 +461,7 @@ impl Sender {
         let (length, lent) = (ring.slot(first).length, ring.slot(first).is_lent());
         let in_place = usize::from(length) + trailer == config.max_datagram && !lent;
         // Only what does not wrap lies end to end.
-        let straight = if in_place { ring.slots.len() - ring.index(first) } else { usize::MAX };
+        let straight = if in_place { ring.length() - ring.index(first) } else { usize::MAX };
         let most = budget
             .min(MOST_SEGMENTS)
             .min(MOST_BYTES / (usize::from(length) + trailer))
@@ -508,8 +566,8 @@ impl Sender {
     }
 }
 
-/// The congestion window of a path of which nothing is known, before transmission `next`.
-fn congestion_window(config: &Config, next: u32) -> CongestionWindow {
-    let most = u32::try_from(config.window).unwrap_or(u32::MAX);
+/// The congestion window of a path of which nothing is known, before transmission `next`; the ring has `slots`.
+fn congestion_window(config: &Config, slots: usize, next: u32) -> CongestionWindow {
+    let most = u32::try_from(slots).unwrap_or(u32::MAX);
     CongestionWindow::new(config.initial_window, most, next)
 }

@@ -5,9 +5,9 @@
 //! stays as it is meanwhile.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, park_timeout};
 use std::time::Duration;
 
@@ -19,17 +19,18 @@ use crate::error::Error;
 
 /// The program's question, and the thread that has it asked.
 pub(crate) struct InterruptHook {
-    ask: Box<dyn Fn() -> bool + Send>,
+    ask: Mutex<Box<dyn Fn() -> bool + Send>>,
     shared: Arc<InterruptState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
 struct InterruptState {
-    /// Goes up when a call begins to drive the channel and when it ends: odd meanwhile.
-    calls: AtomicU64,
-    /// The call is to ask.
-    due: AtomicBool,
+    /// Calls that have begun to drive the channel, and those of them that are over.
+    begun: AtomicU64,
+    over: AtomicU64,
+    /// Rises when the calls are to ask.
+    due: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -46,7 +47,7 @@ impl Context {
     /// Other calls, collective ones above all, may end half-way. Afterwards every call that
     /// communicates fails with [`Error::Fault`].
     ///
-    /// `ask` runs in the thread that waits; the context is not to be used in it.
+    /// `ask` runs in the thread that waits, in one at a time; the context is not to be used in it.
     ///
     /// # Errors
     /// [`Error::Io`] if there can be no further thread.
@@ -64,7 +65,10 @@ impl Context {
             move || remind(&shared, &waker, every)
         };
         let thread = Some(spawn_without_signals("kumi-ask", body)?);
-        self.interrupts.get_or_init(|| InterruptHook { ask: Box::new(ask), shared, thread });
+        self.interrupts.get_or_init(|| {
+            let ask: Mutex<Box<dyn Fn() -> bool + Send>> = Mutex::new(Box::new(ask));
+            InterruptHook { ask, shared, thread }
+        });
         Ok(())
     }
 
@@ -90,46 +94,80 @@ impl Context {
         wait: Wait,
         mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
     ) -> Result<R, Error> {
+        let mut counted = CountedWait { context: self, counts: false };
         let mut attempt = |guard: &mut Guard<'_, Engine>| {
             if let Some(fault) = &guard.handler().fault {
                 return Err(Error::Fault(fault.clone()));
             }
-            attempt(guard)
+            let result = attempt(guard)?;
+            if result.is_some() == counted.counts {
+                counted.change(guard.handler());
+            }
+            Ok(result)
         };
         let Some(InterruptHook { ask, shared, .. }) = self.interrupts.get() else {
             return self.channel.wait(wait, attempt);
         };
-        let _call = ActiveCall::begin(&shared.calls);
+        let _call = ActiveCall::begin(shared);
+        let mut asked = shared.due.load(Relaxed);
         loop {
             let done = self.channel.wait(wait, |guard| match attempt(guard)? {
                 Some(result) => Ok(Some(Some(result))),
-                None if shared.due.swap(false, Relaxed) => Ok(Some(None)),
+                None if shared.due.load(Relaxed) != asked => Ok(Some(None)),
                 None => Ok::<_, Error>(None),
             })?;
-            match done {
-                Some(result) => return Ok(result),
+            let Some(done) = done else {
+                asked = shared.due.load(Relaxed);
                 // The channel is free meanwhile: the program may take its time.
-                None if ask() => return Err(Error::Interrupted),
-                None => {}
-            }
+                if ask.lock().unwrap_or_else(PoisonError::into_inner)() {
+                    return Err(Error::Interrupted);
+                }
+                continue;
+            };
+            return Ok(done);
         }
     }
 }
 
 /// While it lives a call drives the channel.
-struct ActiveCall<'s>(&'s AtomicU64);
+struct ActiveCall<'s>(&'s InterruptState);
 
 impl ActiveCall<'_> {
-    fn begin(calls: &AtomicU64) -> ActiveCall<'_> {
-        calls.store(calls.load(Relaxed) + 1, Release);
-        ActiveCall(calls)
+    fn begin(state: &InterruptState) -> ActiveCall<'_> {
+        state.begun.fetch_add(1, SeqCst);
+        ActiveCall(state)
     }
 }
 
 impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
-        // Written by this thread only.
-        self.0.store(self.0.load(Relaxed) + 1, Release);
+        self.0.over.fetch_add(1, SeqCst);
+    }
+}
+
+/// A call that waits, among those of all threads.
+struct CountedWait<'c> {
+    context: &'c Context,
+    counts: bool,
+}
+
+impl CountedWait<'_> {
+    #[cold]
+    fn change(&mut self, engine: &mut Engine) {
+        self.counts = !self.counts;
+        engine.waits = if self.counts { engine.waits + 1 } else { engine.waits - 1 };
+        engine.mailbox.keeps_all = engine.waits > 1;
+    }
+}
+
+impl Drop for CountedWait<'_> {
+    fn drop(&mut self) {
+        // Without the lock the channel is broken, and nothing comes any more.
+        if self.counts
+            && let Ok(mut guard) = self.context.channel.lock()
+        {
+            self.change(guard.handler());
+        }
     }
 }
 
@@ -137,12 +175,14 @@ fn remind(shared: &InterruptState, waker: &ChannelWaker, every: Duration) {
     let mut seen = 0;
     while !shared.stop.load(Acquire) {
         park_timeout(every);
-        let calls = shared.calls.load(Acquire);
-        if calls % 2 == 1 && calls == seen {
-            shared.due.store(true, Relaxed);
+        let (over, begun) = (shared.over.load(SeqCst), shared.begun.load(SeqCst));
+        // One call that has lasted since the last look, or several of which one may have.
+        let active = begun - over;
+        if active > 1 || active == 1 && begun == seen {
+            shared.due.fetch_add(1, Relaxed);
             waker.serve();
         }
-        seen = calls;
+        seen = begun;
     }
 }
 

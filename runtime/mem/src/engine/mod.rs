@@ -10,7 +10,8 @@ use kumi_net::{
 };
 use kumi_proto::Rank;
 use kumi_proto::frame::{
-    Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutList, WindowKey,
+    Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutFrame, PutList, WindowKey,
+    decode_put,
 };
 
 use crate::error::Refusal;
@@ -82,6 +83,8 @@ pub(crate) struct Engine {
     pub(crate) ends: u64,
     /// Where ends of requests are told in their order.
     pub(crate) completion_queues: CompletionQueues,
+    /// Threads of the program that wait.
+    pub(crate) waits: usize,
     /// This rank.
     pub(crate) me: Rank,
     /// Own fences that have not been answered: whom they were sent to, and their tokens.
@@ -113,6 +116,7 @@ impl Engine {
             due_schedules: Vec::new(),
             ends: 0,
             completion_queues: CompletionQueues::default(),
+            waits: 0,
             me: Rank::MAX,
             fences: Vec::new(),
             refused_puts: HashMap::new(),
@@ -416,8 +420,14 @@ impl Engine {
     }
 }
 
-impl Handler for Engine {
-    fn frame<S: CopySource>(&mut self, attachment: &Attachment, from: Rank, frame: S) -> Delivery {
+impl Engine {
+    /// Takes a frame of any kind.
+    fn any_frame<S: CopySource>(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        frame: S,
+    ) -> Delivery {
         let mut scratch = std::mem::take(&mut self.scratch);
         let taken = self.take(attachment, from, frame, &mut scratch);
         self.scratch = scratch;
@@ -426,6 +436,33 @@ impl Handler for Engine {
             self.fault.get_or_insert_with(text);
             Delivery::Taken
         })
+    }
+
+    /// Applies a put whose sender does not ask what became of it.
+    fn plain_put(
+        &mut self,
+        attachment: &Attachment,
+        from: Rank,
+        put: PutFrame<impl CopySource>,
+    ) -> Delivery {
+        let PutFrame { window, offset, notify, data } = put;
+        let shape = Shape::whole(offset, data.len() as u64);
+        if let Err(reason) = self.windows.put(attachment.own_lines(), window, &shape, notify, data)
+        {
+            self.refused_here += 1;
+            self.answers.push_back((from, QueuedAnswer::Refused { token: 0, reason }));
+        }
+        Delivery::Taken
+    }
+}
+
+impl Handler for Engine {
+    #[inline]
+    fn frame<S: CopySource>(&mut self, attachment: &Attachment, from: Rank, frame: S) -> Delivery {
+        match decode_put(frame) {
+            Some(put) if self.answers.len() < MOST_ANSWERS => self.plain_put(attachment, from, put),
+            _ => self.any_frame(attachment, from, frame),
+        }
     }
 
     fn answer(&mut self, most: usize, send: &mut AnswerSender<'_>) -> Result<(), ChannelError> {

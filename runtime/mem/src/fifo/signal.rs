@@ -130,7 +130,7 @@ impl Window<'_> {
                 return Err(error.into());
             }
         };
-        self.ports.borrow_mut().push(SignalPort { offset: offset as u64, shared, thread });
+        self.ports().push(SignalPort { offset: offset as u64, shared, thread });
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Window<'_> {
     /// [`Error::NoFifo`] if there is none at this offset.
     pub fn remove_signal(&self, offset: usize) -> Result<(), Error> {
         let found = {
-            let mut ports = self.ports.borrow_mut();
+            let mut ports = self.ports();
             let at = ports.iter().position(|port| port.offset == offset as u64);
             at.map(|at| ports.swap_remove(at))
         };
@@ -152,7 +152,7 @@ impl Window<'_> {
 
     /// Takes all signal ports away.
     pub(crate) fn remove_signals(&self) {
-        for port in self.ports.take() {
+        for port in self.take_ports() {
             // Only a channel that is broken already fails here; its next use says so.
             if let Err(error) = self.close_port(port) {
                 eprintln!("kumi: rank {}: closing a signal port: {error}", self.context.rank());

@@ -199,6 +199,8 @@ pub(crate) struct Mailbox {
     pub(crate) awaited: Option<u32>,
     /// Others of whom the same is true at the same time.
     pub(crate) awaited_too: Vec<u32>,
+    /// Several threads wait, and any rank may be one that they wait for.
+    pub(crate) keeps_all: bool,
 }
 
 impl Mailbox {
@@ -214,6 +216,7 @@ impl Mailbox {
             ended: Vec::new(),
             awaited: None,
             awaited_too: Vec::new(),
+            keeps_all: false,
         }
     }
 
@@ -267,7 +270,8 @@ impl Mailbox {
             return self.receive_at(place).map(StreamTarget::Posted);
         }
         let cost = self.cost.saturating_add(kept.cost());
-        let awaited = self.awaited == Some(from) || self.awaited_too.contains(&from);
+        let awaited =
+            self.keeps_all || self.awaited == Some(from) || self.awaited_too.contains(&from);
         if cost > self.bound && !awaited {
             return None;
         }

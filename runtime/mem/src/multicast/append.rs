@@ -162,6 +162,7 @@ impl Window<'_> {
         for rank in to {
             self.context.check_rank(*rank)?;
         }
+        let _one = self.context.one_multicast();
         let me = self.context.rank();
         let mut members = to.to_vec();
         // The own one first: if it is full nothing is sent.

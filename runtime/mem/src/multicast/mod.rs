@@ -6,6 +6,7 @@ mod relay;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kumi_net::{CopySource, SharedBytes, Wait};
@@ -110,6 +111,7 @@ impl Window<'_> {
         if let Some(notify) = notify {
             check_notify(notify)?;
         }
+        let _one = self.context.one_multicast();
         let (mapped, by_frames) = self.members(to, offset, data.len())?;
         for rank in mapped {
             match notify {
@@ -257,6 +259,11 @@ impl Window<'_> {
 }
 
 impl Context {
+    /// A thread's turn to multicast.
+    pub(crate) fn one_multicast(&self) -> MutexGuard<'_, ()> {
+        self.multicasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Stays until the multicasts that others send through this rank are over, for at most
     /// [`LINGER`].
     pub(crate) fn finish_relays(&self) -> Result<(), Error> {

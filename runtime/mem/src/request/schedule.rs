@@ -260,7 +260,108 @@ impl Context {
         let place = engine.add_request(Request::new(Target::default(), pending, report))?;
         let handle = engine.requests.handle(place);
         engine.due_schedules.push(place);
-        guard.progress()?;
+        if let Err(error) = guard.progress() {
+            // The caller takes its memory back.
+            guard.handler().release(place);
+            return Err(error.into());
+        }
         Ok(handle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::request::Outcome;
+
+    const TAG: i32 = -77;
+
+    /// Sends messages of rising length to the own rank, one more each round, and receives them into a buffer of two bytes.
+    struct Growing {
+        rounds: u32,
+        seen: Arc<Mutex<Vec<Vec<usize>>>>,
+        buffer: Vec<u8>,
+        fails: bool,
+    }
+
+    impl Schedule for Growing {
+        fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error> {
+            assert_eq!(steps.me(), 0);
+            let mut seen = self.seen.lock().expect("no panic");
+            seen.push(steps.received().to_vec());
+            let round = seen.len() as u32;
+            if round > self.rounds {
+                return if self.fails { Err(Error::BadTag { tag: 5 }) } else { Ok(Round::Over) };
+            }
+            for length in 0..round {
+                let into = SharedBytesMut::from(&mut self.buffer[..2]);
+                // SAFETY: the schedule has the buffer, and looks at it only between rounds.
+                unsafe {
+                    steps.receive(0, TAG, into);
+                    steps.send(0, TAG, into.shared().slice(0, (length as usize).min(2)));
+                }
+            }
+            Ok(Round::Started)
+        }
+    }
+
+    fn begin(
+        context: &Context,
+        rounds: u32,
+        fails: bool,
+    ) -> (RequestHandle, Arc<Mutex<Vec<Vec<usize>>>>) {
+        let seen = Arc::<Mutex<Vec<Vec<usize>>>>::default();
+        let growing = Growing { rounds, seen: Arc::clone(&seen), buffer: vec![0; 2], fails };
+        // SAFETY: it names only memory of its own.
+        let handle = unsafe { context.start_schedule(Box::new(growing), Report::Handle) };
+        (handle.expect("begun"), seen)
+    }
+
+    #[test]
+    fn rounds_follow_each_other_and_know_what_came() {
+        let context = Context::init_singleton().expect("a job of one");
+        let (handle, seen) = begin(&context, 3, false);
+        assert_eq!(context.wait(handle).expect("over"), Outcome::Done);
+        let right: Vec<Vec<usize>> = vec![vec![], vec![0], vec![0, 1], vec![0, 1, 2]];
+        assert_eq!(*seen.lock().expect("no panic"), right);
+        assert_eq!(context.requests().expect("channel"), 0);
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn the_error_of_a_round_is_the_requests() {
+        let context = Context::init_singleton().expect("a job of one");
+        let (handle, _) = begin(&context, 1, true);
+        assert!(matches!(context.wait(handle), Err(Error::BadTag { tag: 5 })));
+        assert_eq!(context.requests().expect("channel"), 0);
+        context.finalize().expect("end");
+    }
+
+    /// Waits for a message that never comes.
+    struct Waits(Vec<u8>);
+
+    impl Schedule for Waits {
+        fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error> {
+            // SAFETY: as above.
+            unsafe { steps.receive(0, TAG - 1, SharedBytesMut::from(&mut self.0[..])) };
+            Ok(Round::Started)
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_is_released_takes_its_receives_back() {
+        let context = Context::init_singleton().expect("a job of one");
+        // SAFETY: it names only memory of its own.
+        let handle = unsafe { context.start_schedule(Box::new(Waits(vec![0; 9])), Report::Handle) };
+        let handle = handle.expect("begun");
+        assert!(context.test(handle).expect("channel").is_none());
+        assert!(!context.cancel(handle).expect("channel"), "it has begun");
+        context.release(handle).expect("there");
+        assert!(matches!(context.wait(handle), Err(Error::StaleRequest { .. })));
+        assert_eq!(context.requests().expect("channel"), 0);
+        context.finalize().expect("end");
     }
 }

@@ -84,22 +84,12 @@ impl Context {
         // However this ends, what is still under way is released.
         let release = ReleaseAll(&scope);
         let result = body(&scope)?;
-        let mut first = Ok(result);
-        loop {
-            // Kept in the list until it is over: the wait may panic.
-            let Some(handle) = scope.begun.borrow().last().copied() else { break };
-            let over = self.wait(handle);
-            match over {
-                // Waited for before.
-                Ok(_) | Err(Error::StaleRequest { .. }) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) if first.is_ok() => first = Err(error),
-                Err(_) => {}
-            }
-            scope.begun.borrow_mut().pop();
-        }
+        // Those that were waited for are not there any more. The list stays as it is until the others are over.
+        let live = self.still_there(&scope.begun.borrow())?;
+        let ended = self.wait_all(&live)?;
+        scope.begun.borrow_mut().clear();
         drop(release);
-        first
+        ended.into_iter().find_map(Result::err).map_or(Ok(result), Err)
     }
 }
 

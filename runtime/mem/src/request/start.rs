@@ -1,7 +1,7 @@
 //! The beginnings of requests, of memory by its address.
 
 use kumi_net::counters::Counter;
-use kumi_net::{CopySource, Delivery, SharedBytes, SharedBytesMut};
+use kumi_net::{CopySource, Delivery, Guard, SharedBytes, SharedBytesMut};
 use kumi_proto::Rank;
 
 use crate::context::Context;
@@ -302,21 +302,16 @@ impl Context {
             engine.completions.begin_request(place, to, token);
         }
         // SAFETY: the caller's promise.
-        let mut unsent = unsafe { Unsent::new(place, operation(token), data) };
-        let free = engine.outgoing.is_free(to);
-        let most = guard.max_frame(to);
-        let sent = free
-            && unsent.send(to, most, &mut |to, head, data| guard.send_parts(to, head, &[data]))?;
-        let engine = guard.handler();
-        if sent {
-            engine.departed(place);
-            guard.transmit_soon(to)?;
-        } else {
-            if let Some(request) = engine.requests.get_mut(place) {
-                request.unsent = true;
-            }
-            engine.outgoing.add(to, unsent);
-            guard.transmit()?;
+        let unsent = unsafe { Unsent::new(place, operation(token), data) };
+        let sent = send_or_queue(&mut guard, to, unsent);
+        if placed || !self.same_node(to) {
+            // Once more, as at the end of every put.
+            self.puts_to(to);
+        }
+        if let Err(error) = sent {
+            // The caller takes its memory back.
+            guard.handler().release(place);
+            return Err(error);
         }
         Ok(handle)
     }
@@ -358,6 +353,23 @@ impl Context {
     pub(crate) fn sends_to(&self, to: Rank) {
         self.puts_to(to);
     }
+}
+
+/// Sends what there is room for, and queues the rest.
+fn send_or_queue(guard: &mut Guard<'_, Engine>, to: Rank, mut unsent: Unsent) -> Result<(), Error> {
+    let (place, most) = (unsent.request, guard.max_frame(to));
+    let sent = guard.handler().outgoing.is_free(to)
+        && unsent.send(to, most, &mut |to, head, data| guard.send_parts(to, head, &[data]))?;
+    let engine = guard.handler();
+    if sent {
+        engine.departed(place);
+        return Ok(guard.transmit_soon(to)?);
+    }
+    if let Some(request) = engine.requests.get_mut(place) {
+        request.unsent = true;
+    }
+    engine.outgoing.add(to, unsent);
+    Ok(guard.transmit()?)
 }
 
 impl Engine {

@@ -127,6 +127,16 @@ impl Context {
         Ok(())
     }
 
+    /// Those of these requests whose end was not told.
+    pub(crate) fn still_there(
+        &self,
+        handles: &[RequestHandle],
+    ) -> Result<Vec<RequestHandle>, Error> {
+        let mut guard = self.channel.lock()?;
+        let requests = &guard.handler().requests;
+        Ok(handles.iter().copied().filter(|handle| requests.find(*handle).is_ok()).collect())
+    }
+
     /// A wait has failed.
     pub(crate) fn await_nothing(&self) {
         // Without the lock the channel is broken, and nothing comes any more.

@@ -1,7 +1,7 @@
 //! Creation of windows: all ranks together, in new memory or in the program's own.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use kumi_net::Attachment;
 use kumi_proto::frame::{NO_WINDOW, WindowKey};
@@ -123,10 +123,10 @@ impl Context {
         if let Ok(unshared) = unshared {
             std::mem::forget(unshared);
         }
-        let mut mapped: Vec<OnceCell<MappedPiece>> = Vec::new();
-        mapped.resize_with(self.attachment().local_count(), OnceCell::new);
+        let mut mapped: Vec<OnceLock<MappedPiece>> = Vec::new();
+        mapped.resize_with(self.attachment().local_count(), OnceLock::new);
         mapped[self.attachment().local()] = MappedPiece::own(self.attachment(), memory).into();
-        let (idle_calls, ports) = (Cell::new(0), RefCell::default());
+        let (idle_calls, ports) = (AtomicU32::new(0), Mutex::default());
         Ok(Window { context: self, keys, memory, sizes, mapped, idle_calls, ports })
     }
 

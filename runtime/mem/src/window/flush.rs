@@ -1,6 +1,6 @@
 //! Flush: waits until puts and messages have arrived. Fence: keeps their order.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 use kumi_net::Wait;
@@ -96,20 +96,28 @@ impl Context {
     /// Puts by frames, into memory that is not mapped, have to be in place.
     #[inline]
     pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
-        if self.dirty[to as usize].get() { self.confirm(&[to]) } else { Ok(()) }
+        if self.dirty[to as usize].load(Relaxed) { self.confirm(&[to]) } else { Ok(()) }
     }
 
-    /// Notes that a rank is put to by frames, so that refusals come later.
+    /// Whether something was sent to a rank since the last time this was asked.
+    fn takes_dirty(&self, rank: u32) -> bool {
+        let dirty = &self.dirty[rank as usize];
+        dirty.load(Relaxed) && dirty.swap(false, Relaxed)
+    }
+
+    /// Notes that a rank is put to by frames, so that refusals come later. Called before and after the frames are queued:
+    /// another thread may ask for an answer in between, which says nothing of them.
     pub(crate) fn puts_to(&self, to: u32) {
-        self.dirty[to as usize].set(true);
+        self.dirty[to as usize].store(true, Relaxed);
     }
 
     /// Asks those of these ranks to which something was sent since the last time for an answer, and
     /// waits for all answers. Frames of a pair are in order: when the answer comes, the rank has taken
     /// all earlier frames and sent its refusals.
     pub(crate) fn confirm(&self, ranks: &[u32]) -> Result<(), Error> {
-        let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
+        let dirty = |rank: &&u32| self.takes_dirty(**rank);
         let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
+        let mut asked = Vec::new();
         self.drive(self.wait_for(&unsent), |guard| {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();
@@ -119,14 +127,15 @@ impl Context {
                     break;
                 }
                 guard.handler().fences.push((to, token));
+                asked.push((to, token));
                 unsent.pop();
             }
             guard.transmit()?;
             let engine = guard.handler();
             // One after the other, as everything else that may hold an answer back.
-            engine.mailbox.awaited =
-                engine.fences.first().map(|fence| fence.0).or(unsent.last().copied());
-            Ok((unsent.is_empty() && engine.fences.is_empty()).then_some(()))
+            asked.retain(|fence| engine.fences.contains(fence));
+            engine.mailbox.awaited = asked.first().map(|fence| fence.0).or(unsent.last().copied());
+            Ok((unsent.is_empty() && asked.is_empty()).then_some(()))
         })
     }
 }

@@ -195,6 +195,7 @@ impl Window<'_> {
             }
             guard.transmit_soon(to)?;
             turn.over(guard);
+            self.context.puts_to(to);
             Ok(Some(()))
         })
     }

@@ -22,6 +22,12 @@ pub(crate) struct MappedPiece {
     pub(crate) notifies: NonNull<Notify>,
 }
 
+// SAFETY: addresses in an arena or of the own piece, which stay valid as said at `bytes`; what is there is reached as shared
+// bytes and atomics only.
+unsafe impl Send for MappedPiece {}
+// SAFETY: as above.
+unsafe impl Sync for MappedPiece {}
+
 impl MappedPiece {
     /// Reads the descriptor that the owner published and believes it only as far as it stays in the owner's arena that the
     /// key says. In one that is mapped for reading it gives no other right, whatever the descriptor says. The rank is one

@@ -15,10 +15,9 @@ mod transfer;
 pub(crate) mod typed;
 pub(crate) mod zero_copy;
 
-use std::cell::OnceCell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kumi_net::counters::Counter;
 use kumi_net::layout::NOTIFIES;
@@ -66,10 +65,10 @@ pub struct Window<'c> {
     pub(crate) memory: WindowMemory,
     pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
-    pub(crate) mapped: Vec<OnceCell<MappedPiece>>,
-    pub(crate) idle_calls: std::cell::Cell<u32>,
+    pub(crate) mapped: Vec<OnceLock<MappedPiece>>,
+    pub(crate) idle_calls: AtomicU32,
     /// The signal ports in the own piece.
-    pub(crate) ports: std::cell::RefCell<Vec<SignalPort>>,
+    pub(crate) ports: Mutex<Vec<SignalPort>>,
 }
 
 impl Window<'_> {
@@ -337,7 +336,9 @@ impl Window<'_> {
             let notify = notify.filter(|_| piece == rest);
             let (window, offset) = (self.keys[to as usize], (at as u64).wrapping_add(done as u64));
             Frame::Put { window, offset, notify, data: data.slice(done, piece) }
-        })
+        })?;
+        self.context.puts_to(to);
+        Ok(())
     }
 
     /// Reads from the piece of a rank.
@@ -395,9 +396,9 @@ impl Window<'_> {
     /// [`Error::BadNotify`], [`Error::Fault`].
     pub fn notified(&self, notify: u32) -> Result<u64, Error> {
         check_notify(notify)?;
-        let calls = self.idle_calls.get() + 1;
-        self.idle_calls.set(calls % NOTIFIED_CALLS);
-        if calls == NOTIFIED_CALLS {
+        let calls = self.idle_calls.load(Relaxed) + 1;
+        self.idle_calls.store(calls % NOTIFIED_CALLS, Relaxed);
+        if calls >= NOTIFIED_CALLS {
             self.context.progress()?;
         }
         Ok(self.counter(notify).load(Acquire))
@@ -431,11 +432,23 @@ impl Window<'_> {
     }
 }
 
+impl Window<'_> {
+    /// The signal ports, for their end.
+    pub(crate) fn take_ports(&self) -> Vec<SignalPort> {
+        std::mem::take(&mut *self.ports())
+    }
+
+    /// The signal ports. Nothing panics while it has them.
+    pub(crate) fn ports(&self) -> std::sync::MutexGuard<'_, Vec<SignalPort>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         if self.context.is_copy() {
             // Waits for their threads otherwise.
-            std::mem::forget(self.ports.take());
+            std::mem::forget(self.take_ports());
             return;
         }
         // Their threads end before the memory goes.

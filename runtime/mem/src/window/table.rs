@@ -102,6 +102,8 @@ pub(crate) struct WindowMemory {
 
 // SAFETY: window memory is shared by design; it is reached as shared bytes only.
 unsafe impl Send for WindowMemory {}
+// SAFETY: as above.
+unsafe impl Sync for WindowMemory {}
 
 impl WindowMemory {
     /// Its bytes.

@@ -160,9 +160,12 @@ impl Window<'_> {
         };
         if stays && self.context.lends {
             // SAFETY: promised by the caller.
-            return unsafe { self.context.send_frames_lent(to, data, true, true, frame) };
+            unsafe { self.context.send_frames_lent(to, data, true, true, frame) }?;
+        } else {
+            self.context.send_frames(to, data, true, frame)?;
         }
-        self.context.send_frames(to, data, true, frame)
+        self.context.puts_to(to);
+        Ok(())
     }
 
     /// Reads blocks from the places of `shape` in the piece of a rank, one after the other.

@@ -24,7 +24,7 @@ pub(crate) enum Fences {
 }
 
 /// The system's fence for all threads orders as if each of the others made one wherever it is then. Both sides are
-/// therefore full fences here, but for the order among light ones, of which no protocol has two threads.
+/// therefore full fences here, but for the order among light ones, on which no protocol relies.
 pub(crate) fn light_fence() {
     fence(SeqCst);
 }
@@ -78,6 +78,10 @@ macro_rules! atomic {
 
             pub(crate) fn fetch_or(&self, value: $word, order: Ordering) -> $word {
                 write(order, AcqRel, |order| self.0.fetch_or(value, order))
+            }
+
+            pub(crate) fn fetch_sub(&self, value: $word, order: Ordering) -> $word {
+                write(order, AcqRel, |order| self.0.fetch_sub(value, order))
             }
 
             pub(crate) fn fetch_add(&self, value: $word, order: Ordering) -> $word {
@@ -218,6 +222,14 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
     sleep_while(word, expected);
 }
 
+pub(crate) fn futex_wait_for(word: &AtomicU32, expected: u32, _: u64) {
+    sleep_while(word, expected);
+}
+
 pub(crate) fn futex_wake(word: &AtomicU32) {
+    wake_sleeper(word);
+}
+
+pub(crate) fn futex_wake_all(word: &AtomicU32) {
     wake_sleeper(word);
 }

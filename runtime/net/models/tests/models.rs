@@ -23,6 +23,8 @@ models! {
     rings_are_served_from_now_on
     the_end_of_a_long_wait_is_noticed
     the_end_of_a_long_wait_is_noticed_behind_another_operation
+    threads_of_a_program_pass_the_lock_on
+    a_thread_that_does_not_drive_is_told_the_news
     both_ways_round
     two_senders_wake_a_sleeper
     room_wakes_the_producer

@@ -7,9 +7,10 @@ pub(crate) use create::Origin;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use kumi_proto::{AckMode, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{AckMode, Delivery, Endpoint, Rank, SendError, Sink};
 
-use crate::segment::MIN_DATAGRAM;
+use crate::channel::protocol::HoldBack;
+use crate::channel::turns::WaitState;
 use crate::segment::attachment::Attachment;
 use crate::segment::channel_region::ChannelRegion;
 use crate::segment::counters::Counter;
@@ -74,6 +75,8 @@ pub(crate) struct RemoteRanks {
     pub(crate) held: bool,
     /// Bytes of frames ever queued when everything was last sent.
     left: u64,
+    /// Packets of the longest run of full ones.
+    pub(crate) run: usize,
     paths: PathMtuChecks,
     pub(crate) unreachable: UnreachablePeers,
 }
@@ -96,48 +99,15 @@ pub(crate) struct ChannelCore<H> {
     pub(crate) armed: bool,
     /// Spins between two looks at the socket.
     pub(crate) interval: u32,
+    pub(crate) waits: WaitState,
 }
 
 /// Bytes taken from a ring before the waiting program is asked whether its wait is over. Later frames
 /// may be for a receive that it posts next, and need not be kept until then.
 pub(crate) const ENOUGH: usize = 16 * 1024;
 
-/// So many packets to a rank leave at once; while more are under way, others wait for company.
-const FEW: u32 = 4;
-/// So many that wait for company are enough: as many as the kernel takes in one call.
-const MANY: u32 = 44;
-/// So many bytes are enough for a system call: it then costs less than the bytes themselves.
-const LONG: u64 = 16 * 1024;
-
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
-
-/// Largest datagram used, even on a path that takes larger ones (loopback does): the payload of an
-/// Ethernet frame of 9,000 bytes. The kernel takes runs of them together anyway.
-const MOST_DATAGRAM: usize = 8_972;
-/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received
-/// and a third acknowledged. An unprivileged receive buffer holds about as much.
-const MOST_IN_FLIGHT: usize = 400_000;
-
-/// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
-/// than `late` may be the handler thread's tick, not a stop.
-fn protocol(attachment: &Attachment, ack: AckMode, checksum: Checksum) -> Config {
-    let max_datagram = attachment.max_datagram().min(MOST_DATAGRAM);
-    let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
-    let ack_every = (window / 4) as u32;
-    // A path that takes less gets fragments: frames would not pay.
-    let least_datagram = MIN_DATAGRAM.into();
-    Config {
-        max_datagram,
-        window,
-        ack_every,
-        late: 5_000,
-        ack,
-        checksum,
-        least_datagram,
-        ..Config::default()
-    }
-}
 
 impl<H: Handler> ChannelCore<H> {
     /// Queues one frame, made of the parts of `head` and then those of `data`; false if there is no room now. A frame to
@@ -192,6 +162,30 @@ impl<H: Handler> ChannelCore<H> {
             tracepoints::send(to, length);
         }
         Ok(sent)
+    }
+
+    /// As [`ChannelCore::send_remote_with`], of up to `count` frames: until `write` gives no more or the ring is full. How
+    /// many were queued.
+    #[inline]
+    pub(crate) fn send_remote_run(
+        &mut self,
+        attachment: &Attachment,
+        to: Rank,
+        count: usize,
+        mut write: impl FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<usize, ChannelError> {
+        let ranks = attachment.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        let traced = |room: &mut [u8]| {
+            let length = write(room)?;
+            tracepoints::send(to, length);
+            Some(length)
+        };
+        let mut queued = 0;
+        let sent = remote.endpoint.send_run(remote.now, to, count, traced);
+        take_full(sent.map(|frames| queued = frames), ranks)?;
+        Ok(queued)
     }
 
     /// Everything sent to this rank of this node has been taken.
@@ -299,13 +293,9 @@ impl<H: Handler> ChannelCore<H> {
         let Some(RemoteRanks { endpoint, wire, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
-        for datagram in wire.received().each() {
-            endpoint.handle_datagram(
-                *now,
-                datagram,
-                &mut HandlerSink(&mut self.handler, attachment),
-            );
-        }
+        let PacketRun { bytes, segment, .. } = wire.received();
+        let mut sink = HandlerSink(&mut self.handler, attachment);
+        endpoint.handle_run(*now, bytes, segment, &mut sink);
     }
 
     /// Whether the datagrams received last should be handled at once: answers are owed, much came at
@@ -325,6 +315,8 @@ impl<H: Handler> ChannelCore<H> {
         }
         if self.handler.owes_answers() {
             self.answer(attachment)?;
+        } else {
+            self.blocked = false;
         }
         if self.remote.is_some() {
             self.publish(attachment);
@@ -343,11 +335,8 @@ impl<H: Handler> ChannelCore<H> {
         to: Rank,
     ) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.remote {
-            let (in_flight, queued) = remote.endpoint.under_way(to);
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
-            // Of long packets the ring has few places: not more than half of them.
-            let many = MANY.min(remote.endpoint.config().window as u32 / 2);
-            if in_flight >= FEW && queued < many && bytes < LONG {
+            if HoldBack::of(&remote.endpoint, to, remote.run).holds(bytes) {
                 remote.held = true;
                 publish_sent(attachment, self.ring_sent, self.remote.as_ref());
                 return Ok(());

@@ -3,14 +3,23 @@
 use std::marker::PhantomData;
 
 use crate::channel::core::{ChannelCore, Handler};
+use crate::channel::protocol::HoldBack;
 use crate::channel::{ChannelError, Shared};
 use crate::segment::attachment::Attachment;
 use crate::shared_bytes::CopySource;
 use crate::wait::Wait;
 
-/// Most packets of full length of one run, and most bytes.
-const MOST_SEGMENTS: usize = 44;
-const MOST_BYTES: usize = 65_507;
+/// How much of long data [`Guard::send`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendRoom {
+    /// Frames that there is room for now.
+    pub frames: usize,
+    /// Frames of full length that one system call puts on the wire.
+    pub run: usize,
+    /// Frames that are missing to such a run, if others wait for company or a run is under way. Otherwise none: what is
+    /// queued leaves at once.
+    pub missing: Option<usize>,
+}
 
 /// The right to drive the channel, until it is dropped.
 ///
@@ -45,7 +54,7 @@ impl<'c, H: Handler> Guard<'c, H> {
     /// Takes the lock.
     #[inline]
     pub(crate) fn take(shared: &'c Shared<H>) -> Guard<'c, H> {
-        shared.handover.enter_main();
+        shared.enter();
         Guard { shared, owns_lock: true, _not_send: PhantomData }
     }
 
@@ -122,22 +131,46 @@ impl<H: Handler> Guard<'_, H> {
         core.send_remote_with(attachment, to, write)
     }
 
-    /// Two numbers for a rank of another node: how many frames [`Guard::send`] takes now, and how many
-    /// are worth waiting for when more will follow. The second is a run of packets, which leaves by one
-    /// system call. (Filling every slot as soon as an ack frees it makes ever shorter runs, and as many
-    /// acks.)
+    /// As [`Guard::send_remote_with`], of up to `count` frames: until `write` gives no more or there is no room. How many
+    /// were queued.
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    #[inline]
+    pub fn send_remote_run(
+        &mut self,
+        to: u32,
+        count: usize,
+        write: impl FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<usize, ChannelError> {
+        let (core, attachment) = self.parts();
+        core.send_remote_run(attachment, to, count, write)
+    }
+
+    /// How much long data goes to a rank of another node now. A run is worth waiting for: filling every slot as soon as
+    /// an ack frees it makes ever shorter runs, and as many acks.
     ///
     /// `None` for a rank of this node.
     #[must_use]
-    pub fn room(&self, to: u32) -> Option<(usize, usize)> {
+    pub fn room(&self, to: u32) -> Option<SendRoom> {
         let remote = self.core_ref().remote.as_ref()?;
         if self.shared.attachment.local_of(to).is_some() {
             return None;
         }
-        let endpoint = &remote.endpoint;
-        let config = endpoint.config();
-        let run = (MOST_BYTES / config.max_datagram).min(MOST_SEGMENTS);
-        Some((endpoint.room(to), run.min(config.window / 2).max(1)))
+        let held = HoldBack::of(&remote.endpoint, to, remote.run);
+        let (frames, missing) = (remote.endpoint.room(to), held.missing());
+        Some(SendRoom { frames, run: held.run, missing })
+    }
+
+    /// Has `pad` lengthen the last frame to a rank of another node to `full` bytes, if it waits for company: then longer
+    /// frames can leave in the same run. See [`kumi_proto::Endpoint::pad_last`].
+    pub fn pad_last(&mut self, to: u32, full: usize, pad: impl FnOnce(&mut [u8], usize) -> bool) {
+        let core = self.core();
+        if core.holds_back()
+            && let Some(remote) = &mut core.remote
+        {
+            remote.endpoint.pad_last(to, full, pad);
+        }
     }
 
     /// Does several things of which a copy of this rank's files has all or none: frames sent, and what the program writes

@@ -16,11 +16,20 @@
 //!
 //! One of the two therefore sees the other. The main thread does this at the end of each operation, so its fence between
 //! the two steps costs nothing: the handler makes the system fence all threads of the process in its place.
+//!
+//! Any thread of the program may be the main thread of these lines. One that finds another one there does as the handler: it
+//! counts itself among the waiters, *then* has all threads fenced, *then* looks whether the lock is free after all, and
+//! sleeps. So a program of one thread pays nothing for the others but a look at their number. A thread that waits for
+//! something drives the channel until it has come, and lets others have the lock in between. Those that wait for
+//! something meanwhile sleep until there is news.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::channel::lock::DriveLock;
-use crate::sync::{AtomicU32, AtomicU64, heavy_fence, light_fence};
+use crate::sync::{
+    AtomicU32, AtomicU64, LOCK_TRIES, futex_wait, futex_wait_for, futex_wake, futex_wake_all,
+    heavy_fence, light_fence, spin_loop,
+};
 
 /// First tick after the main thread was seen, in microseconds.
 pub(crate) const TICK: u64 = 500;
@@ -80,7 +89,16 @@ pub(crate) struct Handover {
     requested: AtomicU32,
     /// The handler serves the rings too, not only the socket.
     rings: AtomicU32,
+    /// Threads of the program that want the lock and may sleep for it.
+    waiters: AtomicU32,
+    /// Rises when the lock is given back while somebody wants it: what these sleep at.
+    turn: AtomicU32,
+    /// Rises when something has come that a thread may wait for which does not drive: what these sleep at.
+    news: AtomicU32,
 }
+
+/// A thread sleeps at most so long for the lock on a system without [`heavy_fence`], in microseconds.
+const PATIENCE: u64 = 200;
 
 /// Gives the lock back, also if the layer above panics.
 struct HandlerLock<'l>(&'l DriveLock);
@@ -92,14 +110,51 @@ impl Drop for HandlerLock<'_> {
 }
 
 impl Handover {
-    /// The main thread takes the lock.
+    /// A thread of the program takes the lock. `nudge` wakes one that has it and sleeps in a wait.
     #[inline]
-    pub(crate) fn enter_main(&self) {
-        self.lock.lock_main();
+    pub(crate) fn enter_main(&self, nudge: impl Fn()) {
+        if !self.lock.try_lock_main() {
+            self.enter_when_free(nudge);
+        }
         self.epoch.store(self.epoch.load(Relaxed) + 1, Relaxed);
     }
 
-    /// The main thread gives the lock back, and restarts the tick of a handler in deep sleep.
+    #[cold]
+    fn enter_when_free(&self, nudge: impl Fn()) {
+        if self.spin() {
+            return;
+        }
+        self.waiters.fetch_add(1, SeqCst);
+        loop {
+            // Whoever gives the lock back from here on changes it.
+            let turn = self.turn.load(SeqCst);
+            let fenced = heavy_fence();
+            if self.spin() {
+                break;
+            }
+            if self.lock.await_handler() {
+                continue;
+            }
+            nudge();
+            if fenced {
+                futex_wait(&self.turn, turn);
+            } else {
+                futex_wait_for(&self.turn, turn, PATIENCE);
+            }
+        }
+        self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// Tries for the lock for a while.
+    fn spin(&self) -> bool {
+        (0..LOCK_TRIES).any(|_| {
+            spin_loop();
+            self.lock.try_lock_main()
+        })
+    }
+
+    /// A thread of the program gives the lock back, restarts the tick of a handler in deep sleep, and wakes a thread that
+    /// wants the lock.
     #[inline]
     pub(crate) fn leave_main<T: Timer>(&self, timer: Option<&T>) {
         self.lock.unlock_main();
@@ -107,6 +162,45 @@ impl Handover {
         if self.deep.load(Relaxed) != 0 {
             self.end_deep_sleep(timer);
         }
+        if self.waiters.load(Relaxed) != 0 {
+            self.pass_on();
+        }
+    }
+
+    #[cold]
+    fn pass_on(&self) {
+        self.turn.fetch_add(1, SeqCst);
+        futex_wake(&self.turn);
+    }
+
+    /// Another thread of the program wants the lock.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiters.load(Relaxed) != 0
+    }
+
+    /// How often threads of the program have taken the lock. The holder asks, to see later whether another has had it.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Relaxed)
+    }
+
+    /// What a thread sleeps at that waits while another drives. The holder of the lock asks.
+    pub(crate) fn news(&self) -> u32 {
+        self.news.load(SeqCst)
+    }
+
+    /// Sleeps until there is other news than this, or at most so many microseconds.
+    pub(crate) fn await_news(&self, seen: u32, most: Option<u64>) {
+        match most {
+            None => futex_wait(&self.news, seen),
+            Some(most) => futex_wait_for(&self.news, seen, most),
+        }
+    }
+
+    /// Wakes all threads that wait while another drives. The holder of the lock does it.
+    pub(crate) fn tell_news(&self) {
+        self.news.fetch_add(1, SeqCst);
+        futex_wake_all(&self.news);
     }
 
     #[cold]

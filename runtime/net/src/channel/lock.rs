@@ -1,14 +1,14 @@
-//! The lock that decides which thread drives a channel: the program's main thread or the handler
+//! The lock that decides which thread drives a channel: one of the program's threads or the handler
 //! thread.
 //!
-//! - The main thread is never kept out for long: the handler holds the lock only while it applies what
+//! - A thread of the program is never kept out for long by the handler, which holds the lock only while it applies what
 //!   has arrived.
-//! - The main thread's unlock is a plain store: the handler never waits for the lock, it goes back to
-//!   sleep instead.
+//! - Its unlock is a plain store: the handler never waits for the lock, it goes back to sleep instead. Other threads of
+//!   the program that want the lock say so in `handover`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::sync::{AtomicU32, LOCK_TRIES, futex_wait, futex_wake, spin_loop};
+use crate::sync::{AtomicU32, futex_wait, futex_wake_all};
 
 const FREE: u32 = 0;
 const MAIN: u32 = 1;
@@ -21,26 +21,24 @@ const HANDLER_AWAITED: u32 = 3;
 pub(crate) struct DriveLock(AtomicU32);
 
 impl DriveLock {
-    /// Takes the lock for the main thread.
-    pub(crate) fn lock_main(&self) {
-        for _ in 0..LOCK_TRIES {
-            if self.0.compare_exchange(FREE, MAIN, Acquire, Relaxed).is_ok() {
-                return;
-            }
-            spin_loop();
-        }
-        loop {
-            match self.0.compare_exchange(FREE, MAIN, Acquire, Relaxed) {
-                Ok(_) => return,
-                Err(_) => {
-                    let _ = self.0.compare_exchange(HANDLER, HANDLER_AWAITED, Relaxed, Relaxed);
-                    futex_wait(&self.0, HANDLER_AWAITED);
-                }
-            }
-        }
+    /// Takes the lock for a thread of the program, if it is free.
+    #[inline]
+    pub(crate) fn try_lock_main(&self) -> bool {
+        self.0.compare_exchange(FREE, MAIN, Acquire, Relaxed).is_ok()
     }
 
-    /// Gives it back. Nobody ever sleeps for it.
+    /// Sleeps as long as the handler has the lock; false if it has not.
+    pub(crate) fn await_handler(&self) -> bool {
+        if self.0.compare_exchange(HANDLER, HANDLER_AWAITED, Relaxed, Relaxed).is_ok()
+            || self.0.load(Relaxed) == HANDLER_AWAITED
+        {
+            futex_wait(&self.0, HANDLER_AWAITED);
+            return true;
+        }
+        false
+    }
+
+    /// Gives it back. Threads that sleep for it are woken by whoever gives it back (see `handover`).
     pub(crate) fn unlock_main(&self) {
         self.0.store(FREE, Release);
     }
@@ -55,10 +53,10 @@ impl DriveLock {
         self.0.compare_exchange(FREE, HANDLER, Acquire, Relaxed).is_ok()
     }
 
-    /// Gives it back and wakes the main thread if that sleeps for it.
+    /// Gives it back and wakes all threads of the program that sleep for it.
     pub(crate) fn unlock_handler(&self) {
         if self.0.swap(FREE, Release) == HANDLER_AWAITED {
-            futex_wake(&self.0);
+            futex_wake_all(&self.0);
         }
     }
 }
@@ -93,7 +91,9 @@ mod tests {
                 done
             });
             for _ in 0..200_000 {
-                guarded.0.lock_main();
+                while !guarded.0.try_lock_main() {
+                    guarded.0.await_handler();
+                }
                 // SAFETY: the lock is held.
                 unsafe { *guarded.1.get() += 1 };
                 guarded.0.unlock_main();

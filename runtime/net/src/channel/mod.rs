@@ -9,21 +9,22 @@ pub(crate) mod handover;
 mod late_reads;
 pub(crate) mod lock;
 pub mod priority;
+mod protocol;
 mod settling;
 mod shutdown;
+pub(crate) mod turns;
 #[cfg_attr(miri, path = "../miri/wait_set.rs")]
 pub(crate) mod wait_set;
 pub(crate) mod waker;
 pub(crate) mod zero_copy;
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Release;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use kumi_proto::SendError;
@@ -133,17 +134,14 @@ impl ChannelSettings {
     }
 }
 
-/// A rank's channel. Used from one thread (not `Sync`); its handler thread lives until it is
-/// dropped.
+/// A rank's channel, for all threads of the program. Its handler thread lives until it is dropped.
 pub struct Channel<H: Handler> {
     pub(crate) shared: Arc<Shared<H>>,
-    thread: RefCell<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     handler: Option<HandlerSetting>,
-    spin: RefCell<AdaptiveSpin>,
     disclosed: Option<DisclosedPages>,
     /// Place of this rank's processor among the node's.
     processor: usize,
-    _not_sync: PhantomData<Cell<()>>,
 }
 
 impl<H: Handler> std::fmt::Debug for Channel<H> {
@@ -214,13 +212,14 @@ impl<H: Handler> Channel<H> {
     }
 
     fn with(
-        core: ChannelCore<H>,
+        mut core: ChannelCore<H>,
         attachment: Attachment,
         settings: ChannelSettings,
     ) -> Result<Channel<H>, AttachError> {
         let remote = core.remote.is_some();
         let processors = processors();
         let crowded = attachment.local_count() > processors;
+        core.waits.spin = AdaptiveSpin::new(settings.spin, crowded);
         let processor = attachment.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
@@ -231,11 +230,8 @@ impl<H: Handler> Channel<H> {
             forks: ForkCheck::watch().map_err(io_error("pthread_atfork"))?,
             attachment,
         });
-        let spin = RefCell::new(AdaptiveSpin::new(settings.spin, crowded));
-        let (thread, handler) = (RefCell::new(None), settings.handler);
-        let disclosed = None;
-        let _not_sync = PhantomData;
-        let channel = Channel { shared, thread, handler, spin, disclosed, processor, _not_sync };
+        let (thread, handler) = (Mutex::new(None), settings.handler);
+        let channel = Channel { shared, thread, handler, disclosed: None, processor };
         if remote {
             channel.start_thread()?;
         }
@@ -250,7 +246,8 @@ impl<H: Handler> Channel<H> {
         };
         let wait_set = HandlerWaitSet::new(wire, shared.attachment.own_bell())?;
         shared.wait_set.get_or_init(|| wait_set);
-        *self.thread.borrow_mut() = Some(start(Arc::clone(shared), self.handler)?);
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(start(Arc::clone(shared), self.handler)?);
         self.handler.map_or(Ok(()), |handler| handler.apply(Thread::Main))
     }
 
@@ -261,7 +258,8 @@ impl<H: Handler> Channel<H> {
     /// # Errors
     /// [`AttachError`] if there can be no handler thread.
     pub fn serve_rings(&self, serve: bool) -> Result<(), AttachError> {
-        if serve && self.thread.borrow().is_none() {
+        let serves = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if serve && !serves {
             self.start_thread()?;
         }
         self.shared.handover.set_serves_rings(serve, self.shared.wait_set.get());
@@ -324,14 +322,7 @@ impl<H: Handler> Channel<H> {
         if let Some(message) = shared.failed.get() {
             return Err(ChannelError::HandlerThread(message.clone()));
         }
-        let core = guard.core();
-        core.update_clock();
-        if core.armed {
-            core.armed = false;
-            if let Some(wait_set) = shared.wait_set.get() {
-                wait_set.disarm(shared.handover.serves_rings());
-            }
-        }
+        guard.disarm();
         Ok(guard)
     }
 
@@ -353,12 +344,32 @@ impl<H: Handler> Channel<H> {
         }
         // Frames refused before may fit the new wait.
         guard.drain_and_serve()?;
-        let mut spin = self.spin.borrow_mut();
-        let limit = self.limit(&spin);
+        guard.tell_parked();
+        let mut looks = 0;
+        while guard.core().waits.driven {
+            if let Some(result) = attempt(&mut guard.lend())? {
+                return Ok(result);
+            }
+            guard.park(wait, looks)?;
+            looks += 1;
+        }
+        let _driving = guard.begin_driving();
+        self.drive(&mut guard, wait, attempt)
+    }
+
+    /// Drives the channel until `attempt` gives something, which it has not done before.
+    fn drive<R, E: From<ChannelError>>(
+        &self,
+        guard: &mut Guard<'_, H>,
+        wait: Wait,
+        mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
+    ) -> Result<R, E> {
+        let limit = self.limit(&guard.core().waits.spin);
         let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
         loop {
-            if let Some(result) = attempt(&mut guard.lend())? {
-                waiting.over(&mut spin);
+            let result = attempt(&mut guard.lend())?;
+            if let Some(result) = result {
+                waiting.over(&mut guard.core().waits.spin);
                 return Ok(result);
             }
             guard.retry_refused(&mut waiting.awaited);
@@ -372,10 +383,15 @@ impl<H: Handler> Channel<H> {
                     waiting.idle(false);
                     guard.drain_rings().map_err(E::from)?;
                 }
+                WaitEvent::Wanted => {
+                    waiting.idle(false);
+                    guard.let_others()?;
+                    continue;
+                }
                 WaitEvent::Socket => {
                     waiting.idle(false);
                     if let Some(result) = guard.take_datagrams(&mut attempt)? {
-                        waiting.over(&mut spin);
+                        waiting.over(&mut guard.core().waits.spin);
                         return Ok(result);
                     }
                 }
@@ -387,31 +403,38 @@ impl<H: Handler> Channel<H> {
                     guard.core().check_unreachable()?;
                     let room = wait == Wait::Room || guard.core().blocked;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
-                    if room && let Some(result) = attempt(&mut guard.lend())? {
-                        waiting.over(&mut spin);
+                    let result = if room { attempt(&mut guard.lend())? } else { None };
+                    if let Some(result) = result {
+                        waiting.over(&mut guard.core().waits.spin);
                         return Ok(result);
                     }
                     guard.sleep(&mut waiting, None);
+                    guard.tell_parked();
                     continue;
                 }
             }
             waiting.since = 0;
             guard.service().map_err(E::from)?;
+            guard.tell_parked();
             guard.core().check_unreachable()?;
         }
+    }
+
+    fn take_thread(&mut self) -> Option<JoinHandle<()>> {
+        self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn stop_thread(&mut self) {
         if self.shared.forks.is_child() {
             // Its thread is not here, and what would call it is the rank's too.
-            std::mem::forget(self.thread.get_mut().take());
+            std::mem::forget(self.take_thread());
             return;
         }
         self.shared.stop.store(true, Release);
         if let Some(wait_set) = self.shared.wait_set.get() {
             wait_set.stop();
         }
-        if let Some(thread) = self.thread.get_mut().take() {
+        if let Some(thread) = self.take_thread() {
             // A panic there was caught and is in `failed`.
             let _ = thread.join();
         }

@@ -53,6 +53,7 @@ fn settle<H: Handler>(
 ) -> Result<Option<Duration>, ChannelError> {
     loop {
         guard.core().update_clock();
+        guard.let_others()?;
         guard.progress()?;
         let settled =
             guard.core_ref().remote.as_ref().is_none_or(|remote| remote.endpoint.settled());

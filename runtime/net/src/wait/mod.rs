@@ -39,6 +39,8 @@ pub(crate) enum WaitEvent {
     Deadline,
     Turn,
     Bound,
+    /// Another thread wants the channel.
+    Wanted,
 }
 
 /// Spins between two looks at the clock.
@@ -73,6 +75,9 @@ impl<H: Handler> Guard<'_, H> {
             }
             if wake.any(words) {
                 return Ok(WaitEvent::Ring);
+            }
+            if self.shared.handover.is_wanted() {
+                return Ok(WaitEvent::Wanted);
             }
             if remote {
                 socket -= 1;
@@ -137,10 +142,13 @@ impl<H: Handler> Guard<'_, H> {
     /// set the `sleeping` flag; it is cleared here. Go straight to what woke it; deadlines are looked at
     /// when nothing did.
     pub(crate) fn sleep(&mut self, waiting: &mut WaitFlags<'_>, latest: Option<u64>) {
-        let attachment = &self.shared.attachment;
+        let (attachment, handover) = (&self.shared.attachment, &self.shared.handover);
         attachment.own_lines().sleep.sleep_unless(
             self.core(),
-            |core| waiting.satisfied(SeqCst) || core.ring_hint(attachment),
+            |core| {
+                let wanted = handover.is_wanted();
+                wanted || waiting.satisfied(SeqCst) || core.ring_hint(attachment)
+            },
             |core| {
                 let until = match (core.deadline(), latest) {
                     (Some(one), Some(other)) => Some(one.min(other)),

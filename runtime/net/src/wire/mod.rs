@@ -8,9 +8,10 @@ pub(crate) mod path_mtu;
 pub(crate) mod udp;
 pub(crate) mod unreachable;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::segment::attachment::{AttachError, Attachment, io_error};
+use crate::sys;
 use crate::wire::driver::Driver;
 use crate::wire::fault_injection::FaultSettings;
 use crate::wire::udp::UdpDriver;
@@ -25,6 +26,17 @@ pub enum Wire {
 }
 
 impl Wire {
+    /// Bytes that may wait to be received, as far as is known.
+    pub(crate) fn receive_buffer(&self) -> usize {
+        let known = match self {
+            Wire::Udp(socket) => {
+                sys::option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).ok()
+            }
+            Wire::Own(_) => None,
+        };
+        known.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
+    }
+
     /// Its driver, ready for the ranks of this job; with faults if they are asked for.
     pub(crate) fn open(
         self,

@@ -7,6 +7,9 @@ use crate::context::Flag;
 use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, PacketKind, TWICE};
 use crate::{Config, Micros};
 
+/// So many rounds in which the ring was too short before it grows.
+const CRAMPED_ROUNDS: u8 = 4;
+
 /// Outcome of an ack.
 #[derive(Default)]
 struct AckOutcome {
@@ -88,7 +91,8 @@ impl Sender {
                 let target = self.queue_target(shared.config);
                 let held = self.hold.get() || shared.holds(now);
                 let (acked, next) = (outcome.transmission, self.transmission);
-                self.congestion.measured(round_trip, acked, next, target, held);
+                let cramped = self.congestion.measured(round_trip, acked, next, target, held);
+                self.grow(cramped, ring, shared);
             }
         }
         if progress || echo {
@@ -98,6 +102,19 @@ impl Sender {
         if current && header.kind == PacketKind::Nack {
             self.on_nack(now, header.flags, shared);
         }
+    }
+
+    /// Doubles the ring after some rounds in which it was full though no packet queued on the way: more is on the way
+    /// than it holds. `cramped`: whether the round that ends now was one.
+    fn grow(&mut self, cramped: Option<bool>, ring: &mut SendRing<'_>, shared: &SharedState<'_>) {
+        let Some(cramped) = cramped else { return };
+        self.cramped = if cramped { self.cramped.saturating_add(1) } else { 0 };
+        if self.cramped < CRAMPED_ROUNDS || self.slots() >= shared.config.window || ring.is_none() {
+            return;
+        }
+        self.cramped = 0;
+        ring.double(self.oldest, self.tail, shared.config.max_datagram);
+        self.congestion.raise_most();
     }
 
     /// The peer got a packet twice: perhaps one was sent again in vain.

@@ -50,7 +50,7 @@ impl Sender {
         }
         let (window, carries) = (self.window(now, shared), self.path.whole_datagram(shared.config));
         let stride = shared.config.max_datagram;
-        let (mut end, mut segment) = (0, 0);
+        let (mut end, mut segment, mut fragmented) = (0, 0, 0);
         shared.pieces.clear();
         for at in 0..run.count {
             // At most `MOST_SEGMENTS`.
@@ -74,10 +74,11 @@ impl Sender {
             };
             segment = length.max(segment);
             end += length;
-            shared.counters.packet_out(PacketKind::Data, length);
-            tally.packet_out(PacketKind::Data, 1, length);
-            tally.fragmented += u64::from(length > carries);
+            fragmented += u64::from(length > carries);
         }
+        shared.counters.packets_out(PacketKind::Data, run.count as u64, end);
+        tally.packets_out(PacketKind::Data, run.count as u64, end);
+        tally.fragmented += fragmented;
         let place = if run.lent {
             RunPlace::Pieces
         } else if shared.packets.stages(run.in_place) {

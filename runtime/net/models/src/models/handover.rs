@@ -73,7 +73,7 @@ impl Rank {
 
     /// One operation of the main thread.
     fn operate(&self) {
-        self.handover.enter_main();
+        self.handover.enter_main(|| {});
         self.touch_core();
         self.handover.leave_main(Some(&self.timer));
     }
@@ -154,7 +154,7 @@ pub fn the_end_of_a_long_wait_is_noticed() {
     explore(5, || {
         let _run = begin(std::ptr::null(), 0);
         let rank = Rank::new();
-        rank.handover.enter_main();
+        rank.handover.enter_main(|| {});
         rank.work.store(1, SeqCst);
         let handler = Arc::clone(&rank);
         let handler = thread::spawn(move || handler.handle(false));
@@ -169,7 +169,7 @@ pub fn the_end_of_a_long_wait_is_noticed_behind_another_operation() {
     explore(3, || {
         let _run = begin(std::ptr::null(), 0);
         let rank = Rank::new();
-        rank.handover.enter_main();
+        rank.handover.enter_main(|| {});
         rank.work.store(1, SeqCst);
         let handler = Arc::clone(&rank);
         let handler = thread::spawn(move || handler.handle(false));
@@ -177,5 +177,52 @@ pub fn the_end_of_a_long_wait_is_noticed_behind_another_operation() {
         rank.handover.leave_main(Some(&rank.timer));
         rank.operate();
         handler.join().expect("the handler ends");
+    });
+}
+
+/// Two threads of the program and the handler want the lock: each gets it, and none sleeps for ever.
+pub fn threads_of_a_program_pass_the_lock_on() {
+    explore(3, || {
+        let _run = begin(std::ptr::null(), 0);
+        let rank = Rank::new();
+        let other = Arc::clone(&rank);
+        let second = thread::spawn(move || {
+            other.operate();
+            other.operate();
+        });
+        let other = Arc::clone(&rank);
+        let third = thread::spawn(move || other.operate());
+        rank.operate();
+        second.join().expect("it ends");
+        third.join().expect("it ends");
+        // SAFETY: the other threads have ended.
+        assert_eq!(rank.core.with(|count| unsafe { *count }), 4);
+    });
+}
+
+/// A thread waits while another drives. What it waits for comes while the other has the lock, or between: it is told.
+pub fn a_thread_that_does_not_drive_is_told_the_news() {
+    explore(4, || {
+        let _run = begin(std::ptr::null(), 0);
+        let rank = Rank::new();
+        let other = Arc::clone(&rank);
+        let waits = thread::spawn(move || {
+            loop {
+                other.handover.enter_main(|| {});
+                // SAFETY: the lock is held.
+                let come = other.core.with(|count| unsafe { *count }) > 0;
+                let news = other.handover.news();
+                other.handover.leave_main(Some(&other.timer));
+                if come {
+                    return;
+                }
+                other.handover.await_news(news, None);
+            }
+        });
+        rank.handover.enter_main(|| {});
+        rank.touch_core();
+        rank.handover.tell_news();
+        rank.handover.leave_main(Some(&rank.timer));
+        waits.join().expect("it ends");
     });
 }

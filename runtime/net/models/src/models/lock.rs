@@ -40,7 +40,10 @@ pub fn main_and_handler_exclude_each_other() {
             done
         });
         for _ in 0..2 {
-            guarded.0.lock_main();
+            while !guarded.0.try_lock_main() {
+                guarded.0.await_handler();
+                thread::yield_now();
+            }
             guarded.count();
             guarded.0.unlock_main();
         }

@@ -10,8 +10,9 @@ mod ring;
 pub use doorbell::{both_ways_round, room_wakes_the_producer, two_senders_wake_a_sleeper};
 pub use handover::{
     a_request_is_served, a_request_is_served_while_main_comes_and_goes,
-    rings_are_served_from_now_on, the_end_of_a_long_wait_is_noticed,
-    the_end_of_a_long_wait_is_noticed_behind_another_operation,
+    a_thread_that_does_not_drive_is_told_the_news, rings_are_served_from_now_on,
+    the_end_of_a_long_wait_is_noticed, the_end_of_a_long_wait_is_noticed_behind_another_operation,
+    threads_of_a_program_pass_the_lock_on,
 };
 pub use idle::a_sample_never_shows_idle_from_before_what_it_shows_delivered;
 pub use lock::main_and_handler_exclude_each_other;

@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use kumi_proto::{ChannelEnd, ChannelKey, ContextError, Endpoint, Rank};
 
-use super::{ChannelCore, Handler, RemoteRanks, protocol};
+use super::{ChannelCore, Handler, RemoteRanks};
+use crate::channel::protocol::{protocol, run_of_full_packets};
+use crate::channel::turns::WaitState;
 use crate::segment::attachment::{AttachError, Attachment, io_error};
 use crate::sys;
 use crate::wait::blocking_wait::BlockingWait;
@@ -49,6 +51,7 @@ impl<H: Handler> ChannelCore<H> {
             blocked: false,
             armed: false,
             interval: 1,
+            waits: WaitState::new(),
         };
         if goes_on {
             core.take_over(attachment);
@@ -78,8 +81,8 @@ fn remote_ranks(
     let far = attachment.local_count() < attachment.ranks() as usize;
     let Some(wire) = wire.filter(|_| far) else { return Ok(None) };
     let key = ChannelKey(attachment.channel_key());
-    let (config, me, ranks) =
-        (protocol(attachment, ack, checksum), attachment.rank(), attachment.ranks());
+    let config = protocol(attachment, ack, checksum, wire.receive_buffer());
+    let (me, ranks, run) = (attachment.rank(), attachment.ranks(), run_of_full_packets(&config));
     let region = attachment.take_channel_region();
     let region = region.ok_or(AttachError::BadSegment("its channel is in use"))?;
     let end = ChannelEnd { me, ranks, key, seal: attachment.seal_key() };
@@ -96,6 +99,7 @@ fn remote_ranks(
         published: 0,
         held: false,
         left: 0,
+        run,
         paths: PathMtuChecks::new(ranks),
         unreachable: UnreachablePeers::new(),
     }))

@@ -1,0 +1,191 @@
+//! Several threads of a program use one context.
+
+mod common;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread::scope;
+
+use common::{Job, Numbers, run, start};
+use kumi_mem::{
+    Completion, CompletionQueue, Context, PutOptions, Report, Source, Tag, TypedWindow, Window,
+};
+
+const BOTH: &[&[u32]] = &[&[2], &[1, 1], &[2, 2]];
+/// Threads of each rank.
+const THREADS: i32 = 4;
+
+/// What a program shares between its threads.
+fn shareable<T: Sync + Send>() {}
+
+#[test]
+fn what_a_program_shares_can_be_shared() {
+    shareable::<Context>();
+    shareable::<Window<'_>>();
+    shareable::<TypedWindow<'_, u64>>();
+    shareable::<Completion<'_>>();
+    shareable::<CompletionQueue<'_>>();
+}
+
+/// A thread waits for what another thread of the same rank sends.
+#[test]
+fn a_thread_that_waits_lets_another_one_send() {
+    let layouts: &[&[u32]] = &[&[1], &[2], &[1, 1]];
+    run("a_thread_that_waits_lets_another_one_send", layouts, |context| {
+        let me = context.rank();
+        scope(|threads| {
+            for tag in 0..THREADS {
+                threads.spawn(move || {
+                    for round in 0..50u32 {
+                        let (_, data) =
+                            context.recv_vec(Source::Rank(me), Tag::Is(tag)).expect("receive");
+                        assert_eq!(data, round.to_ne_bytes());
+                    }
+                });
+            }
+            for round in 0..50u32 {
+                for tag in 0..THREADS {
+                    context.send(me, tag, &round.to_ne_bytes()).expect("send");
+                }
+            }
+        });
+        context.barrier().expect("barrier");
+    });
+}
+
+/// Each thread plays ping-pong with its partner at the next rank, in both directions, with long and short messages.
+#[test]
+fn threads_talk_with_theirs_at_other_ranks() {
+    let body = |context: &Context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+        scope(|threads| {
+            for tag in 0..THREADS {
+                threads.spawn(move || {
+                    let mut numbers = Numbers(tag.cast_unsigned().into());
+                    for round in 0..60 {
+                        let length = numbers.below(if round % 10 == 0 { 50_000 } else { 100 });
+                        let data = vec![(tag * 50 + round) as u8; length as usize];
+                        // Nobody receives before all have begun to send, so that threads wait for room, too.
+                        let sent = context.send_owned(next, tag, data.clone()).expect("begun");
+                        let (_, got) = context
+                            .recv_vec(Source::Rank(previous), Tag::Is(tag))
+                            .expect("receive");
+                        assert!(got == data, "thread {tag}, round {round}");
+                        sent.wait().expect("sent");
+                        context.send(previous, 100 + tag, &data).expect("send");
+                        let (_, back) = context
+                            .recv_vec(Source::Rank(next), Tag::Is(100 + tag))
+                            .expect("receive");
+                        assert!(back == data);
+                    }
+                });
+            }
+        });
+        context.barrier().expect("barrier");
+    };
+    let name = "threads_talk_with_theirs_at_other_ranks";
+    for layout in BOTH {
+        start(name, &Job { layout, ..Job::default() }, body).finish();
+    }
+    // Blocking at once, and over a bad wire.
+    let env: &[(&str, &str)] = &[("KUMI_SPIN", "0")];
+    start(name, &Job { layout: &[1, 1], env, ..Job::default() }, body).finish();
+    let env: &[(&str, &str)] = &[("KUMI_FAULTS", "loss=30,double=30,late=20,seed=8")];
+    start(name, &Job { layout: &[1, 1], env, ..Job::default() }, body).finish_on_a_bad_wire();
+}
+
+/// All threads do one-sided operations at the same time, each on bytes of its own and all on one counter.
+#[test]
+fn threads_use_one_window() {
+    run("threads_use_one_window", BOTH, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(64 * 1024).expect("window");
+        let (window, rounds) = (&window, 60u64);
+        scope(|threads| {
+            for thread in 0..THREADS as u32 {
+                threads.spawn(move || {
+                    let place = (1 + (me * THREADS as u32 + thread) as usize) * 512;
+                    for round in 0..rounds {
+                        let to = (me + round as u32) % ranks;
+                        let data = [(me * 10 + thread) as u8 ^ round as u8; 400];
+                        window.put(to, place, &data).expect("put");
+                        let mut back = [0; 400];
+                        window.get(to, place, &mut back).expect("get");
+                        assert_eq!(back, data, "thread {thread} of rank {me}");
+                        window.fetch_add(0, 8, 1).expect("add");
+                        let put = window.put_owned(to, place, vec![7; 400], PutOptions::default());
+                        put.expect("begun").wait().expect("put");
+                        window.put(to, place, &[9; 400]).expect("put");
+                        context.flush(to).expect("flush");
+                        window.get(to, place, &mut back).expect("get");
+                        assert_eq!(back, [9; 400]);
+                    }
+                });
+            }
+        });
+        context.barrier().expect("barrier");
+        let all = u64::from(ranks) * THREADS as u64 * rounds;
+        assert_eq!(window.fetch_add(0, 8, 0).expect("read"), all);
+        context.barrier().expect("barrier");
+    });
+}
+
+/// A thread waits for a notification and another one for a completion queue, while a third one communicates.
+#[test]
+fn threads_wait_for_different_things() {
+    run("threads_wait_for_different_things", BOTH, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let next = (me + 1) % ranks;
+        let window = &context.window(4096).expect("window");
+        let queue = &context.completion_queue().expect("queue");
+        let told = AtomicU64::new(0);
+        // One is under way at any time until the last, so that the queue's wait never fails.
+        let begin = |word| {
+            window.start_atomic(next, 64, kumi_mem::Atomic::Add64(1), Report::Queue(queue, word))
+        };
+        begin(0).expect("begun");
+        scope(|threads| {
+            threads.spawn(|| {
+                for count in 1..=100 {
+                    window.wait_notify(1, count).expect("notified");
+                }
+            });
+            threads.spawn(|| {
+                for _ in 0..100 {
+                    let entry = queue.wait().expect("entry");
+                    told.fetch_add(entry.word, SeqCst);
+                    if entry.word < 99 {
+                        begin(entry.word + 1).expect("begun");
+                    }
+                }
+            });
+            for round in 0..100u64 {
+                window.put_notify(next, 128, &round.to_ne_bytes(), 1).expect("put");
+                context.send(next, 5, &round.to_ne_bytes()).expect("send");
+                let mut got = [0; 8];
+                context.recv(Source::Any, Tag::Is(5), &mut got).expect("receive");
+                assert_eq!(u64::from_ne_bytes(got), round);
+            }
+        });
+        assert_eq!(told.load(SeqCst), 99 * 100 / 2);
+        context.barrier().expect("barrier");
+    });
+}
+
+/// The context ends in another thread than it began in, after threads have come and gone.
+#[test]
+fn threads_come_and_go() {
+    run("threads_come_and_go", &[&[1, 1]], |context| {
+        for round in 0..30 {
+            scope(|threads| {
+                let other = 1 - context.rank();
+                threads.spawn(move || context.send(other, round, &[1; 3000]).expect("send"));
+                threads.spawn(move || {
+                    context.recv_vec(Source::Any, Tag::Is(round)).expect("receive");
+                });
+            });
+        }
+        context.barrier().expect("barrier");
+    });
+}

@@ -1,0 +1,135 @@
+//! Turns of the program's threads: one drives the channel while it waits, the others get the lock in between, and those
+//! that wait, too, are told when something has come.
+
+use crate::channel::core::Handler;
+use crate::channel::guard::Guard;
+use crate::channel::{ChannelError, Shared};
+use crate::wait::Wait;
+use crate::wait::spin::{AdaptiveSpin, SpinMode};
+
+/// How long a thread that does not drive sleeps at most if it waits for what no frame tells, in microseconds: at first, and
+/// in the end.
+const LOOKS: [u64; 2] = [20, 1_000];
+/// Yields of a driver after which it drives on, though a thread that wanted the lock has not taken it.
+const YIELDS: u32 = 100;
+
+/// Waits of the program's threads.
+#[derive(Debug)]
+pub(crate) struct WaitState {
+    /// How long they spin.
+    pub(crate) spin: AdaptiveSpin,
+    /// One of them drives the channel until something comes.
+    pub(crate) driven: bool,
+    /// So many others wait meanwhile.
+    parked: usize,
+}
+
+impl WaitState {
+    pub(crate) fn new() -> WaitState {
+        WaitState { spin: AdaptiveSpin::new(SpinMode::Blind, false), driven: false, parked: 0 }
+    }
+}
+
+impl<H: Handler> Shared<H> {
+    /// Takes the lock for a thread of the program. A thread that has it and sleeps in a wait is woken.
+    #[inline]
+    pub(crate) fn enter(&self) {
+        let attachment = &self.attachment;
+        self.handover.enter_main(|| attachment.wake(attachment.local()));
+    }
+
+    fn leave(&self) {
+        self.handover.leave_main(self.wait_set.get());
+    }
+}
+
+/// This thread drives the channel, as long as the value is there. Dropped while its lock is held.
+pub(crate) struct DrivingTurn<'c, H: Handler>(&'c Shared<H>);
+
+impl<H: Handler> Drop for DrivingTurn<'_, H> {
+    fn drop(&mut self) {
+        // SAFETY: the guard by which this was made is there until afterwards, and nothing borrows from it now.
+        let core = unsafe { &mut *self.0.core() };
+        core.waits.driven = false;
+        if core.waits.parked > 0 {
+            // One of them drives from now on.
+            self.0.handover.tell_news();
+        }
+    }
+}
+
+impl<'c, H: Handler> Guard<'c, H> {
+    /// From here on this thread drives. The guard is dropped after what this returns.
+    pub(crate) fn begin_driving(&mut self) -> DrivingTurn<'c, H> {
+        self.core().waits.driven = true;
+        DrivingTurn(self.shared)
+    }
+
+    /// Lets others have the lock that want it, and takes it again after them.
+    pub(crate) fn let_others(&mut self) -> Result<(), ChannelError> {
+        let handover = &self.shared.handover;
+        if !handover.is_wanted() {
+            return Ok(());
+        }
+        let epoch = handover.epoch();
+        self.shared.leave();
+        for _ in 0..YIELDS {
+            if !handover.is_wanted() || handover.epoch() != epoch {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.shared.enter();
+        self.after_pause()?;
+        // What the others did may be what those wait for that do not drive.
+        self.tell_parked();
+        Ok(())
+    }
+
+    /// Wakes the threads that wait while this one drives: something has come.
+    #[inline]
+    pub(crate) fn tell_parked(&mut self) {
+        if self.core().waits.parked > 0 {
+            self.shared.handover.tell_news();
+        }
+    }
+
+    /// Waits until the thread that drives tells of news, or drives no more.
+    pub(crate) fn park(&mut self, wait: Wait, looks: u32) -> Result<(), ChannelError> {
+        let most = match wait {
+            Wait::Frames => None,
+            // Room in a ring and counters come without frames.
+            Wait::Room | Wait::Counter { .. } => Some((LOOKS[0] << looks.min(10)).min(LOOKS[1])),
+        };
+        let news = self.shared.handover.news();
+        self.core().waits.parked += 1;
+        self.shared.leave();
+        self.shared.handover.await_news(news, most);
+        self.shared.enter();
+        self.core().waits.parked -= 1;
+        self.after_pause()
+    }
+
+    /// The lock is back after others had it.
+    fn after_pause(&mut self) -> Result<(), ChannelError> {
+        if let Some(message) = self.shared.failed.get() {
+            return Err(ChannelError::HandlerThread(message.clone()));
+        }
+        self.disarm();
+        Ok(())
+    }
+
+    /// Reads the clock, and has the handler leave the channel alone.
+    #[inline]
+    pub(crate) fn disarm(&mut self) {
+        let shared = self.shared;
+        let core = self.core();
+        core.update_clock();
+        if core.armed {
+            core.armed = false;
+            if let Some(wait_set) = shared.wait_set.get() {
+                wait_set.disarm(shared.handover.serves_rings());
+            }
+        }
+    }
+}
