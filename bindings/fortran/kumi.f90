@@ -28,6 +28,7 @@
 !
 ! PROCEDURES (arguments in brackets are optional)
 !   kumi_init([stat])                       kumi_finalize([stat])
+!   kumi_init_threads(level [, stat])       KUMI_THREAD_SINGLE, or KUMI_THREAD_MULTIPLE for calls of several threads
 !   kumi_rank()  kumi_size()  kumi_node()   integer
 !   kumi_job()                              integer(c_int64_t)
 !   kumi_time()                             real(c_double), seconds
@@ -175,7 +176,7 @@ module kumi
   use kumi_codes
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
-    kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
+    kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_init_threads, kumi_finalize, kumi_progress, kumi_flush, &
     kumi_fence, kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
     kumi_window_notified, kumi_window_wait_notify
   use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &

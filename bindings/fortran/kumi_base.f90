@@ -106,6 +106,13 @@ contains
     call finish(c_init(), 'kumi_init', stat)
   end subroutine kumi_init
 
+  subroutine kumi_init_threads(level, stat)
+    integer(c_int), intent(in) :: level
+    integer(c_int), intent(out), optional :: stat
+
+    call finish(c_init_threads(level), 'kumi_init_threads', stat)
+  end subroutine kumi_init_threads
+
   subroutine kumi_finalize(stat)
     integer(c_int), intent(out), optional :: stat
 

@@ -124,6 +124,12 @@ module kumi_c
       integer(c_int) :: code
     end function c_init
 
+    function c_init_threads(level) result(code) bind(c, name='kumi_init_threads')
+      import :: c_int
+      integer(c_int), value :: level
+      integer(c_int) :: code
+    end function c_init_threads
+
     function c_finalize() result(code) bind(c, name='kumi_finalize')
       import :: c_int
       integer(c_int) :: code

@@ -38,9 +38,13 @@
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
  * not be NULL unless its description says "or NULL".
  *
- * Threads.  All functions but kumi_error_string(), kumi_error_detail(),
- * kumi_error_report() and kumi_version() must be called by the thread that
- * called kumi_init(); others get KUMI_ERR_WRONG_THREAD.
+ * Threads.  After kumi_init(), all functions but kumi_error_string(),
+ * kumi_error_detail(), kumi_error_report() and kumi_version() must be called by
+ * the thread that called it; others get KUMI_ERR_WRONG_THREAD.  After
+ * kumi_init_threads(KUMI_THREAD_MULTIPLE) all threads may call them, at the same
+ * time.  A call that waits holds up no other.  Nobody frees what another thread
+ * uses, a request is waited for by one thread at a time, and collective
+ * functions of one group are called by one thread after the other.
  *
  * Forks.  A child that a rank makes with fork() is no rank: all functions but
  * these four do nothing there and get KUMI_ERR_FORKED, kumi_init() and
@@ -137,6 +141,7 @@ typedef enum kumi_error {
 	KUMI_ERR_LENT = -48,               /* a request uses the buffer */
 	KUMI_ERR_QUEUE = -49,              /* no such queue, or freed */
 	KUMI_ERR_CLAIM = -50,              /* no such claim, or freed */
+	KUMI_ERR_BUSY = -51,               /* other threads are in calls */
 	KUMI_ERR_GROUP = -60,              /* no such group, or freed */
 	KUMI_ERR_DISAGREE = -61            /* members called different things */
 } kumi_error;
@@ -172,6 +177,14 @@ const char *kumi_version(void);
  * ALREADY_INITIALISED. */
 int kumi_init(void);
 
+/* Which threads may call the library, for kumi_init_threads(). */
+#define KUMI_THREAD_SINGLE 0   /* the one that has called it */
+#define KUMI_THREAD_MULTIPLE 1 /* all, at the same time */
+
+/* Like kumi_init(), in its place; `level` is a KUMI_THREAD_ number.
+ * Errors: those of kumi_init(); LENGTH if `level` is none. */
+int kumi_init_threads(int level);
+
 /* Leaves the job: frees the remaining windows and waits, for a bounded time,
  * until everything that this rank sent has been received.  Not collective: a
  * rank that must not leave before the others calls kumi_barrier() first.
@@ -180,7 +193,9 @@ int kumi_init(void);
  * rank or use its windows any more.
  * Errors: FAULT if something was not received; HANDLER or DAMAGED for an error of
  * a signal port that no call has reported yet (see kumi_signal_handle()).  The
- * rank has left all the same.  NOT_INITIALISED, WRONG_THREAD. */
+ * rank has left all the same.  NOT_INITIALISED, WRONG_THREAD (also in another
+ * thread than that of kumi_init_threads()); BUSY if other threads are in calls:
+ * the rank has not left. */
 int kumi_finalize(void);
 
 /* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */

@@ -97,6 +97,8 @@ codes! {
     Queue = -49, c"this is not a queue of this rank, or it was freed";
     /// Not a claim, or freed.
     Claim = -50, c"this is not a claimed message, or it was received or freed";
+    /// Other threads are in calls.
+    Busy = -51, c"other threads are in calls of the library: let them return first";
     /// Not a group, or freed; or it cannot be made so.
     Group = -60, c"this is not a group of this rank, it was freed, or it cannot be made so";
     /// Members of a group called different collectives.

@@ -3,13 +3,23 @@
 use std::ffi::{c_char, c_int};
 
 use crate::args::input;
-use crate::code::{keep_detail, last_detail, text_of};
+use crate::code::{Code, Failure, keep_detail, last_detail, text_of};
 use crate::state::{finalise, guard, initialise, value, with};
 
 /// See `kumi.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_init() -> c_int {
-    guard(initialise)
+    guard(|| initialise(false))
+}
+
+/// See `kumi.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_init_threads(level: c_int) -> c_int {
+    guard(|| match level {
+        0 => initialise(false),
+        1 => initialise(true),
+        _ => Err(Failure::new(Code::Length, format!("{level} is not a KUMI_THREAD_ number"))),
+    })
 }
 
 /// See `kumi.h`.

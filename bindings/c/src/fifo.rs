@@ -1,19 +1,26 @@
 //! FIFOs and signals.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::{Fifo, FifoRecord, Signal, Window};
 
 use crate::args::{output, required, store};
 use crate::code::{Code, Failure};
-use crate::state::{State, with};
+use crate::state::{State, away, with};
 use crate::window::{KumiWindow, find as find_window, with_bytes};
 
 /// `kumi_fifo` of `kumi.h`: opaque to C.
 pub struct KumiFifo {
-    fifo: Fifo<'static>,
+    /// One thread at a time takes records out.
+    fifo: Mutex<Fifo<'static>>,
     window: *mut KumiWindow,
 }
+
+// SAFETY: the handle of the window is a number here; the rest may be moved and shared.
+unsafe impl Send for KumiFifo {}
+// SAFETY: as above.
+unsafe impl Sync for KumiFifo {}
 
 /// `kumi_signal_handler` of `kumi.h`.
 pub type KumiSignalHandler =
@@ -27,8 +34,8 @@ impl KumiFifo {
 }
 
 /// The FIFO behind a handle, if it is one that was given out.
-fn find(state: &State, handle: *mut KumiFifo) -> Result<&Fifo<'static>, Failure> {
-    Ok(&state.fifos.find(handle)?.fifo)
+fn find(state: &State, handle: *mut KumiFifo) -> Result<MutexGuard<'_, Fifo<'static>>, Failure> {
+    Ok(state.fifos.find(handle)?.fifo.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// See `kumi.h`.
@@ -50,7 +57,7 @@ pub unsafe extern "C" fn kumi_fifo_create(
         // free its FIFOs first.
         let inside = unsafe { &*inside };
         let made = inside.fifo(offset, capacity, notify)?;
-        let handle = state.fifos.give(KumiFifo { fifo: made, window })?;
+        let handle = state.fifos.give(KumiFifo { fifo: Mutex::new(made), window })?;
         // SAFETY: promised by the caller.
         unsafe { store(fifo, handle) }
     })
@@ -237,7 +244,7 @@ pub unsafe extern "C" fn kumi_signal_handle(
             let from = c_int::try_from(signal.from).unwrap_or(c_int::MAX);
             let (data, length) = (signal.data.as_ptr().cast(), signal.data.len());
             // SAFETY: promised by the caller; the data lives as long as the call.
-            unsafe { handler(argument.pointer(), from, data, length) };
+            away(|| unsafe { handler(argument.pointer(), from, data, length) });
         };
         Ok(window.on_signal(offset, capacity, call)?)
     })

@@ -1,9 +1,9 @@
 //! Groups, and the program's own operations.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::{Error, Group, Op, Reduction, Scalar};
 
@@ -191,9 +191,18 @@ struct UserOperation {
     commutative: bool,
 }
 
+// SAFETY: the pointer is only handed back to the program, by the thread whose call combines.
+unsafe impl Send for UserOperation {}
+
 /// The program's operations, by number. No number is used twice.
 #[derive(Default)]
-pub struct Operations(RefCell<BTreeMap<c_int, UserOperation>>);
+pub struct Operations(Mutex<BTreeMap<c_int, UserOperation>>);
+
+impl Operations {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<c_int, UserOperation>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A `kumi_op` on elements of a `kumi_type`.
 #[derive(Clone, Copy)]
@@ -212,7 +221,7 @@ impl Operation {
         if let Some(op) = Op::from_number(number) {
             return Ok(Operation::Own(op));
         }
-        let operations = state.operations.0.borrow();
+        let operations = state.operations.lock();
         let unknown = || Failure::new(Code::Operation, format!("{number} is not a kumi_op"));
         let operation = UserOp(*operations.get(&number).ok_or_else(unknown)?);
         Ok(Operation::User { operation, kind })
@@ -269,7 +278,7 @@ pub unsafe extern "C" fn kumi_op_create(
         let next = |last: c_int| last.checked_add(1);
         let number = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let number = number.map_err(|_| Failure::new(Code::Memory, "too many operations"))?;
-        state.operations.0.borrow_mut().insert(number, operation);
+        state.operations.lock().insert(number, operation);
         // SAFETY: promised by the caller.
         unsafe { store(op, number) }
     })
@@ -279,7 +288,7 @@ pub unsafe extern "C" fn kumi_op_create(
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_op_free(op: c_int) -> c_int {
     with(|state| {
-        let gone = state.operations.0.borrow_mut().remove(&op);
+        let gone = state.operations.lock().remove(&op);
         let unknown = || Failure::new(Code::Operation, format!("{op} is no operation to free"));
         gone.map(drop).ok_or_else(unknown)
     })

@@ -1,8 +1,9 @@
 //! Handle table: the windows, FIFOs and completions that C holds.
 
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::code::{Code, Failure};
 
@@ -14,7 +15,9 @@ const _: () = assert!(usize::BITS == 64, "numbers of fewer bits would be used up
 /// The things of one kind that were handed out and not yet freed; those left are freed with the
 /// table. A handle from C is a number, not an address: nothing is followed that is not found here.
 pub struct HandleTable<T> {
-    slots: RefCell<Slots<T>>,
+    slots: UnsafeCell<Slots<T>>,
+    /// Held during each use of the slots, if several threads use the table.
+    lock: Option<Mutex<()>>,
     /// The error for an unknown handle.
     unknown: Code,
 }
@@ -28,6 +31,10 @@ struct Slots<T> {
     free: Vec<usize>,
 }
 
+// SAFETY: a table with a lock uses its slots under it. One without is of a state that only one thread reaches (see `state`).
+// References to objects go to several threads only if the objects permit it.
+unsafe impl<T: Send + Sync> Sync for HandleTable<T> {}
+
 /// A number for a handle, in the bits above those of the place.
 fn fresh() -> Option<usize> {
     static LAST: AtomicUsize = AtomicUsize::new(0);
@@ -37,40 +44,52 @@ fn fresh() -> Option<usize> {
 }
 
 impl<T> HandleTable<T> {
-    pub fn new(unknown: Code) -> Self {
+    /// A table for one thread, or for several.
+    pub fn new(unknown: Code, several: bool) -> Self {
         let slots = Slots { all: Vec::new(), free: Vec::new() };
-        Self { slots: RefCell::new(slots), unknown }
+        let lock = several.then(Mutex::default);
+        Self { slots: UnsafeCell::new(slots), lock, unknown }
+    }
+
+    /// Runs `body` with the slots. It does not use the table.
+    fn with_slots<R>(&self, body: impl FnOnce(&mut Slots<T>) -> R) -> R {
+        let _held =
+            self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        // SAFETY: nobody else uses them: other threads by the lock, or because there are none, and this one since no body
+        // calls a function of the table.
+        body(unsafe { &mut *self.slots.get() })
     }
 
     /// Whether one more can be handed out: to be asked before all ranks make something together, because
     /// afterwards the others have it.
     pub fn room(&self) -> Result<(), Failure> {
-        if self.slots.borrow().next() < 1 << PLACE { Ok(()) } else { Err(too_many()) }
+        if self.with_slots(|slots| slots.next()) < 1 << PLACE { Ok(()) } else { Err(too_many()) }
     }
 
     /// Hands a thing out.
     pub fn give(&self, thing: T) -> Result<*mut T, Failure> {
-        let mut slots = self.slots.borrow_mut();
-        let place = slots.next();
-        let number = fresh().filter(|_| place < 1 << PLACE);
-        let Some(number) = number else { return Err(too_many()) };
-        let handle = number | place;
-        let slot = (handle, Box::into_raw(Box::new(thing)));
-        if slots.free.pop().is_some() {
-            slots.all[place] = slot;
-        } else {
-            slots.all.push(slot);
-        }
-        Ok(ptr::without_provenance_mut(handle))
+        self.with_slots(|slots| {
+            let place = slots.next();
+            let number = fresh().filter(|_| place < 1 << PLACE);
+            let Some(number) = number else { return Err(too_many()) };
+            let handle = number | place;
+            let slot = (handle, Box::into_raw(Box::new(thing)));
+            if slots.free.pop().is_some() {
+                slots.all[place] = slot;
+            } else {
+                slots.all.push(slot);
+            }
+            Ok(ptr::without_provenance_mut(handle))
+        })
     }
 
     /// The thing behind a handle, if it is one that was given out.
     pub fn find(&self, handle: *mut T) -> Result<&T, Failure> {
         let handle = handle.addr();
-        match self.slots.borrow().all.get(place(handle)) {
+        match self.with_slots(|slots| slots.all.get(place(handle)).copied()) {
             // SAFETY: the handle is in the table, so its object was not freed. A caller that frees it
             // promises that nobody uses it any more.
-            Some((known, thing)) if *known == handle && handle != 0 => Ok(unsafe { &**thing }),
+            Some((known, thing)) if known == handle && handle != 0 => Ok(unsafe { &*thing }),
             _ => Err(self.unknown.into()),
         }
     }
@@ -93,7 +112,7 @@ impl<T> HandleTable<T> {
     /// As [`HandleTable::free`].
     pub unsafe fn take(&self, handle: *mut T) -> Result<T, Failure> {
         self.find(handle)?;
-        let thing = self.slots.borrow_mut().take(place(handle.addr()));
+        let thing = self.with_slots(|slots| slots.take(place(handle.addr())));
         // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed. It has been
         // taken out, and the caller promises that nobody uses it.
         Ok(*unsafe { Box::from_raw(thing) })
@@ -107,14 +126,13 @@ impl<T> HandleTable<T> {
         // SAFETY: an object with a handle came from `Box::into_raw` and was not freed.
         let goes = |slot: &Slot<T>| slot.0 != 0 && goes(unsafe { &*slot.1 });
         let mut gone = Vec::new();
-        {
-            let mut slots = self.slots.borrow_mut();
+        self.with_slots(|slots| {
             for place in 0..slots.all.len() {
                 if goes(&slots.all[place]) {
                     gone.push(slots.take(place));
                 }
             }
-        }
+        });
         for thing in gone {
             // SAFETY: as above; now it is in no table, and nobody uses it by the caller's promise.
             drop(unsafe { Box::from_raw(thing) });
@@ -163,7 +181,7 @@ mod tests {
         let held = Rc::new(());
         // Tables of one job after another.
         for _ in 0..2 {
-            let handles = HandleTable::new(Code::Window);
+            let handles = HandleTable::new(Code::Window, false);
             let first = handles.give((1, Rc::clone(&held))).unwrap();
             for turn in 0..50 {
                 let handle = handles.give((turn, Rc::clone(&held))).unwrap();
@@ -188,8 +206,27 @@ mod tests {
     }
 
     #[test]
+    fn several_threads_get_handles_of_their_own() {
+        let handles = HandleTable::new(Code::Window, true);
+        let body = || {
+            for number in 0..200usize {
+                let handle = handles.give(number).unwrap();
+                assert_eq!(*handles.find(handle).unwrap(), number);
+                // SAFETY: nothing of it is used, and no other thread knows it.
+                unsafe { handles.free(handle) }.unwrap();
+                assert!(handles.find(handle).is_err());
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(body);
+            }
+        });
+    }
+
+    #[test]
     fn those_that_go_go_and_the_others_stay() {
-        let handles = HandleTable::new(Code::Fifo);
+        let handles = HandleTable::new(Code::Fifo, false);
         let given: Vec<_> = (0..9).map(|number| handles.give(number).unwrap()).collect();
         // SAFETY: nothing of them is used.
         unsafe { handles.free_those(|number| number % 2 == 0) };
@@ -201,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_full_table_is_known_before() {
-        let handles = HandleTable::new(Code::Window);
+        let handles = HandleTable::new(Code::Window, false);
         let mut last = ptr::null_mut();
         for _ in 0..1 << PLACE {
             handles.room().unwrap();

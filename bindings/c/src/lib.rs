@@ -57,8 +57,8 @@ pub use collective::{
     kumi_group_reduce, kumi_group_scan,
 };
 pub use control::{
-    kumi_error_detail, kumi_error_report, kumi_error_string, kumi_finalize, kumi_init, kumi_job,
-    kumi_node, kumi_rank, kumi_size, kumi_time, kumi_version,
+    kumi_error_detail, kumi_error_report, kumi_error_string, kumi_finalize, kumi_init,
+    kumi_init_threads, kumi_job, kumi_node, kumi_rank, kumi_size, kumi_time, kumi_version,
 };
 pub use fifo::{
     KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,

@@ -1,16 +1,16 @@
 //! The one context of the process, and the rules for using it.
 //!
-//! [`Context`] is not `Sync`, so the pointer to the state is
-//! kept in a slot of the thread that made it. Other threads find their slot
-//! empty and are refused; no lock is needed. In a child that the process makes with `fork`, which
-//! is no rank, every thread finds its slot empty.
+//! The pointer to the state is kept in a slot of the thread that made it. Other threads find their slot
+//! empty and are refused; no lock is needed. A program that asks for several threads has the pointer in a place for all of
+//! them, too, and their calls are counted, so that none finds the state gone. In a child that the process makes with `fork`,
+//! which is no rank, every thread finds nothing.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use kumi_mem::{Context, Group};
 
@@ -51,22 +51,62 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// This process is a fork of one that held a state.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+/// The state, if all threads may use it.
+static SHARED: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// Calls of other threads than that of `kumi_init_threads` that use it.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
-    /// This thread's state, made by `Box::into_raw`, or null.
+    /// The state that this thread has made, by `Box::into_raw`, or null.
     static STATE: Cell<*mut State> = const { Cell::new(ptr::null_mut()) };
+    /// This thread runs a function of the program's that the library has called.
+    static AWAY: Cell<bool> = const { Cell::new(false) };
 }
 
-fn current() -> Result<*mut State, Failure> {
-    let state = STATE.with(Cell::get);
-    if !state.is_null() {
-        Ok(state)
-    } else if FORKED.load(Ordering::Relaxed) {
-        Err(Code::Forked.into())
-    } else if ACTIVE.load(Ordering::Acquire) {
-        Err(Code::WrongThread.into())
-    } else {
-        Err(Code::NotInitialised.into())
+/// Several threads may use a state that was made for them.
+const _: () = {
+    const fn for_all_threads<T: Sync>() {}
+    for_all_threads::<State>();
+};
+
+/// A call that uses the state.
+struct Entered {
+    state: *mut State,
+    counted: bool,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if self.counted {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+        }
     }
+}
+
+/// Begins a call.
+fn enter() -> Result<Entered, Failure> {
+    if AWAY.get() {
+        return Err(Code::WrongThread.into());
+    }
+    let own = STATE.with(Cell::get);
+    if !own.is_null() {
+        return Ok(Entered { state: own, counted: false });
+    }
+    if !SHARED.load(Ordering::Relaxed).is_null() {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        // Counted first: `finalise` takes the state away, then looks whether anybody is counted.
+        let entered = Entered { state: SHARED.load(Ordering::SeqCst), counted: true };
+        if !entered.state.is_null() {
+            return Ok(entered);
+        }
+    }
+    Err(if FORKED.load(Ordering::Relaxed) {
+        Code::Forked.into()
+    } else if ACTIVE.load(Ordering::Acquire) {
+        Code::WrongThread.into()
+    } else {
+        Code::NotInitialised.into()
+    })
 }
 
 /// Called by the system in the only thread of a fork's child. The state of the rank is left as it is:
@@ -74,6 +114,7 @@ fn current() -> Result<*mut State, Failure> {
 extern "C" fn forked() {
     if ACTIVE.load(Ordering::Relaxed) {
         FORKED.store(true, Ordering::Relaxed);
+        SHARED.store(ptr::null_mut(), Ordering::Relaxed);
         // While the thread ends there is no slot either.
         let _ = STATE.try_with(|slot| slot.set(ptr::null_mut()));
     }
@@ -83,7 +124,7 @@ extern "C" fn forked() {
 fn watch_forks() -> Result<(), Failure> {
     static WATCHED: OnceLock<c_int> = OnceLock::new();
     // SAFETY: the function lives as long as the library, and does only what may be done between a
-    // fork and what follows it: it stores two words.
+    // fork and what follows it: it stores three words.
     let code = *WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) });
     if code == 0 { Ok(()) } else { Err(Code::Memory.into()) }
 }
@@ -107,27 +148,27 @@ pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     }
 }
 
-/// Runs `body` with the state, if this thread has it.
+/// Runs `body` with the state, if this thread may use it.
 pub fn with(body: impl FnOnce(&State) -> Result<(), Failure>) -> c_int {
     guard(|| {
-        let state = current()?;
-        // SAFETY: `current` gave this thread's own pointer, which `initialise`
-        // made and only `finalise`, in the same thread, invalidates. `body`
-        // cannot call it: what the library calls of the program's in this thread it calls by `away` (signal handlers
-        // have threads of their own).
-        body(unsafe { &*state })
+        let entered = enter()?;
+        // SAFETY: `initialise` made it. Only `finalise` invalidates it: in the thread that made it, which is not in a call of
+        // `body` then, since what the library calls of the program's it calls by `away`; and not while other threads are
+        // counted.
+        body(unsafe { &*entered.state })
     })
 }
 
-/// Runs a function of the program's inside of a call. It finds no state, so it cannot end the one that the call uses.
+/// Runs a function of the program's inside of a call, or on a thread of the library. It finds no state, so it cannot end the
+/// one that the call uses, nor wait for its own end.
 pub fn away<R>(body: impl FnOnce() -> R) -> R {
-    struct Back(*mut State);
+    struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {
-            STATE.with(|slot| slot.set(self.0));
+            AWAY.set(self.0);
         }
     }
-    let _back = Back(STATE.with(|slot| slot.replace(ptr::null_mut())));
+    let _back = Back(AWAY.replace(true));
     body()
 }
 
@@ -142,8 +183,8 @@ pub fn value(body: impl FnOnce(&State) -> Result<c_int, Failure>) -> c_int {
     if code == Code::Ok as c_int { result } else { code }
 }
 
-/// `kumi_init`: makes the context.
-pub fn initialise() -> Result<(), Failure> {
+/// `kumi_init`: makes the context, for this thread alone or for all.
+pub fn initialise(several: bool) -> Result<(), Failure> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Code::Forked.into());
     }
@@ -166,22 +207,37 @@ pub fn initialise() -> Result<(), Failure> {
     let context: &'static Context = Box::leak(Box::new(context));
     let state = Box::new(State {
         context,
-        fifos: HandleTable::new(Code::Fifo),
-        windows: HandleTable::new(Code::Window),
-        completions: HandleTable::new(Code::Completion),
-        queues: HandleTable::new(Code::Queue),
-        claims: HandleTable::new(Code::Claim),
+        fifos: HandleTable::new(Code::Fifo, several),
+        windows: HandleTable::new(Code::Window, several),
+        completions: HandleTable::new(Code::Completion, several),
+        queues: HandleTable::new(Code::Queue, several),
+        claims: HandleTable::new(Code::Claim, several),
         job: context.group(),
-        groups: HandleTable::new(Code::Group),
+        groups: HandleTable::new(Code::Group, several),
         operations: Operations::default(),
     });
-    STATE.with(|slot| slot.set(Box::into_raw(state)));
+    let state = Box::into_raw(state);
+    STATE.with(|slot| slot.set(state));
+    if several {
+        SHARED.store(state, Ordering::SeqCst);
+    }
     Ok(())
 }
 
 /// `kumi_finalize`: frees what C still holds, then the context.
 pub fn finalise() -> Result<(), Failure> {
-    let pointer = current()?;
+    let Entered { state: pointer, counted: false } = enter()? else {
+        return Err(Failure::new(
+            Code::WrongThread,
+            "kumi_finalize is for the thread that has called kumi_init_threads",
+        ));
+    };
+    // From here on no other thread begins a call; those that have begun are counted.
+    let shared = SHARED.swap(ptr::null_mut(), Ordering::SeqCst);
+    if INSIDE.load(Ordering::SeqCst) > 0 {
+        SHARED.store(shared, Ordering::SeqCst);
+        return Err(Code::Busy.into());
+    }
     STATE.with(|slot| slot.set(ptr::null_mut()));
     // SAFETY: the pointer came from `Box::into_raw` in `initialise` and was
     // just removed from the only place that held it.

@@ -332,6 +332,13 @@ fn groups_do_what_the_header_promises() {
 }
 
 #[test]
+fn several_threads_may_call_where_the_program_asks_for_it() {
+    let program = compile("threads", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn what_was_freed_and_what_a_child_has_is_refused() {
     let program = compile("ends", &[]);
     let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));

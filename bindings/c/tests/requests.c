@@ -81,15 +81,14 @@ static void puts_gets_and_atomics(void)
 	EXPECT(kumi_window_free(window) == KUMI_OK);
 }
 
-static void messages(void)
+static void first_come_first_served(void)
 {
-	kumi_request request[5] = { 0 }, spare;
+	kumi_request request[5] = { 0 };
 	kumi_result results[5];
-	char text[] = "to myself", buffer[5][16] = { "" };
+	char text[] = "to myself", buffer[3][16] = { "" };
 	size_t index = 9, ended = 0, indices[5], count = 9;
-	int done = 9, cancelled = 9, seen[5] = { 0 };
+	int done = 9, cancelled = 9;
 
-	/* Receives first: in the order in which they were started. */
 	for (int i = 0; i < 3; i++)
 		EXPECT(kumi_message_irecv(KUMI_ANY_SOURCE, 5, buffer[i], 16,
 		                          NULL, &request[i]) == KUMI_OK);
@@ -121,8 +120,16 @@ static void messages(void)
 	EXPECT(buffer[1][0] == '\0' && strncmp(buffer[2], text, 3) == 0);
 	for (int i = 0; i < 5; i++)
 		EXPECT(request[i] == KUMI_REQUEST_NONE);
+}
 
-	/* Any and some. */
+static void any_and_some(void)
+{
+	kumi_request request[5] = { 0 };
+	kumi_result results[5];
+	char text[] = "to myself", buffer[5][16] = { "" };
+	size_t index = 9, ended = 0, indices[5];
+	int seen[5] = { 0 };
+
 	for (int i = 0; i < 5; i++)
 		EXPECT(kumi_message_irecv(0, i, buffer[i], 16, NULL,
 		                          &request[i]) == KUMI_OK);
@@ -132,7 +139,8 @@ static void messages(void)
 	       request[3] == KUMI_REQUEST_NONE);
 	for (int i = 0; i < 5; i++)
 		if (i != 3)
-			EXPECT(kumi_message_send(0, i, text, i) == KUMI_OK);
+			EXPECT(kumi_message_send(0, i, text, (size_t)i) ==
+			       KUMI_OK);
 	for (int rest = 4; rest > 0; rest -= (int)ended) {
 		EXPECT(kumi_request_wait_some(request, 5, &ended, indices,
 		                              results) == KUMI_OK &&
@@ -147,9 +155,18 @@ static void messages(void)
 	EXPECT(kumi_request_wait_any(request, 5, &index, results) ==
 	       KUMI_ERR_REQUEST);
 	EXPECT(kumi_request_wait_all(request, 5, NULL) == KUMI_OK);
+}
+
+static void wrong_lists(void)
+{
+	kumi_request request[2] = { 0 }, spare;
+	kumi_result results[2];
+	char text[] = "to myself", buffer[16] = "";
+	size_t index = 9;
+	int done = 9;
 
 	/* A wrong handle in a list: nothing was waited for. */
-	EXPECT(kumi_message_irecv(0, 1, buffer[0], 16, NULL, &request[0]) ==
+	EXPECT(kumi_message_irecv(0, 1, buffer, 16, NULL, &request[0]) ==
 	       KUMI_OK);
 	spare = request[0];
 	request[1] = request[0];
@@ -163,7 +180,7 @@ static void messages(void)
 	EXPECT(done == 1 && results->length == 2);
 
 	/* Too long: the error is the request's. */
-	EXPECT(kumi_message_irecv(0, 1, buffer[0], 2, NULL, &request[0]) ==
+	EXPECT(kumi_message_irecv(0, 1, buffer, 2, NULL, &request[0]) ==
 	       KUMI_OK);
 	EXPECT(kumi_message_send(0, 1, text, 4) == KUMI_OK);
 	EXPECT(kumi_request_wait(&request[0], results) == KUMI_ERR_TRUNCATED);
@@ -324,7 +341,9 @@ int main(void)
 {
 	EXPECT(kumi_init() == KUMI_OK);
 	puts_gets_and_atomics();
-	messages();
+	first_come_first_served();
+	any_and_some();
+	wrong_lists();
 	buffers_come_back();
 	reports();
 	claims();

@@ -23,7 +23,8 @@
  * ...) start an operation and return a kumi::request or a kumi::future at once.
  * Data given to them must outlive it; temporary objects do not compile.
  *
- * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
+ * Lifetimes.  One kumi::context at a time, made and used by one thread, or by all
+ * with kumi::threads::multiple; its end belongs to the thread that made it.  Every
  * kumi::window, kumi::fifo and kumi::completion should end before its context,
  * a FIFO before its window, as it does when it is declared after it; an object
  * that outlives its context or window is empty from then on.  The program's own
@@ -60,11 +61,24 @@ struct node_load {
 	double age;     /* seconds */
 };
 
+/* Which threads may use the context and what was made of it: the one that made
+ * it, or all at the same time. */
+enum class threads : int {
+	single = KUMI_THREAD_SINGLE,
+	multiple = KUMI_THREAD_MULTIPLE
+};
+
 /* This rank's part in the job, from construction (kumi_init) to destruction
  * (kumi_finalize). */
 class context {
 public:
 	context() { detail::check(kumi_init(), "kumi_init"); }
+
+	explicit context(threads which)
+	{
+		detail::check(kumi_init_threads(static_cast<int>(which)),
+		              "kumi_init_threads");
+	}
 
 	~context()
 	{
@@ -77,12 +91,13 @@ public:
 
 	/* Ends the part before the destructor would, which cannot throw: the
 	 * way to learn that something was not received.  Nothing else may be
-	 * called afterwards.  In a wrong thread or in a child of the rank it
-	 * fails and ends nothing. */
+	 * called afterwards.  In a wrong thread, in a child of the rank and while
+	 * other threads are in calls it fails and ends nothing. */
 	void finalize()
 	{
 		int code = kumi_finalize();
-		if (code != KUMI_ERR_WRONG_THREAD && code != KUMI_ERR_FORKED)
+		if (code != KUMI_ERR_WRONG_THREAD && code != KUMI_ERR_FORKED &&
+		    code != KUMI_ERR_BUSY)
 			alive_.reset();
 		detail::check(code, "kumi_finalize");
 	}

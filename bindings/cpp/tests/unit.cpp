@@ -89,6 +89,35 @@ void outside()
 	std::_Exit(1);
 }
 
+/* Each thread its own tag; all the same counter. */
+void several_threads()
+{
+	constexpr int count = 4, rounds = 200;
+	kumi::context job(kumi::threads::multiple);
+	kumi::window<std::uint64_t> window(job, 1);
+	std::vector<std::thread> threads;
+	std::atomic<int> wrong{0};
+
+	for (int me = 0; me < count; me++)
+		threads.emplace_back([&, me] {
+			for (int i = 0; i < rounds; i++) {
+				int sent = 1000 * me + i, received = 0;
+				auto old = window.ifetch_add(0, 0, 1);
+				auto came = job.irecv(0, me, received);
+				job.isend(0, me, sent).wait();
+				came.wait();
+				wrong += received != sent;
+				wrong += old.get() >= count * rounds;
+			}
+			wrong += !throws(KUMI_ERR_WRONG_THREAD,
+			                 [&] { job.finalize(); });
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+	EXPECT(wrong == 0 && window[0] == count * rounds);
+	job.finalize();
+}
+
 void identity(kumi::context &job)
 {
 	EXPECT(job.rank() >= 0 && job.rank() < job.size());
@@ -471,6 +500,10 @@ int main(int argc, char **argv)
 	spans();
 	if (argc > 1 && std::strcmp(argv[1], "outside") == 0) {
 		outside();
+		return failures > 0;
+	}
+	if (argc > 1 && std::strcmp(argv[1], "threads") == 0) {
+		several_threads();
 		return failures > 0;
 	}
 	if (argc > 1 && std::strcmp(argv[1], "dies") == 0)

@@ -5,7 +5,7 @@ module requests
   use unit
   implicit none
   private
-  public :: puts_and_gets, atomic_requests, message_requests, wrong_requests, queues_and_claims
+  public :: puts_and_gets, atomic_requests, message_requests, wrong_requests, queues, claims
 
 contains
 
@@ -168,14 +168,12 @@ contains
     call kumi_window_free(window)
   end subroutine wrong_requests
 
-  subroutine queues_and_claims()
+  subroutine queues()
     type(kumi_window) :: window
     type(kumi_completion) :: completion
     type(kumi_queue) :: queue
-    type(kumi_claim) :: claim
     type(kumi_request) :: request
     type(kumi_result) :: result
-    type(kumi_status) :: status
     integer, pointer :: values(:)
     integer, target, asynchronous :: data(4), back(4), numbers(2)
     integer(c_int64_t) :: words
@@ -209,7 +207,17 @@ contains
     call kumi_message_isend(me, 2, data, request, queue=queue, stat=stat)
     call expect_error(stat, KUMI_ERR_QUEUE, 'freed')
     call kumi_completion_free(completion)
+    call kumi_barrier()
+    call kumi_window_free(window)
+  end subroutine queues
 
+  subroutine claims()
+    type(kumi_claim) :: claim
+    type(kumi_status) :: status
+    integer :: data(4), back(4), stat
+    logical :: found
+
+    data = [1, 2, 3, 4]
     call kumi_message_send(me, 3, data)
     call kumi_message_await(KUMI_ANY_SOURCE, 3, status)
     call expect(status%length == 16, 'there')
@@ -227,6 +235,5 @@ contains
     call kumi_message_claim(me, 3, found, claim)
     call expect(.not. found, 'none')
     call kumi_barrier()
-    call kumi_window_free(window)
-  end subroutine queues_and_claims
+  end subroutine claims
 end module requests

@@ -36,6 +36,8 @@ contains
     call expect(index(kumi_version(), '.') > 1, 'version')
     call kumi_barrier(stat)
     call expect_error(stat, KUMI_ERR_NOT_INITIALISED, 'before the start')
+    call kumi_init_threads(7, stat)
+    call expect_error(stat, KUMI_ERR_LENGTH, 'no level of threads')
     call expect(kumi_rank() == KUMI_ERR_NOT_INITIALISED, 'no rank before the start')
     call expect(kumi_job() == 0, 'no job before the start')
     call expect(kumi_time() < 0, 'no time before the start')

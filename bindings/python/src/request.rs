@@ -262,6 +262,7 @@ impl Drop for NativeRequest {
 
 /// Waits until at least one of these has ended.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // As Python gives it.
 pub fn wait_any(py: Python<'_>, requests: Vec<PyRef<'_, NativeRequest>>) -> PyResult<()> {
     let state = current()?;
     let any = || -> Result<bool, Failure> {
