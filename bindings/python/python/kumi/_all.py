@@ -1,7 +1,7 @@
 """All names for ranks; :mod:`kumi` loads this module when one of them is first used."""
 
 from ._cluster import NodeLoad, node_load
-from ._collectives import Op, allreduce, alltoall, alltoallv, broadcast, gather, reduce
+from ._collectives import allreduce, alltoall, alltoallv, broadcast, gather, reduce
 from ._completion import Completion
 from ._errors import (
     AlreadyInitialisedError,
@@ -9,6 +9,7 @@ from ._errors import (
     BadAlignmentError,
     BadArgumentError,
     BadFifoError,
+    BadGroupError,
     BadLengthError,
     BadNotifyError,
     BadOperationError,
@@ -22,7 +23,9 @@ from ._errors import (
     ForkedError,
     FreedCompletionError,
     FreedFifoError,
+    FreedGroupError,
     FreedWindowError,
+    GroupDisagreesError,
     HandlerError,
     IoError,
     KumiError,
@@ -42,6 +45,7 @@ from ._errors import (
     WrongThreadError,
 )
 from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
+from ._group import Group, Op, group
 from ._job import Job, finalize, init
 from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
 from ._native import (
@@ -70,6 +74,7 @@ __all__ = [
     "BadAlignmentError",
     "BadArgumentError",
     "BadFifoError",
+    "BadGroupError",
     "BadLengthError",
     "BadNotifyError",
     "BadOperationError",
@@ -85,7 +90,10 @@ __all__ = [
     "ForkedError",
     "FreedCompletionError",
     "FreedFifoError",
+    "FreedGroupError",
     "FreedWindowError",
+    "Group",
+    "GroupDisagreesError",
     "HandlerError",
     "IoError",
     "Job",
@@ -121,6 +129,7 @@ __all__ = [
     "finalize",
     "flush",
     "gather",
+    "group",
     "init",
     "job",
     "max_record",
