@@ -333,6 +333,7 @@ private:
 	template <class>
 	friend class window;
 	friend class completion;
+	friend class group;
 
 	/* The type of an object, or of a range's elements. */
 	template <class R>
@@ -377,6 +378,7 @@ private:
 } // namespace kumi
 
 #include <kumi/completion.hpp>
+#include <kumi/group.hpp>
 #include <kumi/base.hpp>
 #include <kumi/window.hpp>
 #include <kumi/fifo.hpp>

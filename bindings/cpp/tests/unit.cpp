@@ -483,6 +483,7 @@ int main(int argc, char **argv)
 			forks(job);
 			onesided(job);
 			lists_and_memory(job);
+			groups(job);
 			late = new kumi::window<int>(job, 1024);
 			queue = new kumi::fifo(*late, 0, 64);
 			done = new kumi::completion(job);
