@@ -102,10 +102,12 @@ fn in_fortran(declaration: &str) -> &'static [&'static str] {
         ("uint32_t", 0, false) => &["integer(c_int32_t), value"],
         ("double", 0, false) => &["real(c_double), value"],
         ("kumi_signal_handler", 0, false) => &["type(c_funptr), value"],
-        ("void", 1, _) | ("kumi_window" | "kumi_fifo" | "kumi_completion", 1, false) => {
+        ("int64_t", 0, false) => &["integer(c_int64_t), value"],
+        ("void", 1, _)
+        | ("kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_group", 1, false) => {
             &["type(c_ptr), value"]
         }
-        ("kumi_window" | "kumi_fifo" | "kumi_completion", 2, false) => {
+        ("kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_group", 2, false) => {
             &["type(c_ptr), intent(inout)"]
         }
         ("int", 1, true) => &["integer(c_int), intent(in) (*)"],
@@ -183,13 +185,14 @@ fn bound(module: &str) -> Vec<Bound> {
 #[test]
 fn the_interfaces_of_fortran_are_those_of_the_header() {
     let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
-    let headers =
-        ["kumi.h", "kumi_onesided.h"].map(|name| read(&format!("bindings/c/include/{name}")));
+    let headers = ["kumi.h", "kumi_onesided.h", "kumi_groups.h"]
+        .map(|name| read(&format!("bindings/c/include/{name}")));
     let header = source::code_only(&headers.concat());
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let mut functions = bound(&(read("bindings/fortran/kumi_c.f90") + &atomics));
+    let ours = ["kumi_c.f90", "kumi_groups.f90"].map(|it| read(&format!("bindings/fortran/{it}")));
+    let mut functions = bound(&(ours.concat() + &atomics));
     functions.retain(|function| function.name != "strlen");
     assert!(functions.len() > 60, "only {} functions found", functions.len());
     for Bound { name, arguments, result, declared } in functions {

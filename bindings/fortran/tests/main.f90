@@ -3,6 +3,7 @@ program main
   use unit
   use onesided
   use lists
+  use groups
   implicit none
   character(len=16) :: argument
 
@@ -32,6 +33,9 @@ program main
     call many_signals()
     call own_memory()
     call wrong_memory()
+    call split()
+    call collectives()
+    call wrong_groups()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'
