@@ -2,6 +2,7 @@
 
 mod bulk;
 mod call;
+mod collectives;
 mod encryption;
 mod flood;
 mod footprint;
@@ -73,7 +74,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 23] = [
+pub const ALL: [Benchmark; 24] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -151,6 +152,12 @@ pub const ALL: [Benchmark; 23] = [
         about: "16-byte puts a second, many in flight",
         runs: 15,
         measure: rate::measure,
+    },
+    Benchmark {
+        name: "collectives",
+        about: "collectives of 8 ranks on 4 nodes",
+        runs: 5,
+        measure: collectives::measure,
     },
     Benchmark {
         name: "footprint",

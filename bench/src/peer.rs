@@ -189,20 +189,58 @@ impl Peers {
         cluster::number(&output, "messages_per_second", "mpirun mpirate")
     }
 
+    /// Median microseconds of a collective of so many ranks on each of these nodes, over TCP and, in a node, over shared
+    /// memory. Ranks that wait yield their processor, since there may be more ranks than processors.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn mpi_collective(
+        &self,
+        nodes: &[Node],
+        ranks_each: usize,
+        args: &[&str],
+    ) -> Result<f64, BenchError> {
+        let program = cluster::existing(self.folder.join("mpicollective"))?;
+        let mut command = self.mpi_command(nodes)?;
+        command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self"]);
+        command.args(["--mca", "mpi_yield_when_idle", "1", "--oversubscribe"]);
+        for (index, node) in nodes.iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            if node.netns.is_some() {
+                command.args(["--host", &format!("{}:{ranks_each}", node.address)]);
+            }
+            command.args(["-np", &ranks_each.to_string()]);
+            if !node.cpus.is_empty() {
+                let cpus: Vec<String> = node.cpus.iter().map(ToString::to_string).collect();
+                command.args(["taskset", "-c", &cpus.join(",")]);
+            }
+            command.arg(&program).args(args);
+        }
+        cluster::number(&cluster::output(&mut command)?, "microseconds", "mpirun mpicollective")
+    }
+
     /// Runs an MPI program between two nodes over TCP.
     fn mpi_far(&self, nodes: &[Node], program: &str, args: &[&str]) -> Result<String, BenchError> {
         let program = cluster::existing(self.folder.join(program))?;
+        let command = self.mpi_command(nodes)?;
+        let host = |node: &Node| node.netns.is_some().then(|| node.address.clone());
+        let hosts = [host(&nodes[0]), host(&nodes[1])];
+        let hosts = [hosts[0].as_deref(), hosts[1].as_deref()];
+        mpi_run(command, "tcp,self", hosts, nodes, &program, args)
+    }
+
+    /// `mpirun` on the first of these nodes, with a way to reach the others.
+    fn mpi_command(&self, nodes: &[Node]) -> Result<Command, BenchError> {
         let agent = self.write_agent(nodes)?;
-        let Some(netns) = &nodes[0].netns else {
-            return mpi_run(mpirun(), "tcp,self", [None, None], nodes, &program, args);
-        };
-        // Each node needs a host name of its own, or the library takes both for one machine.
+        let Some(netns) = &nodes[0].netns else { return Ok(mpirun()) };
+        // Each node needs a host name of its own, or the library takes all for one machine.
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{netns}"));
         command.args(["unshare", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", netns]);
         command.arg("mpirun").args(MPIRUN_OPTIONS).args(["--mca", "plm_rsh_agent"]).arg(agent);
-        let hosts = [Some(nodes[0].address.as_str()), Some(nodes[1].address.as_str())];
-        mpi_run(command, "tcp,self", hosts, nodes, &program, args)
+        Ok(command)
     }
 
     /// The same between two processors of one node, over shared memory.

@@ -169,6 +169,30 @@
 !       Vectors, and vectors of counts that add up to their sizes.
 !   Arrays whose sizes do not fit together are KUMI_ERR_LENGTH, before anything is sent.
 !
+!   A group is a type(kumi_group); its members are numbered from 0, and `root` is a member's number.
+!   kumi_job_group()                              the group of all ranks
+!   kumi_group_split(group, colour, key, new [, stat])          `key` of either kind
+!   kumi_group_subset(group, members, new [, stat])             `members` is a vector
+!   kumi_group_duplicate(group, new [, stat])     kumi_group_free(group [, stat])
+!   kumi_group_exists(group)                      logical: false for a rank that is not in `new`
+!   kumi_group_member(group)  kumi_group_members(group)  kumi_group_rank(group, member)        integers
+!   kumi_group_find(group, job_rank, member [, stat])           `member` is -1 for a rank that is none
+!   kumi_group_barrier(group [, stat])
+!   kumi_group_broadcast(group, root, data [, stat])
+!   kumi_group_reduce(group, root, data, op [, stat])           `data` becomes the result
+!   kumi_group_allreduce, kumi_group_scan, kumi_group_exclusive_scan(group, data, op [, stat])
+!   The following are for vectors; `counts` are vectors with an entry for every member.
+!   kumi_group_gather(group, root, send, recv [, stat])
+!   kumi_group_gatherv(group, root, send, recv, counts [, stat])
+!   kumi_group_scatter(group, root, send, recv [, stat])
+!   kumi_group_scatterv(group, root, send, counts, recv [, stat])
+!   kumi_group_allgather(group, send, recv [, stat])
+!   kumi_group_allgatherv(group, send, recv, counts [, stat])
+!   kumi_group_alltoall(group, send, recv [, stat])
+!   kumi_group_alltoallv(group, send, send_counts, recv, recv_counts [, stat])
+!   kumi_group_reduce_scatter(group, send, recv, op [, stat])
+!   kumi_group_reduce_scatterv(group, send, recv, counts, op [, stat])
+!
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi
   use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time, &
@@ -182,6 +206,9 @@ module kumi
   use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
+  use kumi_groups, only: kumi_group, kumi_job_group, kumi_group_exists, kumi_group_split, &
+    kumi_group_subset, kumi_group_duplicate, kumi_group_free, kumi_group_member, kumi_group_members, kumi_group_rank, &
+    kumi_group_find, kumi_group_barrier
   use kumi_atomics
   use kumi_arrays
   use kumi_c_requests, only: kumi_result

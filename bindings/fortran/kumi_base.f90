@@ -412,6 +412,13 @@ contains
     suits = units == 1 .or. op%number == KUMI_SUM%number
   end function suits
 
+  ! The number that C knows it by.
+  pure integer(c_int) function number_of(op)
+    type(kumi_op), intent(in) :: op
+
+    number_of = op%number
+  end function number_of
+
   subroutine reduce_units(root, send, count, recv, recv_count, kind, units, op, stat)
     integer(c_int), intent(in) :: root, kind, units
     type(c_ptr), intent(in) :: send, recv

@@ -138,14 +138,17 @@ fn in_fortran(declaration: &str) -> &'static [&'static str] {
         ("uint32_t", 0, false) => &["integer(c_int32_t), value"],
         ("double", 0, false) => &["real(c_double), value"],
         ("kumi_signal_handler", 0, false) => &["type(c_funptr), value"],
+        ("int64_t", 0, false) => &["integer(c_int64_t), value"],
         ("void", 1, _) | ("kumi_report", 1, true) => &["type(c_ptr), value"],
         (
-            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim",
+            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim"
+            | "kumi_group",
             1,
             false,
         ) => &["type(c_ptr), value"],
         (
-            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim",
+            "kumi_window" | "kumi_fifo" | "kumi_completion" | "kumi_queue" | "kumi_claim"
+            | "kumi_group",
             2,
             false,
         ) => &["type(c_ptr), intent(inout)"],
@@ -232,14 +235,14 @@ fn bound(module: &str) -> Vec<Bound> {
 #[test]
 fn the_interfaces_of_fortran_are_those_of_the_header() {
     let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
-    let headers = ["kumi.h", "kumi_onesided.h", "kumi_requests.h"]
+    let headers = ["kumi.h", "kumi_onesided.h", "kumi_groups.h", "kumi_requests.h"]
         .map(|name| read(&format!("bindings/c/include/{name}")));
     let header = source::code_only(&headers.concat());
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let modules =
-        ["kumi_c", "kumi_c_requests"].map(|name| read(&format!("bindings/fortran/{name}.f90")));
+    let modules = ["kumi_c", "kumi_c_requests", "kumi_groups"]
+        .map(|name| read(&format!("bindings/fortran/{name}.f90")));
     let mut functions = bound(&(modules.concat() + &atomics));
     functions.retain(|function| function.name != "strlen");
     assert!(functions.len() > 60, "only {} functions found", functions.len());

@@ -420,6 +420,7 @@ private:
 	template <class>
 	friend class window;
 	friend class completion;
+	friend class group;
 	friend class completion_queue;
 
 	template <class R>
@@ -491,6 +492,7 @@ private:
 } // namespace kumi
 
 #include <kumi/completion.hpp>
+#include <kumi/group.hpp>
 #include <kumi/base.hpp>
 #include <kumi/window.hpp>
 #include <kumi/fifo.hpp>

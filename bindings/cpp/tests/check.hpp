@@ -37,6 +37,8 @@ bool throws(kumi_error code, Call call)
 void onesided(kumi::context &job);
 /* In lists.cpp. */
 void lists_and_memory(kumi::context &job);
+/* In groups.cpp. */
+void groups(kumi::context &job);
 /* In requests.cpp. */
 void requests(kumi::context &job);
 

@@ -524,6 +524,7 @@ int main(int argc, char **argv)
 			forks(job);
 			onesided(job);
 			lists_and_memory(job);
+			groups(job);
 			requests(job);
 			late = new kumi::window<int>(job, 1024);
 			queue = new kumi::fifo(*late, 0, 64);

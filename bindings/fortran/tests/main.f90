@@ -4,6 +4,7 @@ program main
   use onesided
   use lists
   use requests
+  use groups
   implicit none
   character(len=16) :: argument
 
@@ -39,6 +40,9 @@ program main
     call wrong_requests()
     call queues()
     call claims()
+    call split()
+    call collectives()
+    call wrong_groups()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'

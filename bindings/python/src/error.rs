@@ -45,6 +45,13 @@ impl From<Error> for Failure {
             Error::BadRank { rank, ranks } => {
                 failure("BadRankError").with("rank", *rank).with("ranks", *ranks)
             }
+            Error::BadMember { member, members } => {
+                failure("BadRankError").with("rank", *member).with("ranks", *members)
+            }
+            Error::BadMembers { .. } | Error::TooManyGroups => failure("BadGroupError"),
+            Error::GroupDisagrees { rank, .. } => {
+                failure("GroupDisagreesError").with("rank", *rank)
+            }
             Error::BadTag { tag } => failure("BadTagError").with("tag", *tag),
             Error::OutOfBounds { rank, offset, length, size } => failure("OutOfBoundsError")
                 .with("rank", *rank)

@@ -16,15 +16,15 @@
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | calls that are recorded and run together |
 //! | `request` | operations that go on after their call |
-//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
+//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `group`, `machine` | the functions |
 
 mod buffer;
 mod call;
 mod callback;
-mod collective;
 mod control;
 mod error;
 mod fifo;
+mod group;
 mod list;
 mod machine;
 mod message;
@@ -64,14 +64,14 @@ mod _native {
     #[pymodule_export]
     use crate::call::{NativeCall, NativeClient};
     #[pymodule_export]
-    use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
-    #[pymodule_export]
     use crate::control::{
         barrier, fence, finalize, flush, forked, initialise, job, node, owned, progress, rank,
         same_node, size, time,
     };
     #[pymodule_export]
     use crate::fifo::{NativeFifo, append, max_record, multicast_append, on_signal, remove_signal};
+    #[pymodule_export]
+    use crate::group::NativeGroup;
     #[pymodule_export]
     use crate::list::{get_list, put_list};
     #[pymodule_export]

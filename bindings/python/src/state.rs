@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumi_mem::{Completion, Context};
+use kumi_mem::{Completion, Context, Group};
 use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
@@ -36,6 +36,8 @@ pub struct State {
     pub ports: RefCell<Vec<(u64, usize)>>,
     /// Completions of the Python program, by number.
     pub completions: RefCell<HashMap<u64, Rc<Completion<'static>>>>,
+    /// Groups that were not freed, by number.
+    pub groups: RefCell<HashMap<u64, Rc<Group<'static>>>>,
     /// Requests whose results nobody has taken.
     pub requests: Requests,
 }
@@ -161,6 +163,7 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         fifos: RefCell::default(),
         ports: RefCell::default(),
         completions: RefCell::default(),
+        groups: RefCell::default(),
         requests: Requests::default(),
     };
     STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
@@ -199,7 +202,7 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
     };
     state.requests.end(state.context);
     drop(state.requests);
-    drop(state.completions);
+    drop((state.completions, state.groups));
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();
     let context = std::ptr::from_ref(state.context).cast_mut();

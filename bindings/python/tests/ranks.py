@@ -256,6 +256,44 @@ def collectives_agree_with_numpy() -> None:
 
 
 @test
+def groups_agree_with_numpy() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    half = kumi.group().split(me % 2, -me)
+    assert half is not None and half.rank_of(half.members - 1) == me % 2
+    ours = list(range(ranks))[me % 2 :: 2][::-1]
+    assert [half.member_of(rank) for rank in ours] == list(range(half.members))
+    for length in (3, 30_000):
+        every = np.arange(ranks * length, dtype=np.int64).reshape(ranks, length)
+        theirs, own = every[ours], half.member
+        assert np.array_equal(half.allreduce(every[me]), theirs.sum(axis=0))
+        assert np.array_equal(half.scan(every[me]), theirs[: own + 1].sum(axis=0))
+        before = half.exclusive_scan(every[me])
+        if before is None:
+            assert own == 0
+        else:
+            assert own > 0 and np.array_equal(before, theirs[:own].sum(axis=0))
+        gathered = half.allgather(every[me])
+        assert np.array_equal(gathered, theirs)
+        part = half.scatter(every[: half.members], np.zeros(length, np.int64), 1)
+        assert np.array_equal(part, every[own])
+        counts = [length + member for member in range(half.members)]
+        whole = np.arange(sum(counts))
+        block = half.reduce_scatter(whole, counts=counts)
+        start = sum(counts[:own])
+        assert np.array_equal(block, whole[start : start + counts[own]] * half.members)
+        assert np.array_equal(half.allgatherv(block // half.members, counts), whole)
+        collected = half.gatherv(block, counts, root=1)
+        if collected is None:
+            assert own != 1
+        else:
+            assert own == 1 and np.array_equal(collected, whole * half.members)
+    first = kumi.group().subset([0])
+    assert (first is None) == (me != 0)
+    half.free()
+    kumi.barrier()
+
+
+@test
 def a_message_that_is_too_long_is_named() -> None:
     if kumi.rank() == 0:
         kumi.send(kumi.size() - 1, np.zeros(3))

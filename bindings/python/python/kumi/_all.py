@@ -1,7 +1,7 @@
 """All names for ranks; :mod:`kumi` loads this module when one of them is first used."""
 
 from ._cluster import NodeLoad, node_load
-from ._collectives import Op, allreduce, alltoall, alltoallv, broadcast, gather, reduce
+from ._collectives import allreduce, alltoall, alltoallv, broadcast, gather, reduce
 from ._completion import Completion
 from ._errors import (
     AlreadyInitialisedError,
@@ -9,6 +9,7 @@ from ._errors import (
     BadAlignmentError,
     BadArgumentError,
     BadFifoError,
+    BadGroupError,
     BadLengthError,
     BadNotifyError,
     BadOperationError,
@@ -24,7 +25,9 @@ from ._errors import (
     ForkedError,
     FreedCompletionError,
     FreedFifoError,
+    FreedGroupError,
     FreedWindowError,
+    GroupDisagreesError,
     HandlerError,
     IoError,
     KumiError,
@@ -47,6 +50,7 @@ from ._errors import (
     WrongThreadError,
 )
 from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
+from ._group import Group, Op, group
 from ._job import Job, finalize, init
 from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
 from ._native import (
@@ -76,6 +80,7 @@ __all__ = [
     "BadAlignmentError",
     "BadArgumentError",
     "BadFifoError",
+    "BadGroupError",
     "BadLengthError",
     "BadNotifyError",
     "BadOperationError",
@@ -93,7 +98,10 @@ __all__ = [
     "ForkedError",
     "FreedCompletionError",
     "FreedFifoError",
+    "FreedGroupError",
     "FreedWindowError",
+    "Group",
+    "GroupDisagreesError",
     "HandlerError",
     "IoError",
     "Job",
@@ -133,6 +141,7 @@ __all__ = [
     "finalize",
     "flush",
     "gather",
+    "group",
     "init",
     "irecv",
     "isend",

@@ -56,6 +56,20 @@ class FreedCompletionError(KumiError, ValueError):
     """The completion belongs to a job that :func:`kumi.finalize` has ended."""
 
 
+class FreedGroupError(KumiError, ValueError):
+    """The group was freed, or belongs to a job that :func:`kumi.finalize` has ended."""
+
+
+class BadGroupError(KumiError, ValueError):
+    """A group cannot be made so: members' lists differ or are wrong, or there are too many groups."""
+
+
+class GroupDisagreesError(KumiError):
+    """Another member of a group has called another collective, or one with another root."""
+
+    rank: int
+
+
 class StaleRequestError(KumiError, ValueError):
     """The result of the request was taken already, or it was released."""
 

@@ -1,0 +1,394 @@
+//! Groups, and their collective operations. Only reductions need the element type, as numpy's code ("f8"); all others move
+//! bytes.
+
+use std::rc::Rc;
+
+use kumi_mem::{Error, Group, Op, Scalar};
+use pyo3::prelude::*;
+
+use crate::buffer::{Input, Output};
+use crate::control::rank_of;
+use crate::error::{Failure, wrong_type};
+use crate::number::{maybe, name, whole};
+use crate::state::{State, current, number, released};
+
+/// A group of this rank: the job's, or one that was made of another.
+#[pyclass(frozen)]
+pub struct NativeGroup {
+    /// None: the job's.
+    number: Option<u64>,
+}
+
+impl NativeGroup {
+    fn find(&self, state: &State) -> Result<Rc<Group<'static>>, Failure> {
+        let Some(number) = self.number else { return Ok(Rc::new(state.context.group())) };
+        let text = "this group is not one of this job, or was freed";
+        let gone = || Failure::new("FreedGroupError", text);
+        state.groups.borrow().get(&number).cloned().ok_or_else(gone)
+    }
+
+    /// Checks the number of a member.
+    fn member_at(&self, state: &State, group: &Group<'_>, member: i64) -> Result<u32, Failure> {
+        if self.number.is_none() {
+            return rank_of(state, member);
+        }
+        let members = group.members();
+        u32::try_from(member).ok().filter(|member| *member < members).ok_or_else(|| {
+            let text = format!("member {member} does not exist in a group of {members} members");
+            Failure::new("BadRankError", text).with("rank", member).with("ranks", members)
+        })
+    }
+
+    /// Keeps a group that was made.
+    fn keep(state: &State, group: Group<'static>) -> NativeGroup {
+        let number = number();
+        state.groups.borrow_mut().insert(number, Rc::new(group));
+        NativeGroup { number: Some(number) }
+    }
+
+    /// Does a collective that writes bytes.
+    fn write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        root: i64,
+        body: impl FnOnce(&Group<'static>, u32, &mut [u8]) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        let mut data = Output::of(data, "array")?;
+        let state = current()?;
+        let group = self.find(&state)?;
+        let root = self.member_at(&state, &group, root)?;
+        let body = |data: &mut [u8]| body(&group, root, data);
+        let done = released(py, || data.collective(state.context, body));
+        Ok(done.map_err(Failure::from)?)
+    }
+
+    /// Does a collective that sends bytes and receives some; a member without one of them has none.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        root: i64,
+        send: Option<&Bound<'_, PyAny>>,
+        recv: Option<&Bound<'_, PyAny>>,
+        body: impl FnOnce(&Group<'static>, u32, &[u8], &mut [u8]) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        let send = send.map(|send| Input::of(send, "array")).transpose()?;
+        let mut recv = recv.map(|recv| Output::of(recv, "out")).transpose()?;
+        let state = current()?;
+        let group = self.find(&state)?;
+        let root = self.member_at(&state, &group, root)?;
+        if let (Some(recv), Some(send)) = (&recv, &send) {
+            recv.check_disjoint(send)?;
+        }
+        let done = released(py, || {
+            let sent = send.as_ref().map(|send| send.collective(state.context)).transpose()?;
+            let sent = sent.as_deref().unwrap_or_default();
+            let body = |into: &mut [u8]| body(&group, root, sent, into);
+            match &mut recv {
+                Some(recv) => recv.collective(state.context, body),
+                None => body(&mut []),
+            }
+        });
+        Ok(done.map_err(Failure::from)?)
+    }
+}
+
+/// Which members get the result of a reduction.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Root(u32),
+    All,
+    Scan,
+    ExclusiveScan,
+}
+
+/// One reduction, run once its element type is known.
+struct Reduction<'a, 'py> {
+    py: Python<'py>,
+    state: &'a State,
+    group: &'a Group<'static>,
+    wanted: Wanted,
+    op: Op,
+    data: &'a mut Output,
+    /// The block of a reduce-scatter, and the lengths of all in bytes.
+    blocks: Option<(&'a mut Output, Vec<usize>)>,
+}
+
+impl Reduction<'_, '_> {
+    fn of_code(self, code: &str) -> PyResult<()> {
+        match code {
+            "u1" => self.run::<u8>(),
+            "i1" => self.run::<i8>(),
+            "u2" => self.run::<u16>(),
+            "i2" => self.run::<i16>(),
+            "u4" => self.run::<u32>(),
+            "i4" => self.run::<i32>(),
+            "u8" => self.run::<u64>(),
+            "i8" => self.run::<i64>(),
+            "f4" => self.run::<f32>(),
+            "f8" => self.run::<f64>(),
+            _ => Err(wrong_type(format!("elements of type {code} cannot be reduced"))),
+        }
+    }
+
+    fn run<T: Scalar>(self) -> PyResult<()> {
+        let Reduction { py, state, group, wanted, op, data, blocks } = self;
+        let misaligned = || wrong_type("the array is not aligned for its elements".to_owned());
+        let done = released(py, || match blocks {
+            None => data.reduction(state.context, |elements: &mut [T]| match wanted {
+                Wanted::Root(root) => group.reduce(root, op, elements),
+                Wanted::All => group.allreduce(op, elements),
+                Wanted::Scan => group.scan(op, elements),
+                Wanted::ExclusiveScan => group.exclusive_scan(op, elements),
+            }),
+            Some((block, lengths)) => {
+                let counts: Vec<usize> = lengths.iter().map(|it| it / size_of::<T>()).collect();
+                let mut fits = true;
+                let done = data.reduction(state.context, |elements: &mut [T]| {
+                    let scatter =
+                        |into: &mut [T]| group.reduce_scatterv(op, elements, &counts, into);
+                    block.reduction(state.context, scatter).unwrap_or_else(|| {
+                        fits = false;
+                        Ok(())
+                    })
+                });
+                done.filter(|_| fits)
+            }
+        });
+        Ok(done.ok_or_else(misaligned)?.map_err(Failure::from)?)
+    }
+}
+
+fn operation(op: i32) -> PyResult<Op> {
+    Op::from_number(op).ok_or_else(|| wrong_type(format!("{op} is not a kumi.Op")))
+}
+
+#[pymethods]
+impl NativeGroup {
+    /// The job's group.
+    #[staticmethod]
+    fn job() -> NativeGroup {
+        NativeGroup { number: None }
+    }
+
+    /// Makes a group of the members with the same colour.
+    #[pyo3(signature = (colour, key))]
+    fn split(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = maybe)] colour: Option<u32>,
+        #[pyo3(from_py_with = whole)] key: i64,
+    ) -> PyResult<Option<NativeGroup>> {
+        let state = current()?;
+        let group = self.find(&state)?;
+        let made = released(py, || Made(group.split(colour, key))).0.map_err(Failure::from)?;
+        Ok(made.map(|made| NativeGroup::keep(&state, made)))
+    }
+
+    /// Makes a group of these members.
+    fn subset(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = whole)] members: Vec<i64>,
+    ) -> PyResult<Option<NativeGroup>> {
+        let state = current()?;
+        let group = self.find(&state)?;
+        // One that cannot be is refused by all members together.
+        let members: Vec<u32> =
+            members.into_iter().map(|it| u32::try_from(it).unwrap_or(u32::MAX)).collect();
+        let made = released(py, || Made(group.subset(&members))).0.map_err(Failure::from)?;
+        Ok(made.map(|made| NativeGroup::keep(&state, made)))
+    }
+
+    /// Makes a group with the same members.
+    fn duplicate(&self, py: Python<'_>) -> PyResult<NativeGroup> {
+        let state = current()?;
+        let group = self.find(&state)?;
+        let made = released(py, || Made(group.duplicate())).0.map_err(Failure::from)?;
+        Ok(NativeGroup::keep(&state, made))
+    }
+
+    /// Whether it was freed.
+    #[getter]
+    fn freed(&self) -> bool {
+        current().is_ok_and(|state| self.find(&state).is_err())
+    }
+
+    /// Frees it.
+    fn free(&self) -> PyResult<()> {
+        let state = current()?;
+        let Some(number) = self.number else {
+            let text = "the job's group stays until kumi.finalize()";
+            return Err(Failure::new("BadGroupError", text).into());
+        };
+        let gone = state.groups.borrow_mut().remove(&number);
+        drop(gone);
+        Ok(())
+    }
+
+    /// This rank's number in it.
+    #[getter]
+    fn member(&self) -> PyResult<u32> {
+        Ok(self.find(&*current()?)?.member())
+    }
+
+    /// How many members there are.
+    #[getter]
+    fn members(&self) -> PyResult<u32> {
+        Ok(self.find(&*current()?)?.members())
+    }
+
+    /// The rank of a member.
+    fn rank_of(&self, #[pyo3(from_py_with = name)] member: i64) -> PyResult<u32> {
+        let state = current()?;
+        let group = self.find(&state)?;
+        let member = self.member_at(&state, &group, member)?;
+        Ok(group.rank_of(member).map_err(Failure::from)?)
+    }
+
+    /// The number of a rank, if it is a member.
+    fn member_of(&self, #[pyo3(from_py_with = name)] rank: i64) -> PyResult<Option<u32>> {
+        let state = current()?;
+        let rank = rank_of(&state, rank)?;
+        Ok(self.find(&state)?.member_of(rank))
+    }
+
+    /// Returns when all members have called it.
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        let group = self.find(&*current()?)?;
+        Ok(released(py, || group.barrier()).map_err(Failure::from)?)
+    }
+
+    /// Copies the root's data to all members.
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = name)] root: i64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.write(py, data, root, |group, root, data| group.broadcast(root, data))
+    }
+
+    /// Combines the data of members in place: `how` is `all`, `scan`, `exclusive`, or `root` with a root.
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        how: &str,
+        #[pyo3(from_py_with = name)] root: i64,
+        data: &Bound<'_, PyAny>,
+        code: &str,
+        #[pyo3(from_py_with = whole)] op: i32,
+    ) -> PyResult<()> {
+        let mut data = Output::of(data, "array")?;
+        let state = current()?;
+        let group = self.find(&state)?;
+        let wanted = match how {
+            "root" => Wanted::Root(self.member_at(&state, &group, root)?),
+            "scan" => Wanted::Scan,
+            "exclusive" => Wanted::ExclusiveScan,
+            _ => Wanted::All,
+        };
+        let (op, data) = (operation(op)?, &mut data);
+        let (state, group) = (&*state, &*group);
+        Reduction { py, state, group, wanted, op, data, blocks: None }.of_code(code)
+    }
+
+    /// Combines the data of all members, and gives each its block. `data` is used up; lengths are bytes.
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = whole)] lengths: Vec<usize>,
+        block: &Bound<'_, PyAny>,
+        code: &str,
+        #[pyo3(from_py_with = whole)] op: i32,
+    ) -> PyResult<()> {
+        let (send, mut data) = (Input::of(data, "array")?, Output::of(data, "array")?);
+        let mut block = Output::of(block, "out")?;
+        block.check_disjoint(&send)?;
+        let state = current()?;
+        let group = self.find(&state)?;
+        let (wanted, op, data) = (Wanted::All, operation(op)?, &mut data);
+        let (state, group) = (&*state, &*group);
+        let blocks = Some((&mut block, lengths));
+        Reduction { py, state, group, wanted, op, data, blocks }.of_code(code)
+    }
+
+    /// Collects blocks at the root; the other members give no memory for them. Lengths are bytes.
+    #[pyo3(signature = (root, send, lengths, recv))]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = name)] root: i64,
+        send: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = maybe)] lengths: Option<Vec<usize>>,
+        recv: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.exchange(py, root, Some(send), recv, move |group, root, send, recv| match lengths {
+            Some(lengths) => group.gatherv(root, send, &lengths, recv),
+            None => group.gather(root, send, recv),
+        })
+    }
+
+    /// Deals blocks of the root out, which alone gives them. Lengths are bytes.
+    #[pyo3(signature = (root, send, lengths, recv))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = name)] root: i64,
+        send: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = maybe)] lengths: Option<Vec<usize>>,
+        recv: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.exchange(py, root, send, Some(recv), move |group, root, send, recv| match lengths {
+            Some(lengths) => group.scatterv(root, send, &lengths, recv),
+            None => group.scatter(root, send, recv),
+        })
+    }
+
+    /// Collects blocks at all members. Lengths are bytes.
+    #[pyo3(signature = (send, lengths, recv))]
+    fn allgather(
+        &self,
+        py: Python<'_>,
+        send: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = maybe)] lengths: Option<Vec<usize>>,
+        recv: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.exchange(py, 0, Some(send), Some(recv), move |group, _, send, recv| match lengths {
+            Some(lengths) => group.allgatherv(send, &lengths, recv),
+            None => group.allgather(send, recv),
+        })
+    }
+
+    /// Sends the i-th block to member i and receives one block from each. Lengths are bytes.
+    #[pyo3(signature = (send, lengths, recv))]
+    fn alltoall(
+        &self,
+        py: Python<'_>,
+        send: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = maybe)] lengths: Option<(Vec<usize>, Vec<usize>)>,
+        recv: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.exchange(py, 0, Some(send), Some(recv), move |group, _, send, recv| match lengths {
+            Some((given, taken)) => group.alltoallv(send, &given, recv, &taken),
+            None => group.alltoall(send, recv),
+        })
+    }
+}
+
+/// A group on its way out of [`released`].
+struct Made<G>(Result<G, Error>);
+
+// SAFETY: `released` runs in the calling thread, so the group never changes threads.
+unsafe impl<G> Send for Made<G> {}
+
+impl Drop for NativeGroup {
+    fn drop(&mut self) {
+        // If another thread drops it, or while a call waits, it stays until `finalize`.
+        if let (Some(number), Ok(state)) = (self.number, current()) {
+            let gone = state.groups.borrow_mut().remove(&number);
+            drop(gone);
+        }
+    }
+}
