@@ -172,7 +172,7 @@ bench: bench-build
 	@$(TARGET)/release/kumi-bench all --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 bench-transport: bench-build
-	@$(TARGET)/release/kumi-bench put bulk rate pages gets encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+	@$(TARGET)/release/kumi-bench put bulk xdp rate pages gets encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 # The list of jobs of docs/guide/simulating.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build

@@ -20,6 +20,7 @@ mod shares;
 mod together;
 mod turns;
 mod wait;
+mod xdp;
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -72,7 +73,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 22] = [
+pub const ALL: [Benchmark; 23] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -126,6 +127,12 @@ pub const ALL: [Benchmark; 22] = [
         about: "what encrypting packets costs, against the same in clear",
         runs: 11,
         measure: encryption::measure,
+    },
+    Benchmark {
+        name: "xdp",
+        about: "puts by AF_XDP, against the same by UDP and raw AF_XDP",
+        runs: 11,
+        measure: xdp::measure,
     },
     Benchmark {
         name: "put",

@@ -87,6 +87,21 @@ impl Peers {
         half_round_trip_us(&output, "wire ping")
     }
 
+    /// Half round trip in microseconds of raw frames over AF_XDP, which takes over the nodes' interfaces meanwhile.
+    ///
+    /// # Errors
+    /// When it fails: not on loopback addresses.
+    pub fn raw_xdp(&self, nodes: &[Node]) -> Result<f64, BenchError> {
+        let path = cluster::existing(self.folder.join("xdp"))?;
+        let end = |node: &Node, role: &str| {
+            let mut command = node.command(&path);
+            command.args([role, "eth0", &node.cpu(0)]);
+            command
+        };
+        let _server = Server::start(end(&nodes[1], "serve"), Some("ready"))?;
+        half_round_trip_us(&cluster::output(end(&nodes[0], "ping").arg("200"))?, "xdp ping")
+    }
+
     /// Megabytes per second of a raw one-way transfer from and to a buffer of this many bytes. `kind` is
     /// "gso" (UDP in runs of packets) or "tcp".
     ///

@@ -10,7 +10,8 @@ use kumi_net::counters::Counter;
 use kumi_net::disclosure::DisclosedPages;
 use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
-use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait};
+use kumi_net::xdp::XdpDescriptors;
+use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait, Wire};
 use kumi_proto::frame::{Frame, pad};
 
 use crate::engine::Engine;
@@ -87,18 +88,26 @@ impl Context {
     fn join(launch: &LaunchBlock) -> Result<Context, Error> {
         static JOINED: AtomicBool = AtomicBool::new(false);
         let pages = PageDescriptors::from_env().map_err(AttachError::from)?;
+        let xdp = XdpDescriptors::from_env().map_err(AttachError::from)?;
         if JOINED.swap(true, SeqCst) {
             return Err(AttachError::AlreadyAttached(launch.rank).into());
         }
         // SAFETY: the daemon opened these descriptors for this process to take over, and its environment names them. This
         // happens once, and nothing else of the process takes them.
         let owned = unsafe {
-            launch.adopt().and_then(|own| Ok((own, pages.map(|both| both.adopt()).transpose()?)))
+            launch.adopt().and_then(|own| {
+                let pages = pages.map(|both| both.adopt()).transpose()?;
+                Ok((own, pages, xdp.map(|parts| parts.adopt()).transpose()?))
+            })
         };
-        let (descriptors, pages) = owned.map_err(AttachError::from)?;
+        let (descriptors, pages, xdp) = owned.map_err(AttachError::from)?;
         let (attachment, socket) = Attachment::attach(launch, descriptors)?;
         let pages = pages.map(|[node, job]| DisclosedPages::open(&node, &job)).transpose()?;
-        Context::start(attachment, Some(socket), pages)
+        let wire = match xdp {
+            Some(parts) => Wire::Xdp(socket, parts),
+            None => Wire::Udp(socket),
+        };
+        Context::start(attachment, Some(wire), pages)
     }
 
     /// Joins as one of several ranks of this process, each with a thread of its own: Miri runs one process only.
@@ -125,12 +134,12 @@ impl Context {
 
     fn start(
         attachment: Attachment,
-        socket: Option<std::os::fd::OwnedFd>,
+        wire: Option<Wire>,
         pages: Option<DisclosedPages>,
     ) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
         let dirty = (0..attachment.ranks()).map(|_| AtomicBool::new(false)).collect();
-        let channel = crate::machine::channel(attachment, socket, pages, engine)?;
+        let channel = crate::machine::channel(attachment, wire, pages, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();

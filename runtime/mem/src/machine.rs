@@ -1,9 +1,7 @@
 //! The machine as a program may know it: its node, the other nodes, its job's ranks.
 
-use std::os::fd::OwnedFd;
-
 use kumi_net::disclosure::{DisclosedPages, JobLoad, NodeLoad, RankReport, RankState};
-use kumi_net::{AttachError, Attachment, Channel, ChannelSettings};
+use kumi_net::{AttachError, Attachment, Channel, ChannelSettings, Wire};
 
 use crate::Context;
 use crate::engine::Engine;
@@ -12,11 +10,11 @@ use crate::error::Error;
 /// Starts a rank's channel, with the pages of its node if it has a daemon that gave it some.
 pub(crate) fn channel(
     attachment: Attachment,
-    socket: Option<OwnedFd>,
+    wire: Option<Wire>,
     pages: Option<DisclosedPages>,
     engine: Engine,
 ) -> Result<Channel<Engine>, Error> {
-    let mut channel = Channel::start(attachment, socket, ChannelSettings::from_env()?, engine)?;
+    let mut channel = Channel::start_on(attachment, wire, ChannelSettings::from_env()?, engine)?;
     if let Some(pages) = pages {
         let attachment = channel.attachment();
         if (pages.job(), pages.ranks()) != (attachment.job(), attachment.ranks()) {

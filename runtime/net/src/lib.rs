@@ -4,7 +4,7 @@
 //! This crate does not know what the bytes of a frame mean; [`kumi_proto`] makes them reliable,
 //! `kumi-mem` gives them a meaning.
 //!
-//! * [`segment`], [`launch`]: for the node's daemon.
+//! * [`segment`], [`launch`], [`xdp`]: for the node's daemon.
 //! * [`driver`]: for another kind of wire.
 //! * [`Attachment`], [`Channel`]: for a rank. The holder of its lock drives a channel: the main thread
 //!   while it waits or sends, otherwise the handler thread.
@@ -40,4 +40,4 @@ pub use shared_bytes::{CopySource, SharedBytes, SharedBytesMut};
 pub use shm::ring::RingDamage;
 pub use wait::Wait;
 pub use wait::spin::SpinMode;
-pub use wire::{Wire, driver};
+pub use wire::{Wire, driver, xdp};

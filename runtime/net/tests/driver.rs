@@ -9,12 +9,11 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
 use kumi_net::driver::{Driver, PacketRun, SleepDescriptors};
-use kumi_net::launch::{LaunchDescriptors, bind_socket, doorbell};
-use kumi_net::segment::{Segment, SegmentSpec};
-use kumi_net::{
-    AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
-    Handler, SpinMode, Wait, Wire,
-};
+use kumi_net::launch::{bind_socket, doorbell};
+use kumi_net::{Attachment, Channel, ChannelSettings, SpinMode, Wire};
+
+mod two_ranks;
+use two_ranks::{Frames, Keep, attach, segment, wait_for};
 
 /// What the wire was told, by rank.
 #[derive(Debug, Default)]
@@ -107,55 +106,11 @@ impl Driver for QueueDriver {
     }
 }
 
-/// Keeps the frames that come.
-struct Keep(Arc<Mutex<Vec<Vec<u8>>>>);
-
-impl Handler for Keep {
-    fn frame<S: CopySource>(&mut self, _: &Attachment, _: u32, frame: S) -> Delivery {
-        let mut bytes = vec![0; frame.len()];
-        frame.copy_to(&mut bytes);
-        self.0.lock().expect("frames").push(bytes);
-        Delivery::Taken
-    }
-    fn answer(&mut self, _: usize, _: &mut AnswerSender<'_>) -> Result<(), ChannelError> {
-        Ok(())
-    }
-    fn owes_answers(&self) -> bool {
-        false
-    }
-    fn unread(&self) -> u64 {
-        0
-    }
-    fn refused(&self) -> u64 {
-        0
-    }
-}
-
-/// Where one of two ranks is, each on a node of its own.
-fn attachment(rank: u32) -> Attachment {
-    let spec = SegmentSpec {
-        channel_key: 9,
-        seal_key: None,
-        ranks: 2,
-        local_ranks: rank..rank + 1,
-        ring_bytes: 4096,
-        arena_bytes: 8192,
-    };
-    let (mut segment, files) = Segment::create(&spec).expect("segment");
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    segment.publish_peers(&[nobody; 2], 1472).expect("peers");
-    let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
-    let bells = vec![doorbell().expect("doorbell")];
-    let own = LaunchDescriptors::of(&files.for_rank(0), socket, bells).expect("dup");
-    let block = own.block(5, rank, 2, rank);
-    Attachment::attach(&block, own).expect("attach").0
-}
-
 /// A rank's channel over queues, what its wire was told, and the frames that came.
 struct Rank {
     channel: Channel<Keep>,
     told: Arc<Mutex<Told>>,
-    frames: Arc<Mutex<Vec<Vec<u8>>>>,
+    frames: Frames,
 }
 
 fn rank(rank: u32, incoming: &Arc<Queue>, outgoing: &Arc<Queue>) -> Rank {
@@ -168,24 +123,19 @@ fn rank(rank: u32, incoming: &Arc<Queue>, outgoing: &Arc<Queue>) -> Rank {
     };
     // Not a spin: what comes has to wake the sleeping rank.
     let settings = ChannelSettings { spin: SpinMode::Fixed(0), handler: None };
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
+    let (_segment, files) = segment(rank, [nobody; 2]);
+    let (attachment, _unused) = attach(&files, rank, socket);
     let wire = Some(Wire::Own(Box::new(driver)));
     let handler = Keep(Arc::clone(&frames));
-    let channel = Channel::start_on(attachment(rank), wire, settings, handler).expect("start");
+    let channel = Channel::start_on(attachment, wire, settings, handler).expect("start");
     Rank { channel, told, frames }
 }
 
 fn pair() -> [Rank; 2] {
     let (one, other) = (Queue::new(), Queue::new());
     [rank(0, &one, &other), rank(1, &other, &one)]
-}
-
-fn wait_for(rank: &Rank, frames: usize) {
-    rank.channel
-        .wait(Wait::Frames, |_| {
-            let there = rank.frames.lock().expect("frames").len() >= frames;
-            Ok::<_, ChannelError>(there.then_some(()))
-        })
-        .expect("frames");
 }
 
 #[test]
@@ -198,7 +148,7 @@ fn frames_go_over_a_wire_of_ones_own_and_wake_who_sleeps() {
         }
         guard.transmit().expect("sent");
     });
-    wait_for(&other, 20);
+    wait_for(&other.channel, &other.frames, 20);
     sender.join().expect("sent");
     let frames = other.frames.lock().expect("frames");
     assert!(frames.iter().zip(0..).all(|(frame, number)| frame == &[number; 500]));
@@ -227,7 +177,7 @@ fn the_wire_learns_of_the_windows_memory_and_of_the_end_of_loans() {
     one.channel.take_back(Some(1), places.clone());
     only(&one.told.lock().expect("told").finished, places.start.addr()..places.end.addr());
     drop(data);
-    wait_for(&other, 1);
+    wait_for(&other.channel, &other.frames, 1);
     let frame = other.frames.lock().expect("frames")[0].clone();
     assert_eq!((&frame[..4], &frame[4..]), (&b"head"[..], &[7; 1000][..]));
 }

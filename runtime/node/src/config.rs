@@ -51,6 +51,19 @@ pub enum ModeName {
     Os,
 }
 
+/// How ranks send packets to other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireSetting {
+    /// By UDP sockets.
+    #[default]
+    Udp,
+    /// Short packets by AF_XDP. A node that cannot does not start.
+    Xdp,
+    /// Short packets by AF_XDP where that can be had.
+    Auto,
+}
+
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +117,9 @@ pub struct ClusterConfig {
     /// Whether the packets of jobs that do not say are encrypted between nodes.
     #[serde(default)]
     pub encrypt: bool,
+    /// How ranks send to other nodes, unless their node says otherwise.
+    #[serde(default)]
+    pub wire: WireSetting,
     /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
@@ -393,6 +409,11 @@ impl ClusterConfig {
         self.slice_us * 1_000
     }
 
+    /// How ranks of a node send to other nodes.
+    pub fn wire_of(&self, node: &NodeConfig) -> WireSetting {
+        node.wire.unwrap_or(self.wire)
+    }
+
     /// Number of nodes.
     pub fn node_count(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
@@ -451,6 +472,11 @@ port = 7701
         let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();
         assert_eq!(easy.policy, "easy");
         assert!(parse(&format!("encrypt = true{GOOD}")).unwrap().encrypt);
+        let own = |config: &ClusterConfig, node| config.wire_of(&config.nodes[node]);
+        assert_eq!(own(&config, 0), WireSetting::Udp, "off unless asked for");
+        let mixed = GOOD.replace("port = 7701\ncpus", "port = 7701\nwire = \"xdp\"\ncpus");
+        let mixed = parse(&format!("wire = \"auto\"{mixed}")).unwrap();
+        assert_eq!([own(&mixed, 0), own(&mixed, 1)], [WireSetting::Xdp, WireSetting::Auto]);
         assert_eq!(config.job.to_env(), []);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
@@ -507,6 +533,7 @@ port = 7701
             ("owner_uid = 1000", "policy = \"esy\"", "did you mean easy?"),
             ("owner_uid = 1000", "policy = \"dqt+migrate\"", "needs checkpoints"),
             ("owner_uid = 1000", "max_priority = 101", "max_priority is 101"),
+            ("owner_uid = 1000", "wire = \"fast\"", "unknown variant `fast`"),
             ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),
             ("owner_uid = 1000", "metrics = \"127.0.0.1:0\"", "neither a port"),
         ] {

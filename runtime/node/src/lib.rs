@@ -26,3 +26,4 @@ pub mod switch;
 mod tcp;
 pub mod tls;
 pub mod watch;
+pub mod wire;

@@ -50,6 +50,11 @@ pub fn disclosure_sentence(reason: &str) -> String {
     )
 }
 
+/// Note of a node that was to have AF_XDP and has none.
+pub fn xdp_sentence(reason: &str) -> String {
+    format!("no AF_XDP ({reason}): short messages between nodes take the longer way, by UDP")
+}
+
 fn check(
     name: &'static str,
     found: Result<String, String>,
@@ -123,6 +128,12 @@ fn system() -> Vec<Check> {
             "a kernel from 5.0 on",
         ),
         check(
+            "AF_XDP",
+            xdp(),
+            "short messages between nodes take the longer way, by UDP, also where `wire` asks for AF_XDP",
+            "run as root, on a kernel from 5.11 on with CONFIG_XDP_SOCKETS",
+        ),
+        check(
             "path MTU probing of TCP",
             mtu_probing(),
             "in networks that lose the messages of routers (ICMP), the daemons' connections do not last on paths that carry less than 1,240 bytes, and those of other programs hang on more",
@@ -162,6 +173,19 @@ fn preference() -> Result<String, String> {
         Ok(Err(error)) => Err(format!("nice -15 is not permitted: {error}")),
         Err(_) => Err("cannot be tried".to_owned()),
     }
+}
+
+fn xdp() -> Result<String, String> {
+    // In a namespace of its own, whose loopback device belongs to nobody. Only root can make one.
+    let tried = std::thread::Builder::new().spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).map_err(|error| {
+            format!("cannot be tried: no network namespace can be made: {error}")
+        })?;
+        kumi_net::xdp::try_out("lo").map_err(|error| error.to_string())
+    });
+    let tried = tried.map_err(|error| error.to_string())?.join();
+    tried.map_err(|_| "cannot be tried".to_owned())??;
+    Ok("sockets and programs that steer are permitted".to_owned())
 }
 
 fn mtu_probing() -> Result<String, String> {

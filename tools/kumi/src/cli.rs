@@ -121,6 +121,10 @@ pub struct SharingArgs {
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,
+    /// How ranks send to other nodes: udp; xdp, short packets past the network stack by AF_XDP; or
+    /// auto, as xdp where that can be had
+    #[arg(long, value_enum, default_value_t = Wire::Udp)]
+    pub wire: Wire,
     /// Scheduling of the threads that handle messages while ranks compute: other, rr or fifo, with
     /// :low, :even or :high; `kumi run` may say otherwise
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
@@ -193,6 +197,17 @@ pub struct SetArgs {
     /// Switch even when one job runs alone
     #[arg(long, value_enum)]
     pub force_switch: Option<OnOff>,
+}
+
+/// Wire between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Wire {
+    /// UDP sockets
+    Udp,
+    /// Short packets by AF_XDP; nodes that cannot do not start
+    Xdp,
+    /// Short packets by AF_XDP where that can be had
+    Auto,
 }
 
 /// Processors of the nodes of a local cluster.

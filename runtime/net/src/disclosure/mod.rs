@@ -15,8 +15,10 @@ mod read;
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+pub(crate) use publish::page;
 pub use publish::{JobPage, JobSlot, NodePage, Turn};
 pub(crate) use read::PollingAdvice;
+pub(crate) use read::map;
 pub use read::{DisclosedPages, JobLoad, NodeLoad, RankReport};
 
 /// First eight bytes of a node's page.

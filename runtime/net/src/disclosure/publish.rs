@@ -246,7 +246,7 @@ impl JobPage {
 }
 
 /// A memory file of this length that only this mapping can write.
-fn page(name: &std::ffi::CStr, length: usize) -> io::Result<(OwnedFd, Mapping)> {
+pub(crate) fn page(name: &std::ffi::CStr, length: usize) -> io::Result<(OwnedFd, Mapping)> {
     let check = |ok: bool| if ok { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the name is a C string; the call touches nothing else.
     let raw =

@@ -295,7 +295,7 @@ fn load(words: [u64; 6]) -> Option<NodeLoad> {
 }
 
 /// Maps a page after checking that nobody can make it shorter.
-fn map(file: &OwnedFd) -> Result<(Mapping, usize), AttachError> {
+pub(crate) fn map(file: &OwnedFd) -> Result<(Mapping, usize), AttachError> {
     // SAFETY: an all-zero stat is valid; the kernel fills it in.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: pointer to our own structure.

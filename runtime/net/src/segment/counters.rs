@@ -72,10 +72,16 @@ pub enum Counter {
     BlockedOthers,
     /// Of those, because they had spun as long as they may.
     BlockedBound,
+    /// Packets sent by AF_XDP, of all that were sent.
+    XdpOut,
+    /// Packets received by AF_XDP, of all that were received.
+    XdpIn,
+    /// Frames that AF_XDP dropped because they were foreign or damaged.
+    XdpDropped,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 34] = [
+pub const NAMES: [&str; 37] = [
     "sent",
     "delivered",
     "unread",
@@ -110,6 +116,9 @@ pub const NAMES: [&str; 34] = [
     "blocked_unscheduled",
     "blocked_others",
     "blocked_bound",
+    "xdp_out",
+    "xdp_in",
+    "xdp_dropped",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -118,5 +127,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::BlockedBound as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::XdpDropped as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");

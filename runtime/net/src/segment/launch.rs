@@ -150,7 +150,7 @@ pub enum LaunchError {
 const NAMES: [&str; 5] = ["KUMI_JOB", "KUMI_RANK", "KUMI_RANKS", "KUMI_NODE", "KUMI_FDS"];
 
 /// Checks that descriptors can be taken over, and has them closed in programs that follow.
-fn prepare(all: &[(RawFd, &'static str)]) -> Result<(), LaunchError> {
+pub(crate) fn prepare(all: &[(RawFd, &'static str)]) -> Result<(), LaunchError> {
     for (descriptor, what) in all {
         if !is_open(*descriptor) {
             return Err(LaunchError::Closed { descriptor: *descriptor, what });
@@ -166,7 +166,7 @@ fn prepare(all: &[(RawFd, &'static str)]) -> Result<(), LaunchError> {
 }
 
 /// Numbers of descriptors that a daemon can have passed on: none twice, none of a stream.
-fn descriptors(text: &str) -> Option<Vec<RawFd>> {
+pub(crate) fn descriptors(text: &str) -> Option<Vec<RawFd>> {
     let numbers: Vec<RawFd> =
         text.split(',').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     let different: BTreeSet<_> = numbers.iter().filter(|raw| **raw >= FIRST_DESCRIPTOR).collect();

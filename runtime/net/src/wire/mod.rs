@@ -7,6 +7,7 @@ pub(crate) mod fault_injection;
 pub(crate) mod path_mtu;
 pub(crate) mod udp;
 pub(crate) mod unreachable;
+pub mod xdp;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,12 +16,17 @@ use crate::sys;
 use crate::wire::driver::Driver;
 use crate::wire::fault_injection::FaultSettings;
 use crate::wire::udp::UdpDriver;
+use crate::wire::xdp::XdpParts;
+#[cfg(not(miri))]
+use crate::wire::xdp::driver::XdpDriver;
 
 /// What carries a rank's packets to other nodes.
 #[derive(Debug)]
 pub enum Wire {
     /// This bound, non-blocking UDP socket.
     Udp(OwnedFd),
+    /// Short packets by AF_XDP, the others by this UDP socket.
+    Xdp(OwnedFd, XdpParts),
     /// Any other wire.
     Own(Box<dyn Driver>),
 }
@@ -29,7 +35,7 @@ impl Wire {
     /// Bytes that may wait to be received, as far as is known.
     pub(crate) fn receive_buffer(&self) -> usize {
         let known = match self {
-            Wire::Udp(socket) => {
+            Wire::Udp(socket) | Wire::Xdp(socket, _) => {
                 sys::option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).ok()
             }
             Wire::Own(_) => None,
@@ -50,6 +56,12 @@ impl Wire {
             }
             #[cfg(not(miri))]
             Wire::Udp(socket) => Box::new(udp(attachment, socket)?),
+            #[cfg(miri)]
+            Wire::Xdp(..) => return Err(AttachError::BadPages("Miri has no AF_XDP")),
+            #[cfg(not(miri))]
+            Wire::Xdp(socket, parts) => {
+                Box::new(XdpDriver::new(udp(attachment, socket)?, &parts, attachment)?)
+            }
             Wire::Own(driver) => driver,
         };
         if let Some(faults) = faults {

@@ -278,6 +278,11 @@ impl UdpDriver {
         }
     }
 
+    /// What was sent last went another way.
+    pub(crate) fn forget_refusal(&mut self) {
+        self.refusal = None;
+    }
+
     fn wait_for_room(&self) {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one structure of our own. The send is tried again whatever the result.

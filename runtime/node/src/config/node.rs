@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterConfig, ConfigError, invalid};
+use super::{ClusterConfig, ConfigError, WireSetting, invalid};
 
 /// One node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct NodeConfig {
     /// Network namespace it runs in, for local clusters made by root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
+    /// How its ranks send to other nodes, if not as the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireSetting>,
 }
 
 impl NodeConfig {

@@ -19,6 +19,7 @@ use super::process::{self, Process};
 use super::shim::ShimSpec;
 use crate::cgroup::ControlGroup;
 use crate::client::refusal;
+use crate::wire::RankWire;
 
 /// Everything of a job that is ready and has no rank yet.
 pub(super) struct JobResources {
@@ -29,6 +30,8 @@ pub(super) struct JobResources {
     pub(super) page: Option<JobPage>,
     pub(super) prepared: PreparedRanks,
     sockets: Vec<OwnedFd>,
+    /// By local rank: its parts of AF_XDP, if it gets some.
+    pub(super) wires: Vec<Option<RankWire>>,
     doorbells: Vec<OwnedFd>,
 }
 
@@ -79,6 +82,7 @@ impl JobResources {
             let bell = kumi_net::launch::doorbell();
             doorbells.push(bell.map_err(|error| resources("a rank's doorbell", &error))?);
         }
+        let wires = rank_wires(services, spec, part, &addresses);
         // Last, since it is what would stay if something else failed.
         let group = match &services.group {
             Some(node) => Some(
@@ -88,7 +92,7 @@ impl JobResources {
             None => None,
         };
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
-        Ok(Self { group, segment, files, page, prepared, sockets, doorbells })
+        Ok(Self { group, segment, files, page, prepared, sockets, wires, doorbells })
     }
 
     fn rank_env(
@@ -114,7 +118,13 @@ impl JobResources {
         let pages = self.pages(services).map(|[node, job]| {
             PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
         });
-        launches.map(|launch| launch.to_env().into_iter().chain(pages.clone()).collect()).collect()
+        let wires = self.wires.iter().map(|wire| wire.as_ref().map(RankWire::to_env));
+        launches
+            .zip(wires)
+            .map(|(launch, wire)| {
+                launch.to_env().into_iter().chain(pages.clone()).chain(wire).collect()
+            })
+            .collect()
     }
 
     /// The pages that ranks may read, if the node has them.
@@ -203,6 +213,7 @@ impl JobResources {
         inherited.extend(files.ranks.into_iter().flatten());
         inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
         inherited.extend(self.pages(services).into_iter().flatten());
+        inherited.extend(self.wires[local].iter().flat_map(RankWire::inherited));
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
         let start = process::SpawnRequest {
             executable: &services.executable,
@@ -213,6 +224,26 @@ impl JobResources {
         };
         Ok(RankProcess { process: start.start()?, input, outputs: [out, err] })
     }
+}
+
+/// AF_XDP for the ranks of a job that has others elsewhere, where the node has it.
+fn rank_wires(
+    services: &NodeServices,
+    spec: &JobSpec,
+    part: &NodeRanks,
+    addresses: &[RankAddress],
+) -> Vec<Option<RankWire>> {
+    let alone = part.count == spec.request.ranks;
+    let xdp = services.xdp.as_ref().filter(|_| !alone);
+    let make = |(local, address): (u32, &RankAddress)| {
+        let rank = part.first.saturating_add(local);
+        let made = RankWire::make(xdp?, spec.job, (rank, spec.request.ranks, local), address.port);
+        made.inspect_err(|reason| {
+            tracing::info!(job = %spec.job, rank, reason, "a rank has no AF_XDP; it uses UDP");
+        })
+        .ok()
+    };
+    (0..).zip(addresses).map(make).collect()
 }
 
 fn local_rank((doorbell, files): (&OwnedFd, &[BorrowedFd<'_>; 2])) -> LocalRank<RawFd> {

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cgroup::ControlGroup;
 use crate::switch::Switcher;
 use crate::watch::Watcher;
+use crate::wire::NodeXdp;
 use program::Programs;
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -116,6 +117,8 @@ pub struct NodeServices {
     pub address: SocketAddr,
     /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
     pub max_datagram: u16,
+    /// AF_XDP for ranks, if the node has it.
+    pub xdp: Option<Rc<NodeXdp>>,
     /// Processors of ranks.
     pub cpus: Vec<usize>,
     /// The node's control group, if there may be one.

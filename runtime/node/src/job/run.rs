@@ -24,6 +24,7 @@ use crate::cgroup::ControlGroup;
 use crate::client::refusal;
 use crate::config::on_link;
 use crate::switch::Stopper;
+use crate::wire::JobWires;
 
 /// Event from a part of a job for its task.
 enum TaskEvent {
@@ -149,6 +150,7 @@ struct JobTask {
     parts: mpsc::UnboundedReceiver<TaskEvent>,
     tell: mpsc::UnboundedSender<TaskEvent>,
     addresses: kumi_control::message::PreparedRanks,
+    wires: JobWires,
     /// Shims that are not ready yet.
     unready: usize,
     prepared: bool,
@@ -181,7 +183,8 @@ impl JobTask {
                 return Err(refused);
             }
         };
-        let JobResources { group, segment, page, prepared, .. } = resources;
+        let JobResources { group, segment, page, prepared, wires, .. } = resources;
+        let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
         let (tell, parts) = mpsc::unbounded_channel();
@@ -204,6 +207,7 @@ impl JobTask {
             parts,
             tell: tell.clone(),
             addresses: prepared,
+            wires,
             unready: count,
             prepared: false,
             started: false,
@@ -409,6 +413,7 @@ impl JobTask {
             let message = format!("the job's addresses cannot be used: {error}");
             return self.fail(refusal(RefusalKind::Internal, message)).await;
         }
+        self.wires.start(self.job, &peers);
         match self.stopper() {
             Ok(stopper) => self.hand_over(stopper),
             Err(error) => {

@@ -34,6 +34,7 @@ use crate::switch::Switcher;
 use crate::tcp;
 use crate::tls::{Credentials, Identity};
 use crate::watch::Watcher;
+use crate::wire;
 
 /// Events that may wait for the main loop before their senders do.
 const QUEUE: usize = 256;
@@ -115,8 +116,7 @@ impl Started {
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
         let group = node_group(&config.name, node, &mut limits);
-        let watcher = Watcher::start(&executable, group.as_ref())
-            .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
+        let watcher = start_watcher(&executable, group.as_ref())?;
         let clock = SharedClock::default();
         let (page, switcher) = start_switcher(&config, node, &clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
@@ -127,6 +127,7 @@ impl Started {
             node,
             address: on_link(SocketAddr::new(own.address, 0), scope),
             max_datagram: max_datagram(&config, node, scope),
+            xdp: wire::start(config.wire_of(&own), own.address, &mut limits)?.map(Rc::new),
             cpus,
             group: group.clone(),
             executable,
@@ -161,6 +162,14 @@ impl Started {
             config,
         })
     }
+}
+
+fn start_watcher(
+    executable: &Path,
+    group: Option<&cgroup::ControlGroup>,
+) -> Result<Watcher, Failure> {
+    Watcher::start(executable, group)
+        .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))
 }
 
 /// Has this thread, which tells the others that the node lives, go before ranks; returns the `nice` value for these.

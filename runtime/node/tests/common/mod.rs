@@ -62,6 +62,7 @@ impl Cluster {
             port: free_port(address(index)),
             cpus: Vec::new(),
             netns: None,
+            wire: None,
         };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
@@ -78,6 +79,7 @@ impl Cluster {
             metrics: None,
             head_metrics: None,
             encrypt: false,
+            wire: kumi_node::config::WireSetting::Udp,
             policy: defaults::policy(),
             max_priority: defaults::max_priority(),
             idle_after_ms: 0,

@@ -1,11 +1,13 @@
 //! Configuration of a new cluster, from the command line, and its keys.
 
 use super::netns;
-use crate::cli::{AddressArgs, Cpus, NodePlacementArgs, Policy, SharingArgs};
+use crate::cli::{AddressArgs, Cpus, NodePlacementArgs, Policy, SharingArgs, Wire};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
-use kumi_node::config::{ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig, defaults};
+use kumi_node::config::{
+    ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig, WireSetting, defaults,
+};
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -46,10 +48,7 @@ pub fn config(
         kind,
         head,
         slice_us: u64::try_from(sharing.slice.as_micros()).unwrap_or(u64::MAX),
-        mode: match sharing.policy {
-            Policy::Gang | Policy::Named(_) => ModeName::Gang,
-            Policy::Os => ModeName::Os,
-        },
+        mode: mode(&sharing.policy),
         policy: match &sharing.policy {
             Policy::Named(name) => name.clone(),
             Policy::Gang | Policy::Os => defaults::policy(),
@@ -65,6 +64,7 @@ pub fn config(
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
+        wire: wire(sharing.wire),
         job: JobDefaults {
             handler: sharing.handler.clone(),
             priority: sharing.priority,
@@ -74,6 +74,21 @@ pub fn config(
     };
     config.validate()?;
     Ok(config)
+}
+
+fn mode(policy: &Policy) -> ModeName {
+    match policy {
+        Policy::Gang | Policy::Named(_) => ModeName::Gang,
+        Policy::Os => ModeName::Os,
+    }
+}
+
+fn wire(asked: Wire) -> WireSetting {
+    match asked {
+        Wire::Udp => WireSetting::Udp,
+        Wire::Xdp => WireSetting::Xdp,
+        Wire::Auto => WireSetting::Auto,
+    }
 }
 
 /// Writes the configuration, and keys if there are none.
@@ -115,6 +130,7 @@ fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
         interface: host.interface,
         cpus: host.cpus,
         netns: None,
+        wire: None,
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -170,6 +186,7 @@ fn in_namespaces(
         interface: None,
         cpus,
         netns: Some(netns::name(cluster, index)),
+        wire: None,
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -187,7 +204,8 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
     for (index, cpus) in cpus.into_iter().enumerate() {
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
-        nodes.push(NodeConfig { name, address, port, interface: None, cpus, netns: None });
+        let (interface, netns, wire) = (None, None, None);
+        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire });
     }
     Ok((head, nodes))
 }
