@@ -225,3 +225,17 @@ impl SendQueue {
 }
 
 const _: () = assert!(CHUNK <= u32::MAX as usize && HEADER < CHUNK);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No more than the limit, so that a cancel or a small call need not wait for many chunks.
+    #[test]
+    fn so_many_bytes_of_arrays_are_queued_ahead() {
+        let mut queue = SendQueue::default();
+        queue.send(1, &[ArraySize { argument: 0, bytes: 5 * AHEAD as u64 }]);
+        queue.decide();
+        assert_eq!(queue.queued_data, AHEAD);
+    }
+}

@@ -31,6 +31,23 @@ fn hellos() {
     assert!(hello.shares_memory && hello.local.is_none());
 }
 
+/// A call that fails before its memory was granted waits for none.
+#[test]
+fn a_refused_call_waits_for_no_memory() {
+    let (mut client, mut server) = ends(true);
+    let mut out = Vec::new();
+    for refused in 1..=2 {
+        let wants = head(vec![(1, SENT)]);
+        let stream = client.call(&wants, &[size(2, 4)], &mut out).expect("short");
+        assert_eq!(client.pending_grants(), 1, "call {refused}");
+        events(&mut server, &std::mem::take(&mut out)).expect("a call");
+        server.fail(stream, &Failure::new(Code::Busy, 0, "no"));
+        let (bytes, _) = written(&mut server);
+        heard(&mut client, &bytes).expect("a failure");
+        assert_eq!(client.pending_grants(), 0, "call {refused}");
+    }
+}
+
 #[test]
 fn a_call_byte_by_byte() {
     let (mut client, mut server) = ends(true);
