@@ -48,19 +48,6 @@ fn a_router_of_ipv6_says_that_packets_are_too_long() {
 }
 
 #[test]
-fn a_router_of_ipv6_drops_long_packets_and_says_nothing() {
-    if !possible("a_router_of_ipv6_drops_long_packets_and_says_nothing") {
-        return;
-    }
-    let cluster = TestCluster::up_with(2, &["--ipv6"]);
-    let router = Router::make(&cluster, 1_280);
-    router.silence_all();
-    verifies(&cluster, "2", "ft");
-    assert!(router.counter("FragFails") > 0, "no packet was too long");
-    verifies(&cluster, "4", "ft");
-}
-
-#[test]
 fn a_router_drops_long_packets_and_says_nothing() {
     if !possible("a_router_drops_long_packets_and_says_nothing") {
         return;
