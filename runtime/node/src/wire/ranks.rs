@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_net::xdp::{Mac, NextHops, XdpDescriptors, XdpSocket};
+use kumi_net::xdp::{Mac, NextHops, XdpDescriptors, XdpError, XdpSocket};
 use kumi_sched::JobId;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -21,6 +21,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(50);
 /// So many times soon; later the rank may be on another network.
 const SOON_TIMES: u32 = 40;
+/// So many times a queue is asked for that somebody has.
+const BUSY_TIMES: u32 = 20;
 
 /// A rank's parts, before it starts.
 #[derive(Debug)]
@@ -101,10 +103,9 @@ impl RankWire {
             return;
         }
         let xdp = &queue.xdp;
-        let bound = socket
-            .bind(xdp.interface.index, queue.number)
-            .and_then(|()| xdp.steering.steer(port, socket.socket()));
-        if let Err(error) = bound {
+        let bound = bind(&socket, &queue).await;
+        let steered = bound.and_then(|()| xdp.steering.steer(port, socket.socket()));
+        if let Err(error) = steered {
             tracing::warn!(%job, rank, %error, "a rank has no AF_XDP; it uses UDP");
             return;
         }
@@ -120,6 +121,21 @@ impl RankWire {
         // The socket stays the rank's, and so does its queue.
         std::future::pending::<()>().await;
     }
+}
+
+/// Binds the socket to its queue. The kernel lets go of a queue only some milliseconds after the socket of the rank before
+/// was closed.
+async fn bind(socket: &XdpSocket, queue: &Queue) -> Result<(), XdpError> {
+    let index = queue.xdp.interface.index;
+    for _ in 0..BUSY_TIMES {
+        match socket.bind(index, queue.number) {
+            Err(error) if error.kernel().kind() == io::ErrorKind::ResourceBusy => {
+                tokio::time::sleep(SOON).await;
+            }
+            done => return done,
+        }
+    }
+    socket.bind(index, queue.number)
 }
 
 /// Keeps a rank's table up to date. Ends with an error only.
