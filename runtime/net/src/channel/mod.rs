@@ -374,29 +374,25 @@ impl<H: Handler> Channel<H> {
             }
             guard.retry_refused(&mut waiting.awaited);
             waiting.idle(true);
-            match guard.watch(&mut waiting, limit).map_err(E::from)? {
-                WaitEvent::Counter => {
-                    waiting.idle(false);
-                    continue;
-                }
-                WaitEvent::Ring => {
-                    waiting.idle(false);
-                    guard.drain_rings().map_err(E::from)?;
-                }
+            let seen = guard.watch(&mut waiting, limit).map_err(E::from)?;
+            if !matches!(seen, WaitEvent::Turn | WaitEvent::Bound) {
+                waiting.idle(false);
+            }
+            match seen {
+                WaitEvent::Counter => continue,
+                WaitEvent::Ring => guard.drain_rings().map_err(E::from)?,
                 WaitEvent::Wanted => {
-                    waiting.idle(false);
                     guard.let_others()?;
                     continue;
                 }
                 WaitEvent::Socket => {
-                    waiting.idle(false);
                     if let Some(result) = guard.take_datagrams(&mut attempt)? {
                         waiting.over(&mut guard.core().waits.spin);
                         return Ok(result);
                     }
                 }
                 // Datagrams in the socket are read first.
-                WaitEvent::Deadline => waiting.idle(false),
+                WaitEvent::Deadline => {}
                 // Room is made without any sign while this rank is awake.
                 WaitEvent::Turn => continue,
                 WaitEvent::Bound => {
