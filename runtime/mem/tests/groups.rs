@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Job, Numbers, run, start};
-use kumi_mem::{Context, Error, Group, Op, Source, Tag, UserOp};
+use kumi_mem::{CollectiveRequest, Context, Error, Group, Op, Report, Source, Tag, UserOp};
 
 /// One rank, one node, several nodes, both; as many on each node, and not.
 const LAYOUTS: &[&[u32]] = &[&[1], &[3], &[1, 1], &[2, 2], &[3, 1, 2], &[4, 4]];
@@ -272,6 +272,142 @@ fn wrong_members_are_refused_at_all() {
         let root = context.broadcast(3, &mut [0u8]);
         assert!(matches!(root, Err(Error::BadRank { rank: 3, ranks: 3 })), "{root:?}");
         job.barrier().expect("barrier");
+    });
+}
+
+/// Nothing waits for others when a collective is begun as a request, not even in a job's first one.
+#[test]
+fn beginning_waits_for_nobody() {
+    run("beginning_waits_for_nobody", LAYOUTS, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let job = context.group();
+        if me > 0 {
+            context.recv(Source::Rank(me - 1), Tag::Is(1), &mut []).expect("receive");
+        }
+        let barrier = job.start_barrier(Report::Handle).expect("begun");
+        let sum = job.start_allreduce(Op::Sum, vec![me; 3]).expect("begun");
+        if me + 1 < ranks {
+            context.send(me + 1, 1, &[]).expect("send");
+        }
+        assert_eq!(sum.wait().expect("sum"), [ranks * (ranks - 1) / 2; 3]);
+        context.wait(barrier).expect("barrier");
+    });
+}
+
+/// Begins one of each, of two groups at once, and waits for them the other way round.
+#[test]
+fn collectives_go_on_by_themselves() {
+    run("collectives_go_on_by_themselves", LAYOUTS, |context| {
+        let job = context.group();
+        let half = job.split(Some(context.rank() % 2), 0).expect("split").expect("a colour");
+        for length in [1, 40, 9000] {
+            let begun: Vec<_> = [&job, &half].map(|group| Begun::all(group, length)).into();
+            // One that waits, among those that are under way.
+            check_reductions(&job, length);
+            for (begun, group) in begun.into_iter().zip([&job, &half]).rev() {
+                begun.check(group, length);
+            }
+        }
+        check_the_most(context, &half);
+        let wrong = job.start_broadcast(context.ranks(), vec![0u8]).map(drop);
+        assert!(matches!(wrong, Err(Error::BadMember { .. })), "{wrong:?}");
+        let floats = job.start_allreduce(Op::BitAnd, vec![1.0f64]).map(drop);
+        assert!(matches!(floats, Err(Error::BadOperation { .. })), "{floats:?}");
+    });
+}
+
+/// More cannot be under way at a member, here the first, which the others keep waiting.
+fn check_the_most(context: &Context, group: &Group<'_>) {
+    let first = group.rank_of(0).expect("a member");
+    if group.member() > 0 {
+        context.recv(Source::Rank(first), Tag::Is(2), &mut []).expect("receive");
+    }
+    let begin = || group.start_barrier(Report::Handle);
+    let most: Vec<_> = (0..128).map(|_| begin().expect("begun")).collect();
+    if group.member() == 0 && group.members() > 1 {
+        let more = begin();
+        assert!(matches!(more, Err(Error::TooManyRequests { most: 128 })), "{more:?}");
+        let waits = group.barrier();
+        assert!(matches!(waits, Err(Error::TooManyRequests { most: 128 })), "{waits:?}");
+        for member in 1..group.members() {
+            let rank = group.rank_of(member).expect("a member");
+            context.send(rank, 2, &[]).expect("send");
+        }
+    }
+    for result in context.wait_all(&most).expect("all") {
+        result.expect("barrier");
+    }
+    group.barrier().expect("barrier");
+}
+
+struct Begun<'c> {
+    sum: CollectiveRequest<'c, u64>,
+    scanned: CollectiveRequest<'c, u64>,
+    product: CollectiveRequest<'c, u64>,
+    copied: CollectiveRequest<'c, u64>,
+    gathered: CollectiveRequest<'c, u64>,
+    dealt: CollectiveRequest<'c, u64>,
+    all: CollectiveRequest<'c, u64>,
+    exchanged: CollectiveRequest<'c, u64>,
+    part: CollectiveRequest<'c, u64>,
+}
+
+impl<'c> Begun<'c> {
+    fn all(group: &Group<'c>, length: usize) -> Begun<'c> {
+        let (me, last) = (group.member(), group.members() - 1);
+        let (mine, whole) = (|| block(me, length), block(me, length * (last as usize + 1)));
+        let multiply = |into: &mut [u64], other: &[u64]| {
+            into.iter_mut().zip(other).for_each(|(a, b)| *a = a.wrapping_mul(*b));
+        };
+        let product = UserOp::ordered(multiply);
+        Begun {
+            sum: group.start_allreduce(Op::Sum, mine()).expect("allreduce"),
+            scanned: group.start_exclusive_scan(Op::Sum, mine()).expect("scan"),
+            product: group.start_reduce(last, product, vec![3; length]).expect("reduce"),
+            copied: group.start_broadcast(last, mine()).expect("broadcast"),
+            gathered: group.start_gather(last, mine()).expect("gather"),
+            dealt: group.start_scatter(last, whole.clone(), length).expect("scatter"),
+            all: group.start_allgather(mine()).expect("allgather"),
+            exchanged: group.start_alltoall(whole.clone()).expect("alltoall"),
+            part: group.start_reduce_scatter(Op::Sum, whole).expect("reduce-scatter"),
+        }
+    }
+
+    fn check(self, group: &Group<'_>, length: usize) {
+        let (me, members) = (group.member(), group.members());
+        let (last, start) = (members - 1, me as usize * length);
+        let done = |request: CollectiveRequest<'_, u64>| request.wait().expect("done");
+        let blocks: Vec<u64> = (0..members).flat_map(|member| block(member, length)).collect();
+        assert!(are_sums(&done(self.part), members, start));
+        let from = |from| (0..length).map(move |index| element(from, start + index));
+        assert!((0..members).flat_map(from).eq(done(self.exchanged)));
+        assert!(done(self.all) == blocks);
+        assert!((0..length).map(|index| element(last, start + index)).eq(done(self.dealt)));
+        let gathered = done(self.gathered);
+        assert!(if me == last { gathered == blocks } else { gathered.is_empty() });
+        assert!(done(self.copied) == block(last, length));
+        let (product, wanted) = (done(self.product), 3u64.wrapping_pow(members));
+        assert!(me != last || product.iter().all(|value| *value == wanted));
+        let scanned = done(self.scanned);
+        assert!(if me == 0 { scanned == block(0, length) } else { are_sums(&scanned, me, 0) });
+        assert!(are_sums(&done(self.sum), members, 0));
+    }
+}
+
+/// A request that is dropped takes part no more; the memory is free, and other groups go on.
+#[test]
+fn a_collective_can_be_given_up() {
+    run("a_collective_can_be_given_up", &[&[2], &[1, 1]], |context| {
+        let copy = context.group().duplicate().expect("duplicate");
+        let given_up = copy.start_allreduce(Op::Sum, vec![1u64; 50_000]).expect("begun");
+        if context.rank() == 0 {
+            drop(given_up);
+            context.barrier().expect("barrier");
+        } else {
+            context.barrier().expect("barrier");
+            drop(given_up);
+        }
+        check_all(&context.group());
     });
 }
 

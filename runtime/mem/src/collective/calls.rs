@@ -14,7 +14,7 @@ fn total(counts: &[usize]) -> usize {
 }
 
 impl Group<'_> {
-    fn times_members(&self, block: usize) -> usize {
+    pub(super) fn times_members(&self, block: usize) -> usize {
         block.saturating_mul(self.members() as usize)
     }
 

@@ -17,21 +17,26 @@ use crate::group::tag::Collective;
 const CHUNK: usize = 8 * 1024;
 
 /// The memory of a schedule.
-struct Memory<'m> {
+pub(super) struct Memory<'m> {
     /// Read only.
-    input: SharedBytes<'m>,
-    output: SharedBytesMut<'m>,
-    scratch: SharedBytesMut<'m>,
-    shared: Option<&'m NodeMemory>,
+    pub(super) input: SharedBytes<'m>,
+    pub(super) output: SharedBytesMut<'m>,
+    pub(super) scratch: SharedBytesMut<'m>,
+    pub(super) shared: Option<&'m NodeMemory>,
     /// Bytes of an element.
-    element: usize,
+    pub(super) element: usize,
 }
 
 impl<'m> Memory<'m> {
     /// The bytes of a span, to be read.
-    fn read(&self, span: Span) -> SharedBytes<'m> {
+    pub(super) fn read(&self, span: Span) -> SharedBytes<'m> {
         match span.place {
             Place::Input => self.input.slice(span.start * self.element, span.length * self.element),
+            Place::Shared(member) => {
+                let piece = self.shared.and_then(|memory| memory.read(member));
+                let piece = piece.unwrap_or_else(|| panic!("member {member} shares no memory"));
+                piece.slice(span.start * self.element, span.length * self.element)
+            }
             _ => self.write(span).shared(),
         }
     }
@@ -40,12 +45,12 @@ impl<'m> Memory<'m> {
     ///
     /// # Panics
     /// If they are not there or not to be written: a mistake in the schedule.
-    fn write(&self, span: Span) -> SharedBytesMut<'m> {
+    pub(super) fn write(&self, span: Span) -> SharedBytesMut<'m> {
         let place = match span.place {
             Place::Output => self.output,
             Place::Scratch => self.scratch,
             Place::Shared(member) => {
-                let piece = self.shared.and_then(|memory| memory.piece(member));
+                let piece = self.shared.and_then(|memory| memory.write(member));
                 piece.unwrap_or_else(|| panic!("member {member} shares no memory"))
             }
             Place::Input => panic!("the input of a collective is read only"),
@@ -62,7 +67,7 @@ impl<'m> Memory<'m> {
         unsafe { slice::from_raw_parts_mut(bytes.as_ptr().cast(), span.length) }
     }
 
-    fn combine<T: Scalar>(
+    pub(super) fn combine<T: Scalar>(
         &self,
         op: &impl Reduction<T>,
         into: Span,
@@ -126,7 +131,7 @@ impl Group<'_> {
         op: &impl Reduction<T>,
     ) -> Result<(), Error> {
         let topology = self.topology()?;
-        let tag = self.begin(what, call.root());
+        let tag = self.begin(what, call.root())?;
         let commutative = op.is_commutative();
         let mut limits = Limits { element: size_of::<T>(), shares: false, commutative };
         if wants_memory(call, topology, self.member(), limits) {

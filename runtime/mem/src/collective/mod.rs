@@ -12,6 +12,7 @@ mod execute;
 pub(crate) mod reduction;
 pub(crate) mod scalar;
 pub(crate) mod schedule;
+pub(crate) mod start;
 
 use crate::collective::reduction::Reduction;
 use crate::collective::scalar::{Scalar, bytes, bytes_mut};
@@ -21,8 +22,6 @@ use crate::message::mailbox::{MatchPattern, MessageStatus, Source, Tag};
 
 /// Tag of the words of all ranks.
 const WORDS: i32 = -7;
-/// Of barriers that run as requests: of no group, so that they mix with no call of one.
-pub(crate) const BARRIER: i32 = -8;
 
 fn wanted(from: u32, tag: i32) -> MatchPattern {
     MatchPattern { from: Source::Rank(from), tag: Tag::Is(tag) }

@@ -1,5 +1,7 @@
 //! Groups made of others: split by colour, chosen members, duplicates.
 
+use std::sync::Arc;
+
 use crate::collective::schedule::{Call, Counts, Topology};
 use crate::error::Error;
 use crate::group::numbers::{FREE_WORDS, agreed, least_free};
@@ -86,7 +88,7 @@ impl<'c> Group<'c> {
         };
         let topology = self.topology()?;
         let nodes = members.iter().map(|member| topology.node_of(*member) as u64);
-        let ranks: Result<Box<[u32]>, Error> =
+        let ranks: Result<Arc<[u32]>, Error> =
             members.iter().map(|member| self.rank_of(*member)).collect();
         let state = GroupState::new(number, Some(ranks?), me as u32);
         state.topology.get_or_init(|| Topology::new(nodes));

@@ -1,6 +1,6 @@
 //! Memory that the members of a group share on their node, for much data.
 
-use kumi_net::SharedBytesMut;
+use kumi_net::{SharedBytes, SharedBytesMut};
 use kumi_proto::frame::NO_WINDOW;
 
 use crate::collective::schedule::{SHARED_BYTES, share_words};
@@ -10,10 +10,14 @@ use crate::group::{Group, tag::Collective};
 use crate::window::mapped_piece::MappedPiece;
 use crate::window::table::{Rights, WindowMemory};
 
+/// Others only read a member's piece: the kernel keeps them from more.
+const READERS: Rights = Rights { read: true, write: false, atomic: false };
+
 /// A piece for each member of this node, in their arenas.
 #[derive(Debug)]
 pub(crate) struct NodeMemory {
     own: WindowMemory,
+    me: u32,
     /// By member.
     pieces: Vec<(u32, MappedPiece)>,
 }
@@ -25,10 +29,15 @@ unsafe impl Send for NodeMemory {}
 unsafe impl Sync for NodeMemory {}
 
 impl NodeMemory {
-    /// The piece of a member of this node.
-    pub(crate) fn piece(&self, member: u32) -> Option<SharedBytesMut<'_>> {
+    /// The piece of a member of this node, to be read.
+    pub(crate) fn read(&self, member: u32) -> Option<SharedBytes<'_>> {
         let at = self.pieces.binary_search_by_key(&member, |(of, _)| *of).ok()?;
-        Some(self.pieces[at].1.writable())
+        Some(self.pieces[at].1.bytes())
+    }
+
+    /// The own piece, to be written; none for another member.
+    pub(crate) fn write(&self, member: u32) -> Option<SharedBytesMut<'_>> {
+        (member == self.me).then(|| self.own.bytes())
     }
 
     /// Gives the own piece back. No other member reads it: collectives end when nobody does.
@@ -57,7 +66,7 @@ impl Group<'_> {
         }
         let made = {
             let mut guard = context.channel.lock()?;
-            guard.handler().windows.create(attachment, SHARED_BYTES, Rights::ALL).ok()
+            guard.handler().windows.create(attachment, SHARED_BYTES, READERS).ok()
         };
         // Taken back if this fails, or another member has none.
         let own = made.map(|memory| Unshared(context, memory));
@@ -73,7 +82,11 @@ impl Group<'_> {
         };
         let pieces: Option<Vec<_>> = beside.iter().zip(&keys).map(find).collect();
         // All see the same keys, and a key is found by all or by none.
-        Ok(pieces.zip(own).map(|(pieces, own)| NodeMemory { own: own.keep(), pieces }))
+        Ok(pieces.zip(own).map(|(pieces, own)| NodeMemory {
+            own: own.keep(),
+            me: self.member(),
+            pieces,
+        }))
     }
 }
 

@@ -8,9 +8,10 @@ pub(crate) mod memory;
 pub(crate) mod numbers;
 pub(crate) mod tag;
 
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::collective;
 use crate::collective::schedule::Topology;
@@ -59,13 +60,15 @@ enum StateOf<'c> {
 pub(crate) struct GroupState {
     number: u32,
     /// Rank of each member; none if they are those of the job.
-    ranks: Option<Box<[u32]>>,
+    ranks: Option<Arc<[u32]>>,
     me: u32,
     topology: OnceLock<Topology>,
     /// What the members of this node share; none if they share nothing.
     memory: OnceLock<Option<NodeMemory>>,
     /// Calls begun.
     calls: AtomicU32,
+    /// Those that are requests and not over.
+    under_way: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl GroupState {
@@ -74,9 +77,10 @@ impl GroupState {
         GroupState::new(0, None, rank)
     }
 
-    fn new(number: u32, ranks: Option<Box<[u32]>>, me: u32) -> GroupState {
+    fn new(number: u32, ranks: Option<Arc<[u32]>>, me: u32) -> GroupState {
         let (topology, memory) = (OnceLock::new(), OnceLock::new());
-        GroupState { number, ranks, me, topology, memory, calls: AtomicU32::new(0) }
+        let (calls, under_way) = (AtomicU32::new(0), Arc::default());
+        GroupState { number, ranks, me, topology, memory, calls, under_way }
     }
 }
 
@@ -165,14 +169,59 @@ impl<'c> Group<'c> {
     }
 
     /// Begins the next call; its tag.
-    pub(crate) fn begin(&self, what: Collective, root: u32) -> i32 {
-        self.state().calls.fetch_add(1, Relaxed);
-        self.tag(what, root)
+    ///
+    /// # Errors
+    /// [`Error::TooManyRequests`] if one that is under way has the same tags.
+    pub(crate) fn begin(&self, what: Collective, root: u32) -> Result<i32, Error> {
+        let state = self.state();
+        let next = state.calls.load(Relaxed).wrapping_add(1);
+        let oldest = calls_in(&state.under_way).first().copied();
+        if oldest.is_some_and(|oldest| next.wrapping_sub(oldest) >= tag::CALLS) {
+            return Err(Error::TooManyRequests { most: tag::CALLS });
+        }
+        state.calls.store(next, Relaxed);
+        Ok(self.tag(what, root))
+    }
+
+    /// The call that was begun last is under way as long as the result is there.
+    pub(crate) fn call_under_way(&self) -> CallUnderWay {
+        let state = self.state();
+        let call = state.calls.load(Relaxed);
+        calls_in(&state.under_way).insert(call);
+        CallUnderWay { calls: Arc::clone(&state.under_way), call }
+    }
+
+    /// The ranks of the members; none if they are those of the job.
+    pub(crate) fn ranks(&self) -> Option<Arc<[u32]>> {
+        self.state().ranks.clone()
+    }
+
+    /// The members by node, if they have told each other.
+    pub(crate) fn known_topology(&self) -> Option<&Topology> {
+        self.state().topology.get()
     }
 
     pub(crate) fn memory(&self) -> Option<&NodeMemory> {
         self.state().memory.get()?.as_ref()
     }
+}
+
+/// A call that is a request.
+#[derive(Debug)]
+pub(crate) struct CallUnderWay {
+    calls: Arc<Mutex<BTreeSet<u32>>>,
+    call: u32,
+}
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        calls_in(&self.calls).remove(&self.call);
+    }
+}
+
+fn calls_in(calls: &Mutex<BTreeSet<u32>>) -> MutexGuard<'_, BTreeSet<u32>> {
+    // Nothing panics while it is locked.
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Group<'_> {

@@ -3,7 +3,6 @@
 //! The engine keeps them in one table (`table`). What finds no room on its way waits in a queue for its target
 //! (`outgoing`), which whoever drives the channel empties.
 
-mod barrier;
 pub(crate) mod outgoing;
 pub(crate) mod progress;
 pub(crate) mod queue;

@@ -229,9 +229,12 @@ impl Engine {
                 self.mailbox.withdraw(number);
                 request.end.get_or_insert(RequestEnd::Cancelled);
             }
-            PendingRequest::Rounds(schedule) => {
+            PendingRequest::Rounds(mut schedule) => {
                 request.end.get_or_insert(RequestEnd::Cancelled);
-                self.release_all(schedule.into_steps());
+                // Its own memory goes last: steps under way use it until they are released.
+                let steps = schedule.take_steps();
+                self.release_all(steps);
+                drop(schedule);
             }
             PendingRequest::Departure => request.pending = PendingRequest::Departure,
             PendingRequest::Placement => request.pending = PendingRequest::Placement,
