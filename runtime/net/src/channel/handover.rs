@@ -132,7 +132,8 @@ impl Handover {
             if self.spin() {
                 break;
             }
-            if self.lock.await_handler() {
+            // The handler tells at the lock itself that it gives it back, and nobody who comes later.
+            if self.lock.await_handler() || !self.lock.is_held_by_main() {
                 continue;
             }
             nudge();
@@ -148,8 +149,11 @@ impl Handover {
     /// Tries for the lock for a while.
     fn spin(&self) -> bool {
         (0..LOCK_TRIES).any(|_| {
-            spin_loop();
-            self.lock.try_lock_main()
+            let taken = self.lock.try_lock_main();
+            if !taken {
+                spin_loop();
+            }
+            taken
         })
     }
 
@@ -287,5 +291,54 @@ impl Handover {
             timer.after(Some(NOW));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    struct NoTimer;
+
+    impl Timer for NoTimer {
+        fn after(&self, _: Option<u64>) {}
+    }
+
+    /// A thread that wants the lock while the handler has it gets it, at whichever step the handler gives it back: nobody
+    /// else is there who would wake it.
+    #[test]
+    fn the_handler_leaves_nobody_asleep_who_wants_the_lock() {
+        let handover = Arc::new(Handover::default());
+        let (ended, end) = channel::<()>();
+        let main = Arc::clone(&handover);
+        let main = std::thread::spawn(move || {
+            for _ in 0..300_000 {
+                main.enter_main(|| {});
+                main.leave_main(None::<&NoTimer>);
+            }
+            drop(ended);
+        });
+        while end.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+            for _ in 0..1_000 {
+                if handover.lock.try_lock_handler() {
+                    std::hint::spin_loop();
+                    handover.lock.unlock_handler();
+                }
+            }
+            // From time to time the handler comes no more for so long that a lost thread is noticed.
+            let epoch = handover.epoch();
+            let mut looks = 0;
+            while handover.is_wanted() && handover.epoch() == epoch {
+                assert!(looks < 6_000, "a thread sleeps for a lock that nobody has");
+                looks += 1;
+                if end.recv_timeout(Duration::from_millis(10)) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+        }
+        main.join().expect("the main thread ends");
     }
 }

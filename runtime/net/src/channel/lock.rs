@@ -48,6 +48,11 @@ impl DriveLock {
         self.0.load(Relaxed) == FREE
     }
 
+    /// Whether a thread of the program holds it, as of some moment.
+    pub(crate) fn is_held_by_main(&self) -> bool {
+        self.0.load(Relaxed) == MAIN
+    }
+
     /// Takes it for the handler if it is free.
     pub(crate) fn try_lock_handler(&self) -> bool {
         self.0.compare_exchange(FREE, HANDLER, Acquire, Relaxed).is_ok()

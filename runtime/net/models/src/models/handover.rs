@@ -180,7 +180,7 @@ pub fn the_end_of_a_long_wait_is_noticed_behind_another_operation() {
     });
 }
 
-/// Two threads of the program and the handler want the lock: each gets it, and none sleeps for ever.
+/// Three threads of the program want the lock: each gets it, and none sleeps for ever.
 pub fn threads_of_a_program_pass_the_lock_on() {
     explore(3, || {
         let _run = begin(std::ptr::null(), 0);
