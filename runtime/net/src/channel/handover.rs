@@ -298,8 +298,8 @@ impl Handover {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::mpsc::{RecvTimeoutError, channel};
-    use std::time::Duration;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
 
     struct NoTimer;
 
@@ -312,33 +312,29 @@ mod tests {
     #[test]
     fn the_handler_leaves_nobody_asleep_who_wants_the_lock() {
         let handover = Arc::new(Handover::default());
-        let (ended, end) = channel::<()>();
-        let main = Arc::clone(&handover);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (other, ended) = (Arc::clone(&handover), Arc::clone(&stop));
         let main = std::thread::spawn(move || {
-            for _ in 0..300_000 {
-                main.enter_main(|| {});
-                main.leave_main(None::<&NoTimer>);
+            while !ended.load(SeqCst) {
+                other.enter_main(|| {});
+                other.leave_main(None::<&NoTimer>);
             }
-            drop(ended);
         });
-        while end.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
-            for _ in 0..1_000 {
-                if handover.lock.try_lock_handler() {
-                    std::hint::spin_loop();
-                    handover.lock.unlock_handler();
-                }
-            }
-            // From time to time the handler comes no more for so long that a lost thread is noticed.
+        for round in 0..20_000 {
+            while !handover.lock.try_lock_handler() {}
             let epoch = handover.epoch();
-            let mut looks = 0;
-            while handover.is_wanted() && handover.epoch() == epoch {
-                assert!(looks < 6_000, "a thread sleeps for a lock that nobody has");
-                looks += 1;
-                if end.recv_timeout(Duration::from_millis(10)) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
+            // Held for about as long as a thread tries before it sleeps.
+            (0..round % (8 * LOCK_TRIES)).for_each(|_| std::hint::spin_loop());
+            handover.lock.unlock_handler();
+            // The handler does not come again before the thread has had the lock.
+            let patience = Instant::now() + Duration::from_secs(60);
+            while handover.epoch() == epoch {
+                let lost = "a thread sleeps for a lock that nobody has";
+                assert!(Instant::now() < patience, "{lost} (round {round})");
+                std::thread::yield_now();
             }
         }
+        stop.store(true, SeqCst);
         main.join().expect("the main thread ends");
     }
 }
