@@ -27,6 +27,11 @@ struct Interface {
 
 impl Interface {
     fn with(address: Ipv4Addr) -> Result<Interface, String> {
+        let loopback = || format!("{address} is a loopback address, which has no network below it");
+        // All of 127.0.0.0/8 is loopback, though the interface lists only one address of it.
+        if address.is_loopback() {
+            return Err(loopback());
+        }
         let all: Vec<_> = getifaddrs().map_err(|error| error.to_string())?.collect();
         let has = |own: &nix::ifaddrs::InterfaceAddress| {
             let ip = own.address.as_ref().and_then(|ip| ip.as_sockaddr_in().map(|ip| ip.ip()));
@@ -36,7 +41,7 @@ impl Interface {
         let found = found.ok_or_else(|| format!("no interface has the address {address}"))?;
         let name = found.interface_name.clone();
         if found.flags.contains(InterfaceFlags::IFF_LOOPBACK) {
-            return Err(format!("{address} is a loopback address, which has no network below it"));
+            return Err(loopback());
         }
         let links = all.iter().filter(|link| link.interface_name == name);
         let mac = links.filter_map(|link| link.address.as_ref()?.as_link_addr()?.addr()).next();
@@ -110,6 +115,19 @@ pub(crate) fn start(
             tracing::warn!(reason, "no AF_XDP; ranks use UDP");
             limits.push(limits::xdp_sentence(&reason));
             Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_of_loopback_is_named_so() {
+        for address in [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)] {
+            let reason = Interface::with(address).expect_err("loopback carries no AF_XDP");
+            assert!(reason.contains("is a loopback address"), "{reason}");
         }
     }
 }
