@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{self, RunningCommand, wait_for};
+use kumi_tests::command::{self, FinishedCommand, RunningCommand, wait_for};
 use kumi_tests::faults::{on_node, possible};
 use kumi_tests::{binaries, machine};
 use nix::sys::signal::Signal;
@@ -55,16 +55,29 @@ fn kill(cluster: &TestCluster, name: &str, job: RunningCommand) {
     drop(job.finish());
 }
 
-/// A job that compares its memory with a reference, on a wire that loses, doubles and delays packets.
-fn soak(cluster: &TestCluster, ranks: &str, options: &[&str]) {
+/// A job that compares its memory with a reference, on a wire that loses, doubles and delays packets. `by_xdp`: frames came by
+/// AF_XDP. That of a node with one queue has one job at a time.
+fn soak(cluster: &TestCluster, ranks: &str, options: &[&str], by_xdp: bool) {
+    checked(start_soak(cluster, ranks, options).finish(), by_xdp);
+}
+
+fn start_soak(cluster: &TestCluster, ranks: &str, options: &[&str]) -> RunningCommand {
     let program = binaries::path("kumi-bench-soak").display().to_string();
     let mut words = vec!["run", "-n", ranks, "--nodes", "2"];
     words.extend(options);
     words.extend([&*program, "--rounds", "3"]);
     let mut run = cluster.command(&words);
     run.env("KUMI_FAULTS", "loss=30,double=20,late=30,seed=7");
-    let out = command::run(run).ok().out;
+    RunningCommand::start(run)
+}
+
+/// The job was right, and says how its packets came.
+fn checked(ended: FinishedCommand, by_xdp: bool) {
+    let out = ended.ok().out;
     assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
+    let frames = out.lines().find_map(|line| line.strip_prefix("frames_by_af_xdp "));
+    let frames: u64 = frames.and_then(|count| count.parse().ok()).expect("a count of frames");
+    assert_eq!(frames > 0, by_xdp, "{out}");
 }
 
 #[test]
@@ -86,9 +99,9 @@ fn short_packets_go_by_af_xdp_and_jobs_of_all_shapes_are_right() {
     assert_eq!(counters(&cluster, "invalid"), [0, 0]);
     kill(&cluster, "short", job);
     // Several ranks a node, encrypted or not, under loss.
-    soak(&cluster, "4", &[]);
-    soak(&cluster, "6", &["--encrypt"]);
-    soak(&cluster, "2", &["--ack", "per-message"]);
+    soak(&cluster, "4", &[], true);
+    soak(&cluster, "6", &["--encrypt"], true);
+    soak(&cluster, "2", &["--ack", "per-message"], true);
     // A job within one node needs none.
     let lockstep = binaries::path("lockstep").display().to_string();
     cluster.kumi(&["run", "-n", "1", &lockstep, "--seconds", "0.1"]).ok();
@@ -105,10 +118,11 @@ fn jobs_that_take_turns_keep_their_messages() {
         return;
     }
     let cluster = TestCluster::up_with(2, &["--wire", "xdp", "--slice", "1ms", "--force-switch"]);
+    // The first one to start has the interface's queue.
+    let first = start_soak(&cluster, "2", &["--name", "first"]);
+    cluster.wait_state("first", "running");
     let other = pingpong(&cluster, "other");
-    soak(&cluster, "2", &[]);
-    soak(&cluster, "4", &[]);
-    assert!(counters(&cluster, "xdp_in").iter().sum::<u64>() > 0);
+    checked(first.finish(), true);
     kill(&cluster, "other", other);
 }
 
@@ -134,7 +148,7 @@ fn a_node_with_af_xdp_and_one_without_understand_each_other() {
     });
     assert_eq!(counters(&cluster, "xdp_in"), [0, 0]);
     kill(&cluster, "mixed", job);
-    soak(&cluster, "4", &[]);
+    soak(&cluster, "4", &[], false);
 }
 
 #[test]

@@ -66,12 +66,13 @@ fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
         rounds += 1;
     }
     let growth = resident()?.saturating_sub(early);
-    let mut all = [state.steps(), growth];
-    context.allreduce(Op::Sum, &mut all[..1])?;
-    context.allreduce(Op::Max, &mut all[1..])?;
+    let by_xdp = context.counters().into_iter().find(|(name, _)| *name == "xdp_in");
+    let mut all = [state.steps(), by_xdp.map_or(0, |(_, frames)| frames), growth];
+    context.allreduce(Op::Sum, &mut all[..2])?;
+    context.allreduce(Op::Max, &mut all[2..])?;
     if context.rank() == 0 {
         println!("ranks {}\nrounds {rounds}", context.ranks());
-        println!("steps {}\nmost_growth_bytes {}", all[0], all[1]);
+        println!("steps {}\nframes_by_af_xdp {}\nmost_growth_bytes {}", all[0], all[1], all[2]);
     }
     state.end()?;
     if growth > args.growth {

@@ -19,7 +19,7 @@ use super::process::{self, Process};
 use super::shim::ShimSpec;
 use crate::cgroup::ControlGroup;
 use crate::client::refusal;
-use crate::wire::RankWire;
+use crate::wire::{RankWire, hops_of};
 
 /// Everything of a job that is ready and has no rank yet.
 pub(super) struct JobResources {
@@ -235,9 +235,14 @@ fn rank_wires(
 ) -> Vec<Option<RankWire>> {
     let alone = part.count == spec.request.ranks;
     let xdp = services.xdp.as_ref().filter(|_| !alone);
+    let hops = xdp.map(|xdp| hops_of(xdp, spec.request.ranks));
     let make = |(local, address): (u32, &RankAddress)| {
         let rank = part.first.saturating_add(local);
-        let made = RankWire::make(xdp?, spec.job, (rank, spec.request.ranks, local), address.port);
+        let (xdp, hops) = (xdp?, hops.as_ref()?);
+        let made = hops
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|hops| RankWire::make(xdp, spec.job, (rank, local), address.port, hops));
         made.inspect_err(|reason| {
             tracing::info!(job = %spec.job, rank, reason, "a rank has no AF_XDP; it uses UDP");
         })

@@ -4,10 +4,11 @@ mod netlink;
 mod ranks;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use kumi_net::xdp::{Mac, Steering, XdpSocket};
+use kumi_sched::JobId;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 
@@ -15,7 +16,7 @@ use crate::config::WireSetting;
 use crate::exit::{ExitCode, Failure};
 use crate::limits;
 
-pub(crate) use ranks::{JobWires, RankWire};
+pub(crate) use ranks::{JobWires, RankWire, hops_of};
 
 /// The interface that has an address.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct NodeXdp {
     queues: u32,
     /// Queues that ranks have.
     taken: RefCell<BTreeSet<u32>>,
+    /// Ports that are steered, each with the job whose rank has it.
+    steered: RefCell<BTreeMap<u16, JobId>>,
 }
 
 impl NodeXdp {
@@ -73,7 +76,8 @@ impl NodeXdp {
         drop(XdpSocket::create(&interface.name).map_err(|error| error.to_string())?);
         let queues = kumi_net::xdp::queues(&interface.name)
             .map_err(|error| format!("the queues of {} are not known: {error}", interface.name))?;
-        Ok(NodeXdp { interface, steering, queues, taken: RefCell::default() })
+        let (taken, steered) = Default::default();
+        Ok(NodeXdp { interface, steering, queues, taken, steered })
     }
 
     /// A few words about it.

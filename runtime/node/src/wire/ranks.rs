@@ -1,4 +1,4 @@
-//! AF_XDP of a job's ranks on this node: its parts, and the tasks that bind sockets and keep tables of next hops.
+//! AF_XDP of a job's ranks on this node: its parts, and the tasks that bind sockets and keep the table of next hops.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct RankWire {
     rank: u32,
     port: u16,
     socket: XdpSocket,
-    hops: NextHops,
+    hops: Rc<NextHops>,
     ready: pipe::Receiver,
     ready_end: OwnedFd,
     queue: Queue,
@@ -63,23 +63,66 @@ impl Queue {
     }
 }
 
+/// A port that is steered to a rank's socket, until it is dropped. Whoever else has the socket then, no frames come to it.
+#[derive(Debug)]
+struct SteeredPort {
+    xdp: Rc<NodeXdp>,
+    port: u16,
+    job: JobId,
+}
+
+impl SteeredPort {
+    fn steer(
+        xdp: &Rc<NodeXdp>,
+        (port, job): (u16, JobId),
+        socket: &XdpSocket,
+    ) -> Result<SteeredPort, XdpError> {
+        xdp.steering.steer(port, socket.socket())?;
+        xdp.steered.borrow_mut().insert(port, job);
+        Ok(SteeredPort { xdp: Rc::clone(xdp), port, job })
+    }
+}
+
+impl Drop for SteeredPort {
+    fn drop(&mut self) {
+        let SteeredPort { xdp, port, job } = self;
+        // A job that has begun since may have the port.
+        if xdp.steered.borrow().get(port) != Some(job) {
+            return;
+        }
+        xdp.steered.borrow_mut().remove(port);
+        if let Err(error) = xdp.steering.unsteer(*port) {
+            tracing::warn!(%job, port, %error, "frames to this port still go to a socket of an ended job");
+        }
+    }
+}
+
+/// The table of next hops for a job with so many ranks.
+///
+/// # Errors
+/// The kernel's, in a few words.
+pub(crate) fn hops_of(xdp: &NodeXdp, ranks: u32) -> Result<Rc<NextHops>, String> {
+    NextHops::create(ranks, xdp.interface.mac).map(Rc::new).map_err(|error| error.to_string())
+}
+
 impl RankWire {
-    /// Makes the parts for a rank of a job with so many; `port` is that of its UDP socket.
+    /// Makes the parts for a rank of a job; `port` is that of its UDP socket.
     ///
     /// # Errors
     /// Why it has to do without, in a few words.
     pub(crate) fn make(
         xdp: &Rc<NodeXdp>,
         job: JobId,
-        (rank, ranks, local): (u32, u32, u32),
+        (rank, local): (u32, u32),
         port: u16,
+        hops: &Rc<NextHops>,
     ) -> Result<RankWire, String> {
         let queue = Queue::take(xdp, job, local)?;
         let text = |error: io::Error| error.to_string();
         let socket = XdpSocket::create(&xdp.interface.name).map_err(|error| error.to_string())?;
-        let hops = NextHops::create(ranks, xdp.interface.mac).map_err(text)?;
         let (ready_end, ready) = pipe::pipe().map_err(text)?;
         let ready_end = ready_end.into_nonblocking_fd().map_err(text)?;
+        let hops = Rc::clone(hops);
         Ok(RankWire { rank, port, socket, hops, ready, ready_end, queue })
     }
 
@@ -94,30 +137,26 @@ impl RankWire {
         XdpDescriptors { socket, memory, hops, ready }.to_env()
     }
 
-    /// Binds the socket once the rank is ready, and keeps its table from then on.
-    async fn attend(self, job: JobId, peers: Rc<Vec<SocketAddr>>) {
-        let RankWire { rank, port, socket, hops, mut ready, ready_end, queue } = self;
+    /// Binds the socket once the rank is ready, and steers its port there as long as the task lives.
+    async fn bind_when_ready(self, job: JobId) {
+        let RankWire { rank, port, socket, hops: _, mut ready, ready_end, queue } = self;
         // Only the rank's is left: the pipe ends if the rank ends, or takes no part.
         drop(ready_end);
         if ready.read_u8().await.is_err() {
             return;
         }
-        let xdp = &queue.xdp;
         let bound = bind(&socket, &queue).await;
-        let steered = bound.and_then(|()| xdp.steering.steer(port, socket.socket()));
-        if let Err(error) = steered {
-            tracing::warn!(%job, rank, %error, "a rank has no AF_XDP; it uses UDP");
-            return;
-        }
-        // With its last descriptor, the rank's, the kernel takes the socket out of the map.
+        let steered = bound.and_then(|()| SteeredPort::steer(&queue.xdp, (port, job), &socket));
+        let _steered = match steered {
+            Ok(steered) => steered,
+            Err(error) => {
+                tracing::warn!(%job, rank, %error, "a rank has no AF_XDP; it uses UDP");
+                return;
+            }
+        };
+        // The rank has the only descriptor from here on, if it has not given it away.
         drop(socket);
         tracing::debug!(%job, rank, queue = queue.number, "a rank has AF_XDP");
-        if let Err(error) = keep(&hops, rank, &peers, xdp.interface.index).await {
-            tracing::warn!(%job, rank, %error, "routes are not known any more; a rank sends by UDP");
-        }
-        for peer in 0..u32::try_from(peers.len()).unwrap_or(u32::MAX) {
-            hops.set(peer, None);
-        }
         // The socket stays the rank's, and so does its queue.
         std::future::pending::<()>().await;
     }
@@ -138,33 +177,57 @@ async fn bind(socket: &XdpSocket, queue: &Queue) -> Result<(), XdpError> {
     socket.bind(index, queue.number)
 }
 
-/// Keeps a rank's table up to date. Ends with an error only.
-async fn keep(hops: &NextHops, rank: u32, peers: &[SocketAddr], interface: u32) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
+/// Hardware addresses by the address of the peer; none: not known now, or not over this interface.
+type KnownHops = BTreeMap<IpAddr, Option<Mac>>;
+
+/// Keeps a job's table up to date. As long as the kernel does not answer, nobody is reached by frames.
+async fn refresh_hops(
+    (hops, peers): (Rc<NextHops>, Rc<Vec<SocketAddr>>),
+    (job, rank): (JobId, u32),
+    interface: u32,
+) {
     let own = usize::try_from(rank).ok().and_then(|own| peers.get(own)).map(SocketAddr::ip);
-    let mut soon = SOON_TIMES;
+    let (mut netlink, mut soon, mut told) = (None, SOON_TIMES, false);
     loop {
-        let mut known: BTreeMap<IpAddr, Option<Mac>> = BTreeMap::new();
-        for (peer, address) in (0..).zip(peers) {
-            let ip = address.ip();
-            if Some(ip) == own {
-                continue;
-            }
-            let mac = match known.get(&ip) {
-                Some(mac) => *mac,
-                None => {
-                    let mac = look_up(&mut netlink, ip, interface)?;
-                    known.insert(ip, mac);
-                    mac
+        let known = match look_up_all(&mut netlink, &peers, own, interface).await {
+            Ok(known) => known,
+            Err(error) => {
+                netlink = None;
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(%job, %error, "routes are not known for now; ranks send by UDP");
                 }
-            };
-            hops.set(peer, mac);
+                KnownHops::new()
+            }
+        };
+        for (peer, address) in (0..).zip(peers.iter()) {
+            hops.set(peer, known.get(&address.ip()).copied().flatten());
         }
         let all = known.values().all(Option::is_some);
         let pause = if all || soon == 0 { EVERY } else { SOON };
         soon = soon.saturating_sub(1);
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Asks for all addresses but the own one, and lets the daemon do other work in between.
+async fn look_up_all(
+    netlink: &mut Option<Netlink>,
+    peers: &[SocketAddr],
+    own: Option<IpAddr>,
+    interface: u32,
+) -> io::Result<KnownHops> {
+    let netlink = match netlink {
+        Some(netlink) => netlink,
+        none => none.insert(Netlink::open()?),
+    };
+    let mut known = KnownHops::new();
+    for ip in peers.iter().map(SocketAddr::ip) {
+        if Some(ip) != own && !known.contains_key(&ip) {
+            known.insert(ip, look_up(netlink, ip, interface)?);
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(known)
 }
 
 /// How an address is reached over the interface, if it is and the kernel knows. It finds out otherwise.
@@ -189,9 +252,13 @@ impl JobWires {
 
     /// The ranks are about to start; these are the addresses of all ranks.
     pub(crate) fn start(&mut self, job: JobId, peers: &[SocketAddr]) {
-        let peers = Rc::new(peers.to_vec());
+        if let Some(first) = self.waiting.first() {
+            let table = (Rc::clone(&first.hops), Rc::new(peers.to_vec()));
+            let interface = first.queue.xdp.interface.index;
+            self.tasks.spawn_local(refresh_hops(table, (job, first.rank), interface));
+        }
         for wire in self.waiting.drain(..) {
-            self.tasks.spawn_local(wire.attend(job, Rc::clone(&peers)));
+            self.tasks.spawn_local(wire.bind_when_ready(job));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::wire::driver::{Driver, PacketRun, SleepDescriptors};
 use crate::wire::udp::UdpDriver;
 use crate::wire::xdp::frame::{self, HEADERS, MOST_PACKET, Route};
 use crate::wire::xdp::launch::XdpParts;
-use crate::wire::xdp::rings::{FillRing, FrameMemory, Ring, RingBroken, Which};
+use crate::wire::xdp::rings::{FillRing, FrameMemory, Ring, RingBroken, RingKind};
 use crate::wire::xdp::table::HopReader;
 use crate::wire::xdp::{CHUNK, RECEIVE_CHUNKS, SEND_CHUNKS};
 
@@ -96,10 +96,10 @@ impl Rings {
         let (many, few) = (RECEIVE_CHUNKS, SEND_CHUNKS);
         let mut rings = Rings {
             memory: FrameMemory::map(parts.memory.as_fd())?,
-            fill: FillRing::new(Ring::map(socket, Which::Fill, many, &offsets.fr)?),
-            completion: Ring::map(socket, Which::Completion, few, &offsets.cr)?,
-            receive: Ring::map(socket, Which::Receive, many, &offsets.rx)?,
-            send: Ring::map(socket, Which::Send, few, &offsets.tx)?,
+            fill: FillRing::new(Ring::map(socket, RingKind::Fill, many, &offsets.fr)?),
+            completion: Ring::map(socket, RingKind::Completion, few, &offsets.cr)?,
+            receive: Ring::map(socket, RingKind::Receive, many, &offsets.rx)?,
+            send: Ring::map(socket, RingKind::Send, few, &offsets.tx)?,
             socket: socket.try_clone_to_owned()?,
             free: (0..SEND_CHUNKS).collect(),
             sending: [false; SEND_CHUNKS as usize],
@@ -221,9 +221,12 @@ impl XdpDriver {
 
     #[inline]
     fn receive_by_udp(&mut self) -> io::Result<bool> {
+        self.looks = LOOKS;
         let got = self.udp.receive()?;
-        // Where something comes, more may come.
-        self.looks = if got { 1 } else { LOOKS };
+        if got {
+            // Where something comes, more may come; but the ring has its turn in between.
+            self.looks = 2;
+        }
         self.by_udp |= got;
         Ok(got)
     }

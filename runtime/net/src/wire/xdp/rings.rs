@@ -92,22 +92,22 @@ pub(crate) struct Ring<const WORDS: usize> {
 /// Where the parts of a ring lie, by the kernel.
 pub(crate) type RingOffsets = libc::xdp_ring_offset;
 
-/// Which of a socket's rings, as an offset for `mmap`.
+/// One of a socket's rings, as an offset for `mmap`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Which {
+pub(crate) enum RingKind {
     Receive,
     Send,
     Fill,
     Completion,
 }
 
-impl Which {
+impl RingKind {
     fn offset(self) -> libc::off_t {
         match self {
-            Which::Receive => libc::XDP_PGOFF_RX_RING,
-            Which::Send => libc::XDP_PGOFF_TX_RING,
-            Which::Fill => libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t,
-            Which::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t,
+            RingKind::Receive => libc::XDP_PGOFF_RX_RING,
+            RingKind::Send => libc::XDP_PGOFF_TX_RING,
+            RingKind::Fill => libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t,
+            RingKind::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t,
         }
     }
 }
@@ -119,7 +119,7 @@ impl<const WORDS: usize> Ring<WORDS> {
     /// The kernel's error; `InvalidData` if its offsets cannot be.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
-        which: Which,
+        which: RingKind,
         size: u32,
         offsets: &RingOffsets,
     ) -> io::Result<Ring<WORDS>> {
@@ -321,7 +321,7 @@ mod tests {
         use std::os::fd::AsFd;
         let file = tempfile();
         let offsets = RingOffsets { producer: 0, consumer: 64, desc: 128, flags: 68 };
-        let map = || Ring::map(file.as_fd(), Which::Receive, 4, &offsets).expect("ring");
+        let map = || Ring::map(file.as_fd(), RingKind::Receive, 4, &offsets).expect("ring");
         (map(), map())
     }
 

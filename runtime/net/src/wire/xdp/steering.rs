@@ -13,6 +13,7 @@ use crate::wire::xdp::setup::XdpError;
 
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
@@ -159,7 +160,7 @@ struct MapCreate {
 }
 
 #[repr(C)]
-struct MapUpdate {
+struct MapChange {
     map: u32,
     padding: u32,
     key: u64,
@@ -287,22 +288,38 @@ impl Steering {
     }
 
     /// From now on, marked frames to this UDP port go to the socket, which has to be bound. The kernel takes it out of the
-    /// map when its last descriptor is closed.
+    /// map when its last descriptor is closed; others may have one.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn steer(&self, port: u16, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
-        let (key, value) = (u32::from(port), socket.as_raw_fd() as u32);
-        let arguments = MapUpdate {
+        let value = socket.as_raw_fd() as u32;
+        self.change(BPF_MAP_UPDATE_ELEM, port, value)
+            .map_err(XdpError::during("steering a port to a rank's socket"))
+    }
+
+    /// From now on, frames to this UDP port go to the network stack, whoever still has the socket.
+    ///
+    /// # Errors
+    /// The kernel's error, but not that the port was not steered.
+    pub fn unsteer(&self, port: u16) -> Result<(), XdpError> {
+        match self.change(BPF_MAP_DELETE_ELEM, port, 0) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done.map_err(XdpError::during("taking a port from a rank's socket")),
+        }
+    }
+
+    fn change(&self, command: libc::c_int, port: u16, value: u32) -> io::Result<()> {
+        let key = u32::from(port);
+        let arguments = MapChange {
             map: self.map.as_raw_fd() as u32,
             padding: 0,
             key: (&raw const key).expose_provenance() as u64,
             value: (&raw const value).expose_provenance() as u64,
             flags: 0,
         };
-        // SAFETY: the arguments of this command; key and value are as long as the map's and outlive the call.
-        let done = unsafe { bpf(BPF_MAP_UPDATE_ELEM, &arguments) };
-        done.map(drop).map_err(XdpError::during("steering a port to a rank's socket"))
+        // SAFETY: the arguments of both commands; key and value are as long as the map's and outlive the call.
+        unsafe { bpf(command, &arguments) }.map(drop)
     }
 }
 
