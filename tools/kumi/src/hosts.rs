@@ -132,7 +132,10 @@ fn parts(place: &str) -> Result<(&str, u16), String> {
     let bracketed = place.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (address, port) = match bracketed {
         Some((address, "")) => (address, None),
-        Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or(rest))),
+        Some((address, rest)) => match rest.strip_prefix(':') {
+            Some(port) => (address, Some(port)),
+            None => return Err(format!("'{place}' is not an address: write [{address}]:PORT")),
+        },
         // Several colons: an address of IPv6.
         None if place.matches(':').count() > 1 => (place, None),
         None => match place.split_once(':') {
@@ -215,7 +218,7 @@ mod tests {
             ("a ff02::1\n", 1, "ff02::1 is not the address"),
             ("a fe80::1\n", 1, "a link-local address has"),
             ("a fd00::1%eth0\n", 1, "a link-local address has"),
-            ("a [fd00::1]x\n", 1, "'x' is not a port"),
+            ("a [fd00::1]7701\n", 1, "write [fd00::1]:PORT"),
             ("a [fd00::1\n", 1, "'[fd00::1' is neither"),
             ("a fd00::1\nb [fd00::1]:7701\n", 2, "[fd00::1]:7701 is already used in line 1"),
         ];
