@@ -11,12 +11,12 @@ pub struct ChannelSample {
     /// The rank.
     pub rank: u32,
     /// What was seen.
-    pub seen: ChannelSight,
+    pub seen: ChannelReading,
 }
 
 /// What a daemon sees where a rank's context should be. The rank can have written anything there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChannelSight {
+pub enum ChannelReading {
     /// Nothing yet: the rank has not joined its job.
     NotJoined,
     /// What is not a context: why.

@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use kumi_sched::{ClusterTime, JobId, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
-pub use crate::channel_sample::{ChannelPeer, ChannelSample, ChannelSight, ChannelState};
+pub use crate::channel_sample::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
 pub use crate::client_message::{ClientReply, ClientRequest};
 pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;

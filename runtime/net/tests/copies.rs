@@ -5,7 +5,7 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use kumi_net::segment::{ContextReader, ContextSight, CopyError, Segment, SegmentCopy};
+use kumi_net::segment::{ContextReader, ContextReading, CopyError, Segment, SegmentCopy};
 use kumi_net::segment::{SegmentError, SegmentFiles, SegmentSpec};
 use kumi_net::{
     AnswerSender, AttachError, Attachment, Channel, ChannelError, ChannelSettings, CopySource,
@@ -194,14 +194,14 @@ fn what_cannot_go_on_is_refused() {
 fn a_daemon_sees_channels_to_other_nodes() {
     let (segment, files) = publish(Segment::create(&spec()));
     let look = |local| segment.channel(local, &mut ContextReader::default()).expect("read");
-    assert_eq!((look(0), look(7)), (ContextSight::Empty, ContextSight::Empty));
+    assert_eq!((look(0), look(7)), (ContextReading::Empty, ContextReading::Empty));
     let (attachment, socket, _) = common::attach(&files, (0, RANKS), (0, 2)).expect("attach");
     let channel = Channel::start(attachment, Some(socket), SETTINGS, keeping(false).0);
     let channel = channel.expect("start");
     assert!(channel.lock().expect("lock").send(2, &[b"frame"]).expect("sent"));
-    let ContextSight::Seen { report, busy } = look(0) else { panic!("not seen") };
+    let ContextReading::Seen { report, busy } = look(0) else { panic!("not seen") };
     assert!(!busy);
     let peers: Vec<_> = report.peers.iter().map(|peer| (peer.rank, peer.tail)).collect();
     assert_eq!((report.me, peers), (0, vec![(2, 1)]));
-    assert_eq!(look(1), ContextSight::Empty);
+    assert_eq!(look(1), ContextReading::Empty);
 }

@@ -11,12 +11,13 @@ use kumi_proto::context::ContextReport;
 const LOOKS: u32 = 16;
 /// How long a rank in the middle of a change is waited for. It may need this processor.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps for all contexts that one reader reads.
+/// Naps, and looks beyond the first of each, for all contexts that one reader reads.
 const NAPS: u32 = 100;
+const MORE_LOOKS: u32 = 100;
 
 /// What is where a rank's context should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ContextSight {
+pub enum ContextReading {
     /// Nothing yet.
     Empty,
     /// What is not a context, or not of this rank.
@@ -34,11 +35,12 @@ pub enum ContextSight {
 #[derive(Debug)]
 pub struct ContextReader {
     naps: u32,
+    more_looks: u32,
 }
 
 impl Default for ContextReader {
     fn default() -> Self {
-        Self { naps: NAPS }
+        Self { naps: NAPS, more_looks: MORE_LOOKS }
     }
 }
 
@@ -53,7 +55,7 @@ impl ContextReader {
         (me, ranks): (u32, u32),
         length: usize,
         mut copy: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
-    ) -> io::Result<ContextSight> {
+    ) -> io::Result<ContextReading> {
         // Memory for the copy follows from the job, not from what the rank wrote.
         let length = length.min(ContextReport::most(ranks));
         let mut bytes = Vec::new();
@@ -63,16 +65,17 @@ impl ContextReader {
             let before = changes(&mut copy)?;
             let report = look(&mut bytes, length, &mut copy)?;
             let whole = before & 1 == 0 && changes(&mut copy)? == before;
-            if !whole && looks < LOOKS {
+            if !whole && looks < LOOKS && self.more_looks > 0 {
+                self.more_looks -= 1;
                 self.nap(before);
                 continue;
             }
             if bytes[..ContextReport::START].iter().all(|byte| *byte == 0) {
-                return Ok(ContextSight::Empty);
+                return Ok(ContextReading::Empty);
             }
             return Ok(match report.and_then(|report| check(report, me, ranks)) {
-                Ok(report) => ContextSight::Seen { report: Box::new(report), busy: !whole },
-                Err(error) => ContextSight::Damaged(error),
+                Ok(report) => ContextReading::Seen { report: Box::new(report), busy: !whole },
+                Err(error) => ContextReading::Damaged(error),
             });
         }
     }
@@ -155,7 +158,7 @@ mod tests {
         }
     }
 
-    fn read(bytes: &[u8]) -> ContextSight {
+    fn read(bytes: &[u8]) -> ContextReading {
         ContextReader::default().read((1, 4), LENGTH, copier(bytes)).unwrap()
     }
 
@@ -165,25 +168,25 @@ mod tests {
 
     #[test]
     fn a_resting_rank_is_seen_whole() {
-        let ContextSight::Seen { report, busy } = read(&context()) else { panic!("not seen") };
+        let ContextReading::Seen { report, busy } = read(&context()) else { panic!("not seen") };
         assert!(!busy && !report.changing);
         let peers: Vec<_> = report.peers.iter().map(|peer| (peer.rank, peer.in_flight)).collect();
         assert_eq!(peers, [(0, 1), (3, 1)]);
-        assert_eq!(read(&[0; ContextReport::START]), ContextSight::Empty);
+        assert_eq!(read(&[0; ContextReport::START]), ContextReading::Empty);
     }
 
     #[test]
     fn a_rank_that_was_stopped_in_a_change_is_busy() {
         let mut bytes = context();
         set_changes(&mut bytes, 41);
-        let mut reader = ContextReader { naps: 3 };
+        let mut reader = ContextReader { naps: 3, ..ContextReader::default() };
         let seen = reader.read((1, 4), LENGTH, copier(&bytes)).unwrap();
-        assert!(matches!(seen, ContextSight::Seen { busy: true, .. }), "{seen:?}");
+        assert!(matches!(seen, ContextReading::Seen { busy: true, .. }), "{seen:?}");
         assert_eq!(reader.naps, 0, "not more than it has for all ranks");
     }
 
     /// A rank that changes its context `moving` times while it is looked at.
-    fn read_moving(moving: u64) -> (ContextSight, u64) {
+    fn read_moving(moving: u64) -> (ContextReading, u64) {
         let bytes = context();
         let mut looks = 0;
         let copy = |at: usize, room: &mut [u8]| {
@@ -200,10 +203,10 @@ mod tests {
     #[test]
     fn a_rank_that_runs_is_looked_at_again() {
         let (seen, looks) = read_moving(3);
-        let ContextSight::Seen { report, busy } = seen else { panic!("{seen:?}") };
+        let ContextReading::Seen { report, busy } = seen else { panic!("{seen:?}") };
         assert_eq!((busy, report.changes, looks), (false, 53, 4));
         let (seen, looks) = read_moving(u64::MAX);
-        assert!(matches!(seen, ContextSight::Seen { busy: true, .. }), "{seen:?}");
+        assert!(matches!(seen, ContextReading::Seen { busy: true, .. }), "{seen:?}");
         assert_eq!(looks, LOOKS.into());
     }
 
@@ -212,10 +215,10 @@ mod tests {
         let bytes = context();
         let other =
             |me, ranks| ContextReader::default().read((me, ranks), LENGTH, copier(&bytes)).unwrap();
-        assert!(matches!(other(1, 4), ContextSight::Seen { .. }));
+        assert!(matches!(other(1, 4), ContextReading::Seen { .. }));
         for (me, ranks) in [(2, 4), (1, 5)] {
             let seen = other(me, ranks);
-            let ContextSight::Damaged(ContextError::Mismatch { .. }) = seen else {
+            let ContextReading::Damaged(ContextError::Mismatch { .. }) = seen else {
                 panic!("{seen:?}")
             };
         }
@@ -226,11 +229,11 @@ mod tests {
         for rank in [0, 1, 4, 200] {
             twice[at] = rank;
             let seen = read(&twice);
-            assert!(matches!(seen, ContextSight::Damaged(_)), "peer {rank}: {seen:?}");
+            assert!(matches!(seen, ContextReading::Damaged(_)), "peer {rank}: {seen:?}");
         }
         let mut version = bytes.clone();
         version[8] = 99;
-        assert_eq!(read(&version), ContextSight::Damaged(ContextError::Version(99)));
+        assert_eq!(read(&version), ContextReading::Damaged(ContextError::Version(99)));
         // It says that its job has a million ranks, and that it has heard from most of them.
         let mut many = bytes.clone();
         many[20..24].copy_from_slice(&1_000_000_u32.to_ne_bytes());
@@ -240,9 +243,12 @@ mod tests {
             copier(&many)(at, room)
         };
         let seen = ContextReader::default().read((1, 4), usize::MAX, copy).unwrap();
-        assert!(matches!(seen, ContextSight::Damaged(ContextError::TooSmall { .. })), "{seen:?}");
+        assert!(matches!(seen, ContextReading::Damaged(ContextError::TooSmall { .. })), "{seen:?}");
         let short = ContextReader::default().read((1, 4), 8_300, copier(&bytes)).unwrap();
-        assert!(matches!(short, ContextSight::Damaged(ContextError::TooSmall { .. })), "{short:?}");
+        assert!(
+            matches!(short, ContextReading::Damaged(ContextError::TooSmall { .. })),
+            "{short:?}"
+        );
     }
 
     #[test]
@@ -262,8 +268,8 @@ mod tests {
             for (at, byte) in edits {
                 bytes[at] = byte;
             }
-            let seen = ContextReader { naps: 1 }.read((1, 4), LENGTH, copier(&bytes));
-            if let ContextSight::Seen { report, .. } = seen.unwrap() {
+            let seen = ContextReader { naps: 1, ..ContextReader::default() }.read((1, 4), LENGTH, copier(&bytes));
+            if let ContextReading::Seen { report, .. } = seen.unwrap() {
                 prop_assert!(report.peers.len() < 4 && report.me == 1);
             }
         }

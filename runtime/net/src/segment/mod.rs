@@ -36,7 +36,7 @@ use crate::segment::layout::{
 use crate::shm::idle_flag;
 use crate::shm::mapping::Mapping;
 
-pub use context_reader::{ContextReader, ContextSight};
+pub use context_reader::{ContextReader, ContextReading};
 pub use copy::{CopyError, SegmentCopy};
 pub use kumi_proto::Counters as EndpointCounters;
 pub use kumi_proto::context::{ContextReport, PeerReport};
@@ -261,10 +261,10 @@ impl Segment {
         &self,
         local_index: usize,
         reader: &mut ContextReader,
-    ) -> io::Result<ContextSight> {
+    ) -> io::Result<ContextReading> {
         let bytes = self.channel_context_bytes();
         if bytes == 0 || local_index >= self.ranks.len() {
-            return Ok(ContextSight::Empty);
+            return Ok(ContextReading::Empty);
         }
         let me = self.layout.local_first + local_index as u32;
         reader.read((me, self.layout.ranks), bytes, |at, room| {

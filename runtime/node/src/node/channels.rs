@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use kumi_control::message::{ChannelPeer, ChannelSample, ChannelSight, ChannelState};
-use kumi_net::segment::{ContextReader, ContextReport, ContextSight, PeerReport};
+use kumi_control::message::{ChannelPeer, ChannelReading, ChannelSample, ChannelState};
+use kumi_net::segment::{ContextReader, ContextReading, ContextReport, PeerReport};
 
 use crate::job::LiveJob;
 
@@ -16,13 +16,13 @@ pub(super) fn sample(live: &LiveJob, rank: Option<u32>, most_peers: usize) -> Ve
     let mut reader = ContextReader::default();
     let sample = |(local, rank)| {
         let seen = match live.segment.channel(local, &mut reader) {
-            Ok(ContextSight::Empty) => ChannelSight::NotJoined,
-            Ok(ContextSight::Damaged(why)) => ChannelSight::Damaged(why.to_string()),
-            Ok(ContextSight::Seen { report, busy }) => {
-                ChannelSight::Context(state(&report, busy, most))
+            Ok(ContextReading::Empty) => ChannelReading::NotJoined,
+            Ok(ContextReading::Damaged(why)) => ChannelReading::Damaged(why.to_string()),
+            Ok(ContextReading::Seen { report, busy }) => {
+                ChannelReading::Context(state(&report, busy, most))
             }
             Err(error) => {
-                ChannelSight::Damaged(format!("the file of the rank cannot be read: {error}"))
+                ChannelReading::Damaged(format!("the file of the rank cannot be read: {error}"))
             }
         };
         ChannelSample { rank, seen }

@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
 use kumi_control::message::{
-    ChannelPeer, ChannelSample, ChannelSight, ChannelState, ClientReply, ClientRequest, NodeSample,
+    ChannelPeer, ChannelReading, ChannelSample, ChannelState, ClientReply, ClientRequest,
+    NodeSample,
 };
 use kumi_sched::JobId;
 use serde::Serialize;
@@ -92,7 +93,7 @@ pub async fn run(context: &Context, args: &ChannelArgs) -> Result<(), Error> {
         output::text(&render(&channels))?;
     }
     let damaged = channels.iter().find_map(|(_, channel)| match &channel.seen {
-        ChannelSight::Damaged(why) => Some((channel.rank, table::printable(why))),
+        ChannelReading::Damaged(why) => Some((channel.rank, table::printable(why))),
         _ => None,
     });
     match damaged {
@@ -113,22 +114,22 @@ fn channels(samples: &[NodeSample]) -> Vec<(u32, &ChannelSample)> {
 }
 
 /// What is to be said of a channel in a word.
-fn word(seen: &ChannelSight) -> &'static str {
+fn word(seen: &ChannelReading) -> &'static str {
     match seen {
-        ChannelSight::NotJoined => "not joined",
-        ChannelSight::Damaged(_) => "damaged",
-        ChannelSight::Context(state) if state.busy => "busy",
-        ChannelSight::Context(state) if state.closed => "settling",
-        ChannelSight::Context(_) => "open",
+        ChannelReading::NotJoined => "not joined",
+        ChannelReading::Damaged(_) => "damaged",
+        ChannelReading::Context(state) if state.busy => "busy",
+        ChannelReading::Context(state) if state.closed => "settling",
+        ChannelReading::Context(_) => "open",
     }
 }
 
 fn view<'a>(job: u64, channels: &[(u32, &'a ChannelSample)]) -> ChannelsView<'a> {
     let view = |&(node, channel): &(u32, &'a ChannelSample)| {
         let (damage, context) = match &channel.seen {
-            ChannelSight::NotJoined => (None, None),
-            ChannelSight::Damaged(why) => (Some(why.as_str()), None),
-            ChannelSight::Context(state) => (None, Some(context_view(state))),
+            ChannelReading::NotJoined => (None, None),
+            ChannelReading::Damaged(why) => (Some(why.as_str()), None),
+            ChannelReading::Context(state) => (None, Some(context_view(state))),
         };
         ChannelView { rank: channel.rank, node, state: word(&channel.seen), damage, context }
     };
@@ -176,7 +177,7 @@ fn render(channels: &[(u32, &ChannelSample)]) -> String {
     let seen: Vec<(u32, &ChannelState)> = channels
         .iter()
         .filter_map(|(_, channel)| match &channel.seen {
-            ChannelSight::Context(state) => Some((channel.rank, state)),
+            ChannelReading::Context(state) => Some((channel.rank, state)),
             _ => None,
         })
         .collect();
@@ -212,7 +213,7 @@ fn rank_table(channels: &[(u32, &ChannelSample)]) -> String {
         let mut row =
             vec![channel.rank.to_string(), node.to_string(), word(&channel.seen).to_owned()];
         row.extend(match &channel.seen {
-            ChannelSight::Context(state) => [
+            ChannelReading::Context(state) => [
                 state.changes.to_string(),
                 state.window.to_string(),
                 state.max_datagram.to_string(),
@@ -298,10 +299,10 @@ mod tests {
         let busy = ChannelState { busy: true, peers_left_out: 7, peers: vec![], ..state.clone() };
         let sample = |rank, seen| ChannelSample { rank, seen };
         vec![
-            sample(0, ChannelSight::Context(state)),
-            sample(1, ChannelSight::NotJoined),
-            sample(2, ChannelSight::Damaged("the counters".into())),
-            sample(3, ChannelSight::Context(busy)),
+            sample(0, ChannelReading::Context(state)),
+            sample(1, ChannelReading::NotJoined),
+            sample(2, ChannelReading::Damaged("the counters".into())),
+            sample(3, ChannelReading::Context(busy)),
         ]
     }
 
