@@ -1,8 +1,8 @@
 //! The context: a rank's connection to its job.
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use crate::group::numbers::GroupNumbers;
 use crate::message::parts::frames_to_queue;
 use crate::request::outgoing::SendTurn;
 use crate::request::table::{PendingRequest, Request, RequestEnd};
+use crate::window::completion::CountedPut;
 use crate::window::key::RandomSource;
 use crate::window::zero_copy::ScopedLoan;
 
@@ -30,6 +31,15 @@ use crate::window::zero_copy::ScopedLoan;
 const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+/// Calls that sent frames to a rank.
+#[derive(Debug, Default)]
+pub(crate) struct FrameCounts {
+    /// Raised before and after the frames of a call are queued.
+    pub(crate) begun: AtomicU64,
+    /// What `begun` was when a question left whose answer has come: all before it arrived.
+    pub(crate) confirmed: AtomicU64,
+}
 
 /// A rank's side of its job: one per process, for all of its threads.
 ///
@@ -48,8 +58,8 @@ pub struct Context {
     pub(crate) channel: ManuallyDrop<Channel<Engine>>,
     /// The process that is the rank.
     process: u32,
-    /// Ranks that were put to by frames, or sent to on other nodes, since the last proof that all arrived.
-    pub(crate) dirty: Vec<AtomicBool>,
+    /// By rank: frames that put to it, or that went to it on another node.
+    pub(crate) frames: Vec<FrameCounts>,
     finished: AtomicBool,
     /// Bytes of the longest frame that all ways take, to this node and to others.
     pub(crate) longest: usize,
@@ -138,7 +148,7 @@ impl Context {
         pages: Option<DisclosedPages>,
     ) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, attachment.arena_bytes(), RandomSource::System);
-        let dirty = (0..attachment.ranks()).map(|_| AtomicBool::new(false)).collect();
+        let frames = (0..attachment.ranks()).map(|_| FrameCounts::default()).collect();
         let channel = crate::machine::channel(attachment, wire, pages, engine)?;
         let (longest, lends) = {
             let mut guard = channel.lock()?;
@@ -156,7 +166,7 @@ impl Context {
             multicasting: Mutex::new(()),
             channel,
             process,
-            dirty,
+            frames,
             finished,
             longest,
             lends,
@@ -239,11 +249,12 @@ impl Context {
         to: u32,
         data: S,
         tells: bool,
+        counted: Option<CountedPut>,
         frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let lent = ScopedLoan::new(self, to, data);
         // SAFETY: lent data is taken back before this function ends, even by an error or a panic.
-        unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), frame) }
+        unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), counted, frame) }
     }
 
     /// The same; if `lends`, frames to another node may leave `data` where it is.
@@ -256,6 +267,7 @@ impl Context {
         data: S,
         tells: bool,
         lends: bool,
+        mut counted: Option<CountedPut>,
         frame: impl Fn(usize, usize) -> Frame<'d, S>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
@@ -263,6 +275,10 @@ impl Context {
         let (mut done, mut begun) = (0, false);
         let mut turn = ContextTurn::new(self, to);
         self.drive(Wait::Room, |guard| {
+            if let Some(put) = counted.take() {
+                // With its place in the queue: answers come in the order of sending.
+                put.begin(guard.handler(), to);
+            }
             if !turn.has_come(guard) {
                 return Ok(None);
             }
@@ -334,7 +350,7 @@ impl Context {
             self.puts_to(to);
         }
         // A rank of this node: only if it has been put to by frames.
-        remote || self.dirty[to as usize].load(Relaxed)
+        remote || self.unconfirmed(to)
     }
 
     pub(crate) fn check_refused(
@@ -574,7 +590,7 @@ impl Drop for AwaitedCleanup<'_> {
     fn drop(&mut self) {
         // Without the lock the channel is broken, and nothing comes any more.
         if let Ok(mut guard) = self.0.channel.lock() {
-            guard.handler().await_request(None);
+            guard.handler().await_no_longer();
         }
     }
 }

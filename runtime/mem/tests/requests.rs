@@ -191,8 +191,8 @@ fn a_rank_that_takes_nothing_holds_up_nobody_else() {
                     assert_eq!(back, [round; 8]);
                 }
                 assert!(under_way(context));
-                // Tells the test that rank 1 may go on.
-                window.put(0, 8, &[1; 8]).expect("put");
+                // Tells the test that rank 1 may go on. No other operation here is atomic.
+                window.fetch_add(0, 8, 1).expect("add");
                 for one in waiting {
                     one.wait().expect("sent");
                 }
@@ -212,7 +212,7 @@ fn a_rank_that_takes_nothing_holds_up_nobody_else() {
     for layout in [&[3][..], &[1, 1, 1]] {
         let name = "a_rank_that_takes_nothing_holds_up_nobody_else";
         let mut job = start(name, &Job { layout, env, ..Job::default() }, body);
-        let direct = |job: &common::Running| common::counter(&job.sample(0), "direct_puts") > 0;
+        let direct = |job: &common::Running| common::counter(&job.sample(0), "direct_atomics") > 0;
         job.until("the others are done", direct);
         job.open_gate_of(1);
         job.wait();
@@ -431,11 +431,38 @@ fn an_error_or_a_panic_in_a_scope_gives_all_memory_back() {
     });
 }
 
-/// A barrier that is a request ends at nobody before all have begun it, and goes on while its program computes.
+/// A barrier that is a request goes on while its program computes: the others come through though rank 0, which has begun
+/// it, does not call the library.
 #[test]
-fn a_barrier_goes_on_by_itself() {
+fn a_barrier_goes_on_while_a_program_computes() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        if context.rank() == 0 {
+            let barrier = context.start_barrier(Report::Handle).expect("begun");
+            while closed_gate(window.base() as usize) {}
+            assert_eq!(context.wait(barrier).expect("barrier"), Outcome::Done);
+        } else {
+            let barrier = context.start_barrier(Report::Handle).expect("begun");
+            assert_eq!(context.wait(barrier).expect("barrier"), Outcome::Done);
+            // Tells the test. No other operation here is atomic.
+            window.fetch_add(context.rank(), 8, 1).expect("add");
+        }
+        context.barrier().expect("barrier");
+    };
+    let name = "a_barrier_goes_on_while_a_program_computes";
+    let mut job = start(name, &Job { layout: &[1, 1, 1], ..Job::default() }, body);
+    job.until("the others are through", |job| {
+        [1, 2].iter().all(|rank| common::counter(&job.sample(*rank), "direct_atomics") == 1)
+    });
+    job.open_gate();
+    job.wait();
+}
+
+/// A barrier that is a request ends at nobody before all have begun it.
+#[test]
+fn a_barrier_waits_for_all() {
     let layouts: &[&[u32]] = &[&[1], &[2], &[1, 1, 1], &[2, 1, 2]];
-    run("a_barrier_goes_on_by_itself", layouts, |context| {
+    run("a_barrier_waits_for_all", layouts, |context| {
         let window = context.window(64).expect("window");
         for round in 1..=20u64 {
             // Whoever is behind the barrier sees what all did before it.
@@ -453,10 +480,72 @@ fn a_barrier_goes_on_by_itself() {
             let seen = window.fetch_add(0, 8, 0).expect("read");
             assert!((all..all + u64::from(context.ranks())).contains(&seen), "{seen} of {all}");
         }
-        // Several at a time, and one that is given up.
+        // Several at a time.
         let many: Vec<_> =
             (0..5).map(|_| context.start_barrier(Report::Handle).expect("begun")).collect();
         assert!(context.wait_all(&many).expect("all").iter().all(Result::is_ok));
+        context.barrier().expect("barrier");
+    });
+}
+
+/// A receive that has its message is dropped: the message is the next receive's, which is over at once.
+#[test]
+fn the_message_of_a_dropped_receive_ends_the_next_one() {
+    let context = Context::init_singleton().expect("a job of one");
+    let first = context.receive_owned(Source::Any, Tag::Is(1)).expect("begun");
+    let second = context.receive_owned(Source::Any, Tag::Is(1)).expect("begun");
+    context.send(0, 1, b"one").expect("send");
+    assert!(context.test(second.handle()).expect("test").is_none(), "it is the first one's");
+    drop(first);
+    assert_eq!(context.ready_any(&[second.handle()]).expect("over"), 0);
+    assert_eq!(second.wait().expect("receive").1, b"one");
+    // The same of a message that was claimed.
+    let claimed = context.send(0, 1, b"two").and_then(|()| context.claim(Source::Any, Tag::Is(1)));
+    let third = context.receive_owned(Source::Any, Tag::Is(1)).expect("begun");
+    drop(claimed.expect("claim"));
+    assert_eq!(context.ready_any(&[third.handle()]).expect("over"), 0);
+    assert_eq!(third.wait().expect("receive").1, b"two");
+    context.finalize().expect("end");
+}
+
+/// The end of a request is told to a counter or a queue. Waits for its handle end too, and take nobody else's place.
+#[test]
+fn waits_for_what_is_told_elsewhere_end() {
+    run("waits_for_what_is_told_elsewhere_end", &[&[1, 1]], |context| {
+        let window = context.window(4096).expect("window");
+        let (next, data) = (1 - context.rank(), [5; 2000]);
+        let completion = context.completion().expect("completion");
+        let begin = || {
+            let options =
+                PutOptions { report: Report::Counter(&completion), ..PutOptions::default() };
+            // SAFETY: it outlives the request, which is over before the completion says so.
+            unsafe { window.start_put(next, 0, shared(&data), options) }.expect("begun")
+        };
+        let stale =
+            |ended: &Result<Outcome, Error>| matches!(ended, Err(Error::StaleRequest { .. }));
+        for round in 0..100 {
+            let counted = begin();
+            let ended = match round % 3 {
+                0 => context.wait_any(&[counted]).map(|one| vec![one.1]),
+                1 => context
+                    .wait_some(&[counted])
+                    .map(|all| all.into_iter().map(|one| one.1).collect()),
+                _ => context.wait_all(&[counted]),
+            };
+            match ended {
+                Ok(ended) => assert!(ended.iter().all(stale), "{ended:?}"),
+                Err(error) => assert!(matches!(error, Error::StaleRequest { .. }), "{error:?}"),
+            }
+            assert_eq!(completion.wait(round + 1).expect("placed"), round + 1);
+        }
+        context
+            .scope(|scope| {
+                let report = Report::Counter(&completion);
+                let options = PutOptions { report, ..PutOptions::default() };
+                scope.put(&window, next, 0, &data, options).map(drop)
+            })
+            .expect("told to the counter");
+        assert_eq!(completion.wait(101).expect("placed"), 101);
         context.barrier().expect("barrier");
     });
 }

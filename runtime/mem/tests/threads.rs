@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::scope;
 
 use common::{Job, Numbers, run, start};
 use kumi_mem::{
-    Completion, CompletionQueue, Context, PutOptions, Report, Source, Tag, TypedWindow, Window,
+    Completion, CompletionQueue, Context, PutOptions, Report, Rights, Source, Tag, TypedWindow,
+    Window,
 };
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1], &[2, 2]];
@@ -129,6 +130,95 @@ fn threads_use_one_window() {
         assert_eq!(window.fetch_add(0, 8, 0).expect("read"), all);
         context.barrier().expect("barrier");
     });
+}
+
+/// A notification comes behind puts by frames to the same rank, also while another thread asks for a proof of all puts.
+#[test]
+fn a_flush_of_one_thread_takes_no_proof_from_another() {
+    run("a_flush_of_one_thread_takes_no_proof_from_another", &[&[2]], |context| {
+        const ROUNDS: u64 = 2_000;
+        let open = context.window(64).expect("window");
+        let mut memory = vec![0; 64];
+        let body = |own: &kumi_mem::Window<'_>| {
+            if context.rank() == 1 {
+                for round in 1..=ROUNDS {
+                    open.wait_notify(0, round).expect("notified");
+                    let seen = own.load_u64(0).expect("inside");
+                    assert!(seen >= round, "{seen} after notification {round}");
+                }
+                return;
+            }
+            let ended = AtomicBool::new(false);
+            scope(|threads| {
+                threads.spawn(|| {
+                    while !ended.load(SeqCst) {
+                        context.flush(1).expect("flush");
+                    }
+                });
+                for round in 1..=ROUNDS {
+                    own.put(1, 0, &round.to_ne_bytes()).expect("put");
+                    open.put_notify(1, 0, &[], 0).expect("notify");
+                }
+                ended.store(true, SeqCst);
+            });
+        };
+        context.with_window_on(&mut memory, Rights::ALL, body).expect("window");
+        context.barrier().expect("barrier");
+    });
+}
+
+/// A thread waits for an answer that is behind more messages than are kept unread. Other threads' waits come and go.
+#[test]
+fn an_answer_behind_unread_messages_comes_though_others_wait() {
+    const MESSAGES: usize = 60;
+    let body = |context: &Context| {
+        let window = context.window(64).expect("window");
+        match context.rank() {
+            0 => {
+                let queue = context.completion_queue().expect("queue");
+                let ended = AtomicBool::new(false);
+                scope(|threads| {
+                    threads.spawn(|| {
+                        let mut count = 0;
+                        while !ended.load(SeqCst) || count < 2_000 {
+                            context.send(2, 2, &[]).expect("send");
+                            context.recv(Source::Rank(2), Tag::Is(2), &mut []).expect("receive");
+                            count += 1;
+                        }
+                        context.send(2, 3, &[]).expect("send");
+                    });
+                    context.recv(Source::Rank(1), Tag::Is(1), &mut []).expect("all are sent");
+                    for word in 0..20 {
+                        let atomic = kumi_mem::Atomic::Add64(1);
+                        let report = Report::Queue(&queue, word);
+                        window.start_atomic(1, 0, atomic, report).expect("begun");
+                        assert_eq!(queue.wait().expect("entry").word, word);
+                    }
+                    for _ in 0..MESSAGES {
+                        context.recv_vec(Source::Rank(1), Tag::Is(9)).expect("receive");
+                    }
+                    ended.store(true, SeqCst);
+                });
+            }
+            1 => {
+                context.send(0, 1, &[]).expect("send");
+                for _ in 0..MESSAGES {
+                    context.send(0, 9, &[1; 1000]).expect("send");
+                }
+            }
+            _ => loop {
+                let (status, _) = context.recv_vec(Source::Rank(0), Tag::Any).expect("receive");
+                if status.tag == 3 {
+                    break;
+                }
+                context.send(0, 2, &[]).expect("send");
+            },
+        }
+        context.barrier().expect("barrier");
+    };
+    let env: &[(&str, &str)] = &[("KUMI_UNEXPECTED_BYTES", "20000")];
+    let name = "an_answer_behind_unread_messages_comes_though_others_wait";
+    start(name, &Job { layout: &[1, 1, 1], env, ..Job::default() }, body).finish();
 }
 
 /// A thread waits for a notification and another one for a completion queue, while a third one communicates.

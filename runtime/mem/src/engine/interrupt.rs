@@ -65,10 +65,9 @@ impl Context {
             move || remind(&shared, &waker, every)
         };
         let thread = Some(spawn_without_signals("kumi-ask", body)?);
-        self.interrupts.get_or_init(|| {
-            let ask: Mutex<Box<dyn Fn() -> bool + Send>> = Mutex::new(Box::new(ask));
-            InterruptHook { ask, shared, thread }
-        });
+        let ask: Mutex<Box<dyn Fn() -> bool + Send>> = Mutex::new(Box::new(ask));
+        // Another thread may have been faster: then this one's helper ends with its hook.
+        drop(self.interrupts.set(InterruptHook { ask, shared, thread }));
         Ok(())
     }
 

@@ -131,7 +131,7 @@ impl Drop for ClaimedMessage<'_> {
         if !self.context.is_copy()
             && let Ok(mut guard) = self.context.channel.lock()
         {
-            guard.handler().mailbox.withdraw(self.entry);
+            guard.handler().withdraw(self.entry);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Context {
         // waiting.
         let tells = tag >= 0;
         let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
-        self.send_frames(to, data, tells, |most, done| {
+        self.send_frames(to, data, tells, None, |most, done| {
             let header = if done == 0 { MESSAGE_BYTES } else { MESSAGE_PART_BYTES };
             let data = data.slice(done, (data.len() - done).min(most - header));
             if done == 0 {
@@ -251,7 +251,7 @@ impl Drop for ReceiveGuard<'_> {
         if let Some(number) = self.number
             && let Ok(mut guard) = self.context.channel.lock()
         {
-            guard.handler().mailbox.withdraw(number);
+            guard.handler().withdraw(number);
             guard.handler().mailbox.awaited = None;
         }
     }

@@ -5,7 +5,7 @@ use kumi_proto::Rank;
 
 use crate::engine::Engine;
 use crate::error::{Error, Refusal};
-use crate::message::mailbox::{MatchPattern, ReceiveBuffer};
+use crate::message::mailbox::{MailboxEntry, MatchPattern, ReceiveBuffer};
 use crate::request::Outcome;
 use crate::request::outgoing::Unsent;
 use crate::request::queue::CompletionEntry;
@@ -81,6 +81,20 @@ impl Engine {
     /// A rank refuses a request; false if the token is of none to it.
     pub(crate) fn request_refused(&mut self, from: Rank, token: u64, reason: Refusal) -> bool {
         let Some(place) = self.requests.answered_by(from, token) else { return false };
+        // What no rank answers, no rank ends: the mailbox may still have the memory of a receive.
+        let asked = match self.requests.get(place).map(|request| &request.pending) {
+            Some(
+                PendingRequest::Bytes { .. }
+                | PendingRequest::Pieces { .. }
+                | PendingRequest::Value
+                | PendingRequest::Placement
+                | PendingRequest::Dropped,
+            ) => true,
+            Some(_) | None => false,
+        };
+        if !asked {
+            return false;
+        }
         self.completions.forget(from, token);
         self.end_request(place, RequestEnd::Refused(reason));
         true
@@ -140,6 +154,12 @@ impl Engine {
             };
             self.end_request(place, end);
         }
+    }
+
+    /// Forgets a receive. Its message may be another one's, which is over then.
+    pub(crate) fn withdraw(&mut self, receive: MailboxEntry) {
+        self.mailbox.withdraw(receive);
+        self.receives_ended();
     }
 
     /// Takes a request that is over out of the table, to tell its end. A receive's message leaves the mailbox.
@@ -210,6 +230,8 @@ impl Engine {
     /// come are dropped; a receive is withdrawn.
     pub(crate) fn release(&mut self, place: u32) {
         let Some(request) = self.requests.get_mut(place) else { return };
+        // For another thread that waits for it: its handle is stale.
+        self.ends += 1;
         match std::mem::replace(&mut request.report, ReportTo::Nobody) {
             ReportTo::Counter(number) => {
                 self.completions.request_ended(number, Ok(Outcome::Cancelled));
@@ -226,8 +248,8 @@ impl Engine {
                 request.target.length = (length - received).into();
             }
             PendingRequest::Message(number) => {
-                self.mailbox.withdraw(number);
                 request.end.get_or_insert(RequestEnd::Cancelled);
+                self.withdraw(number);
             }
             PendingRequest::Rounds(mut schedule) => {
                 request.end.get_or_insert(RequestEnd::Cancelled);

@@ -69,7 +69,7 @@ impl CompletionQueue<'_> {
     /// As [`CompletionQueue::poll`]; [`Error::NoRequests`] if no request is under way that would be told here.
     pub fn wait(&self) -> Result<CompletionEntry, Error> {
         self.context.check_handlers()?;
-        let mut awaits = false;
+        let mut seen = None;
         let over = AwaitedCleanup(self.context);
         let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
@@ -79,7 +79,9 @@ impl CompletionQueue<'_> {
             if !engine.completion_queues.expects(self.number) {
                 return Err(Error::NoRequests);
             }
-            if !std::mem::replace(&mut awaits, true) {
+            // Once for each time that something may have changed it.
+            let ends = Some(engine.ends);
+            if std::mem::replace(&mut seen, ends) != ends {
                 engine.await_reports(ReportTo::Queue(self.number, 0));
             }
             Ok(None)

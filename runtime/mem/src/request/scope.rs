@@ -89,7 +89,10 @@ impl Context {
         let ended = self.wait_all(&live)?;
         scope.begun.borrow_mut().clear();
         drop(release);
-        ended.into_iter().find_map(Result::err).map_or(Ok(result), Err)
+        // The end of those with a counter or a queue was told there.
+        let told_here =
+            |ended: &Result<_, Error>| !matches!(ended, Err(Error::StaleRequest { .. }));
+        ended.into_iter().filter(told_here).find_map(Result::err).map_or(Ok(result), Err)
     }
 }
 

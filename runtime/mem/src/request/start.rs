@@ -216,7 +216,7 @@ impl Context {
             return self.ended(target, owned, report, RequestEnd::Done);
         }
         if !self.same_node(to) {
-            self.sends_to(to);
+            self.puts_to(to);
         }
         let request = Request { owned, ..Request::new(target, PendingRequest::Departure, report) };
         let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
@@ -347,11 +347,6 @@ impl Context {
                 Ok(ReportTo::Queue(queue.number(), word))
             }
         }
-    }
-
-    /// Notes that a rank of another node is sent to.
-    pub(crate) fn sends_to(&self, to: Rank) {
-        self.puts_to(to);
     }
 }
 

@@ -224,10 +224,15 @@ impl RequestTable {
         }
     }
 
-    /// The places of several handles; each is listed once.
-    pub(crate) fn find_all(&mut self, handles: &[RequestHandle]) -> Result<Vec<u32>, Error> {
+    /// Whether the request of a handle is over. Its place may be another's by now, if its end was told elsewhere: over, too.
+    pub(crate) fn is_over(&self, handle: RequestHandle) -> bool {
+        let place = self.find(handle).ok();
+        place.and_then(|place| self.get(place)).is_none_or(Request::is_over)
+    }
+
+    /// Checks that several handles are good, and that each is listed once.
+    pub(crate) fn find_all(&mut self, handles: &[RequestHandle]) -> Result<(), Error> {
         self.calls += 1;
-        let mut places = Vec::with_capacity(handles.len());
         for handle in handles {
             let place = self.find(*handle)?;
             let slot = &mut self.slots[place as usize];
@@ -235,9 +240,8 @@ impl RequestTable {
                 return Err(Error::RequestListed { handle: handle.to_bits() });
             }
             slot.listed = self.calls;
-            places.push(place);
         }
-        Ok(places)
+        Ok(())
     }
 
     /// All places with a request.

@@ -72,35 +72,28 @@ impl Context {
         requests: &[RequestHandle],
     ) -> Result<Vec<Result<Outcome, Error>>, Error> {
         self.check_handlers()?;
-        let mut places = None;
-        let mut over = 0;
+        let (mut found, mut over) = (false, 0);
         let result = self.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
-            let places = match &mut places {
-                Some(places) => &*places,
-                places => &*places.insert(engine.requests.find_all(requests)?),
-            };
-            let is_over =
-                |engine: &Engine, place| engine.requests.get(place).is_none_or(Request::is_over);
-            while over < places.len() && is_over(engine, places[over]) {
+            if !found {
+                engine.requests.find_all(requests)?;
+                found = true;
+            }
+            while requests.get(over).is_some_and(|request| engine.requests.is_over(*request)) {
                 over += 1;
             }
-            if let Some(place) = places.get(over) {
+            if let Some(request) = requests.get(over) {
                 // One after the other: what is kept for its sake stays little.
-                engine.await_request(Some(*place));
+                engine.await_request(engine.requests.find(*request).ok());
                 return Ok(None);
             }
             engine.await_request(None);
-            let take = |place: &u32| match engine.take_over(*place) {
-                Some(request) => told(request),
-                None => Ok(Outcome::Done),
-            };
-            Ok(Some(places.iter().map(take).collect()))
+            Ok(Some(requests.iter().filter_map(|request| engine.tell(*request)).collect()))
         });
         if result.is_err() {
             self.await_nothing();
         }
-        if places.is_some() && ends_all(&result) {
+        if found && ends_all(&result) {
             for request in requests {
                 self.release(*request)?;
             }
@@ -141,7 +134,7 @@ impl Context {
     pub(crate) fn await_nothing(&self) {
         // Without the lock the channel is broken, and nothing comes any more.
         if let Ok(mut guard) = self.channel.lock() {
-            guard.handler().await_request(None);
+            guard.handler().await_no_longer();
         }
     }
 
@@ -175,6 +168,14 @@ pub(crate) fn told(request: Request) -> Result<Outcome, Error> {
 }
 
 impl Engine {
+    /// How a request ended, if it is over: its handle is spent then. One whose end was told elsewhere meanwhile is stale.
+    pub(crate) fn tell(&mut self, request: RequestHandle) -> Option<Result<Outcome, Error>> {
+        match self.requests.find(request) {
+            Ok(place) => self.take_over(place).map(told),
+            Err(stale) => Some(Err(stale)),
+        }
+    }
+
     /// The program waits for this request, or for none any more: messages that an answer to it may be behind are kept.
     pub(crate) fn await_request(&mut self, place: Option<u32>) {
         self.mailbox.awaited = place.and_then(|place| self.awaited_by(place));
@@ -184,14 +185,25 @@ impl Engine {
         }
     }
 
+    /// A thread waits no longer. Others that wait say anew for whom: there is one note of it.
+    pub(crate) fn await_no_longer(&mut self) {
+        self.await_request(None);
+        self.ends += 1;
+    }
+
     /// The program waits for requests that are told there.
     pub(crate) fn await_reports(&mut self, report: ReportTo) {
         let of = |place: &u32| match self.requests.get(*place).map(|request| request.report) {
             Some(ReportTo::Queue(number, _)) => report == ReportTo::Queue(number, 0),
             other => other == Some(report),
         };
-        let ranks = self.requests.places().filter(of).filter_map(|place| self.awaited_by(place));
-        let mut ranks: Vec<_> = ranks.collect();
+        let places: Vec<u32> = self.requests.places().filter(of).collect();
+        self.mailbox.awaited_too.clear();
+        for place in &places {
+            self.await_steps(*place);
+        }
+        let mut ranks = std::mem::take(&mut self.mailbox.awaited_too);
+        ranks.extend(places.iter().filter_map(|place| self.awaited_by(*place)));
         ranks.sort_unstable();
         ranks.dedup();
         self.mailbox.awaited_too = ranks;

@@ -5,8 +5,6 @@ use kumi_net::Wait;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::request::table::Request;
-use crate::request::wait::told;
 use crate::request::{Outcome, RequestHandle};
 
 /// The place of a request in the list, and how it ended.
@@ -37,8 +35,8 @@ impl Context {
     /// # Errors
     /// As [`Context::wait_any`].
     pub fn ready_any(&self, requests: &[RequestHandle]) -> Result<usize, Error> {
-        let first = |engine: &mut Engine, places: &[u32]| {
-            let over = places.iter().position(|place| is_over(engine, *place));
+        let first = |engine: &mut Engine, requests: &[RequestHandle]| {
+            let over = requests.iter().position(|request| engine.requests.is_over(*request));
             over.map(|index| vec![(index, Ok(Outcome::Done))]).unwrap_or_default()
         };
         let ended = self.wait_first(requests, first)?;
@@ -70,9 +68,9 @@ impl Context {
         &self,
         requests: &[RequestHandle],
     ) -> Result<Option<Vec<Result<Outcome, Error>>>, Error> {
-        let all = |engine: &mut Engine, places: &[u32]| {
-            let over = places.iter().all(|place| is_over(engine, *place));
-            if over { take_over(engine, places) } else { Vec::new() }
+        let all = |engine: &mut Engine, requests: &[RequestHandle]| {
+            let over = requests.iter().all(|request| engine.requests.is_over(*request));
+            if over { take_over(engine, requests) } else { Vec::new() }
         };
         let ended = self.test_now(requests, all)?;
         let all = ended.len() == requests.len();
@@ -95,27 +93,27 @@ impl Context {
     fn wait_first(
         &self,
         requests: &[RequestHandle],
-        take: impl Fn(&mut Engine, &[u32]) -> Vec<Ended>,
+        take: impl Fn(&mut Engine, &[RequestHandle]) -> Vec<Ended>,
     ) -> Result<Vec<Ended>, Error> {
         self.check_handlers()?;
         if requests.is_empty() {
             return Err(Error::NoRequests);
         }
-        let mut places = None;
+        let mut found = false;
         let mut seen = None;
         let result = self.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
-            let places = match &mut places {
-                Some(places) => &*places,
-                places => &*places.insert(engine.requests.find_all(requests)?),
-            };
+            if !found {
+                engine.requests.find_all(requests)?;
+                found = true;
+            }
             // Unless a request has ended since the last look, none of these has.
             let ends = Some(engine.ends);
             if std::mem::replace(&mut seen, ends) == ends {
                 return Ok(None);
             }
-            let ended = take(engine, places);
-            engine.await_any(if ended.is_empty() { places } else { &[] });
+            let ended = take(engine, requests);
+            engine.await_any(if ended.is_empty() { requests } else { &[] });
             Ok((!ended.is_empty()).then_some(ended))
         });
         if result.is_err() {
@@ -127,18 +125,18 @@ impl Context {
     fn test_now(
         &self,
         requests: &[RequestHandle],
-        take: impl Fn(&mut Engine, &[u32]) -> Vec<Ended>,
+        take: impl Fn(&mut Engine, &[RequestHandle]) -> Vec<Ended>,
     ) -> Result<Vec<Ended>, Error> {
         self.check_handlers()?;
         let mut guard = self.channel.lock()?;
-        let places = guard.handler().requests.find_all(requests)?;
-        let ended = take(guard.handler(), &places);
-        if !ended.is_empty() || places.is_empty() {
+        guard.handler().requests.find_all(requests)?;
+        let ended = take(guard.handler(), requests);
+        if !ended.is_empty() || requests.is_empty() {
             return Ok(ended);
         }
         guard.progress()?;
         let engine = guard.handler();
-        let ended = take(engine, &places);
+        let ended = take(engine, requests);
         if ended.is_empty() {
             engine.check_fault()?;
         }
@@ -146,27 +144,25 @@ impl Context {
     }
 }
 
-fn is_over(engine: &Engine, place: u32) -> bool {
-    engine.requests.get(place).is_some_and(Request::is_over)
-}
-
 /// Those that are over.
-fn take_over(engine: &mut Engine, places: &[u32]) -> Vec<Ended> {
-    let over = |(index, place): (usize, &u32)| Some((index, told(engine.take_over(*place)?)));
-    places.iter().enumerate().filter_map(over).collect()
+fn take_over(engine: &mut Engine, requests: &[RequestHandle]) -> Vec<Ended> {
+    let over = |(index, request): (usize, &RequestHandle)| Some((index, engine.tell(*request)?));
+    requests.iter().enumerate().filter_map(over).collect()
 }
 
 /// The first that is over.
-fn take_first(engine: &mut Engine, places: &[u32]) -> Vec<Ended> {
-    let over = |(index, place): (usize, &u32)| Some((index, told(engine.take_over(*place)?)));
-    places.iter().enumerate().find_map(over).into_iter().collect()
+fn take_first(engine: &mut Engine, requests: &[RequestHandle]) -> Vec<Ended> {
+    let over = |(index, request): (usize, &RequestHandle)| Some((index, engine.tell(*request)?));
+    requests.iter().enumerate().find_map(over).into_iter().collect()
 }
 
 impl Engine {
     /// The program waits for any of these requests.
-    fn await_any(&mut self, places: &[u32]) {
+    fn await_any(&mut self, requests: &[RequestHandle]) {
         self.await_request(None);
-        for place in places {
+        let found = requests.iter().filter_map(|request| self.requests.find(*request).ok());
+        let places: Vec<_> = found.collect();
+        for place in &places {
             self.await_steps(*place);
         }
         let mut ranks = std::mem::take(&mut self.mailbox.awaited_too);

@@ -6,6 +6,7 @@ use kumi_net::Wait;
 use kumi_proto::Rank;
 
 use crate::context::{AwaitedCleanup, Context};
+use crate::engine::Engine;
 use crate::error::{Error, Refusal};
 use crate::request::Outcome;
 use crate::request::table::ReportTo;
@@ -65,7 +66,7 @@ impl Completion<'_> {
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
         self.context.check_handlers()?;
         let over = AwaitedCleanup(self.context);
-        let mut awaits = false;
+        let mut seen = None;
         let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             let counter_mut = engine.completions.counter_mut(self.number);
@@ -78,7 +79,9 @@ impl Completion<'_> {
             }
             // The awaited answer may be behind messages that nobody has received.
             engine.mailbox.awaited = engine.completions.awaited(self.number);
-            if !std::mem::replace(&mut awaits, true) {
+            // Once for each time that something may have changed it.
+            let ends = Some(engine.ends);
+            if std::mem::replace(&mut seen, ends) != ends {
                 engine.await_reports(ReportTo::Counter(self.number));
             }
             Ok(None)
@@ -97,21 +100,18 @@ impl Completion<'_> {
         self.wait(begun).map(drop)
     }
 
-    /// Begins a put by frames; its token.
-    pub(crate) fn begin(&self, context: &Context, to: Rank) -> Result<u64, Error> {
+    /// A put by frames that is to be counted.
+    pub(crate) fn counted(&self, context: &Context) -> Result<CountedPut, Error> {
         self.check(context)?;
-        let mut guard = self.context.channel.lock()?;
-        let engine = guard.handler();
-        let token = engine.token();
-        engine.completions.begin(self.number, to, token);
-        Ok(token)
+        let token = self.context.channel.lock()?.handler().token();
+        Ok(CountedPut { counter: self.number, token })
     }
 
     /// The put has not been sent.
-    pub(crate) fn abandon(&self, to: Rank, token: u64) {
+    pub(crate) fn abandon(&self, to: Rank, put: CountedPut) {
         // Without the lock the channel is broken, and nobody waits any more.
         if let Ok(mut guard) = self.context.channel.lock() {
-            guard.handler().completions.abandon(to, token);
+            guard.handler().completions.abandon(to, put.token);
         }
     }
 
@@ -145,6 +145,21 @@ impl Drop for Completion<'_> {
         if let Ok(mut guard) = self.context.channel.lock() {
             guard.handler().completions.close(self.number);
         }
+    }
+}
+
+/// A put by frames that a counter counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedPut {
+    counter: u64,
+    /// What its frames carry and its answer names; not 0.
+    pub(crate) token: u64,
+}
+
+impl CountedPut {
+    /// It begins, behind all that was begun before: call this under the lock under which it gets its place to send.
+    pub(crate) fn begin(self, engine: &mut Engine, to: Rank) {
+        engine.completions.begin(self.counter, to, self.token);
     }
 }
 

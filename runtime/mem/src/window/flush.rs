@@ -96,28 +96,28 @@ impl Context {
     /// Puts by frames, into memory that is not mapped, have to be in place.
     #[inline]
     pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
-        if self.dirty[to as usize].load(Relaxed) { self.confirm(&[to]) } else { Ok(()) }
+        if self.unconfirmed(to) { self.confirm(&[to]) } else { Ok(()) }
     }
 
-    /// Whether something was sent to a rank since the last time this was asked.
-    fn takes_dirty(&self, rank: u32) -> bool {
-        let dirty = &self.dirty[rank as usize];
-        dirty.load(Relaxed) && dirty.swap(false, Relaxed)
+    /// Whether frames went to a rank of which no proof has come that they arrived.
+    pub(crate) fn unconfirmed(&self, rank: u32) -> bool {
+        let frames = &self.frames[rank as usize];
+        frames.begun.load(Relaxed) != frames.confirmed.load(Relaxed)
     }
 
     /// Notes that a rank is put to by frames, so that refusals come later. Called before and after the frames are queued:
     /// another thread may ask for an answer in between, which says nothing of them.
     pub(crate) fn puts_to(&self, to: u32) {
-        self.dirty[to as usize].store(true, Relaxed);
+        self.frames[to as usize].begun.fetch_add(1, Relaxed);
     }
 
-    /// Asks those of these ranks to which something was sent since the last time for an answer, and
+    /// Asks those of these ranks to which frames went since the last proof for an answer, and
     /// waits for all answers. Frames of a pair are in order: when the answer comes, the rank has taken
     /// all earlier frames and sent its refusals.
     pub(crate) fn confirm(&self, ranks: &[u32]) -> Result<(), Error> {
-        let dirty = |rank: &&u32| self.takes_dirty(**rank);
-        let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
-        let mut asked = Vec::new();
+        let mut unsent: Vec<u32> =
+            ranks.iter().copied().filter(|rank| self.unconfirmed(*rank)).collect();
+        let mut asked: Vec<(u32, u64, u64)> = Vec::new();
         self.drive(self.wait_for(&unsent), |guard| {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();
@@ -127,13 +127,20 @@ impl Context {
                     break;
                 }
                 guard.handler().fences.push((to, token));
-                asked.push((to, token));
+                // Under the channel's lock: all that is counted so far is before the question.
+                asked.push((to, token, self.frames[to as usize].begun.load(Relaxed)));
                 unsent.pop();
             }
             guard.transmit()?;
             let engine = guard.handler();
             // One after the other, as everything else that may hold an answer back.
-            asked.retain(|fence| engine.fences.contains(fence));
+            asked.retain(|&(to, token, begun)| {
+                let waits = engine.fences.contains(&(to, token));
+                if !waits {
+                    self.frames[to as usize].confirmed.fetch_max(begun, Relaxed);
+                }
+                waits
+            });
             engine.mailbox.awaited = asked.first().map(|fence| fence.0).or(unsent.last().copied());
             Ok((unsent.is_empty() && asked.is_empty()).then_some(()))
         })

@@ -9,7 +9,7 @@ use crate::context::ContextTurn;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::message::parts::frames_to_queue;
-use crate::window::completion::OnPlacement;
+use crate::window::completion::{CountedPut, OnPlacement};
 use crate::window::pieces::Piece;
 use crate::window::table::{Access, Rights, check};
 use crate::window::{Window, check_notify};
@@ -149,24 +149,29 @@ impl Window<'_> {
         after: OnPlacement<'_>,
     ) -> Result<(), Error> {
         let Some(completion) = after.completion else {
-            return self.send_list(to, rest, after.notify, 0);
+            return self.send_list(to, rest, after.notify, None);
         };
-        let token = completion.begin(self.context, to)?;
-        self.send_list(to, rest, after.notify, token).inspect_err(|_| completion.abandon(to, token))
+        let put = completion.counted(self.context)?;
+        self.send_list(to, rest, after.notify, Some(put))
+            .inspect_err(|_| completion.abandon(to, put))
     }
 
-    /// Sends the frames of a put; token 0 if it is not counted.
+    /// Sends the frames of a put, counted or not.
     fn send_list(
         &self,
         to: u32,
         mut rest: UnsentPut<'_, impl CopySource>,
         notify: Option<u32>,
-        token: u64,
+        mut counted: Option<CountedPut>,
     ) -> Result<(), Error> {
+        let token = counted.map_or(0, |put| put.token);
         self.context.puts_to(to);
         let mut begun = false;
         let mut turn = ContextTurn::new(self.context, to);
         self.context.drive(Wait::Room, |guard| {
+            if let Some(put) = counted.take() {
+                put.begin(guard.handler(), to);
+            }
             if !turn.has_come(guard) {
                 return Ok(None);
             }

@@ -330,7 +330,7 @@ impl Window<'_> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.puts_to(to);
-        self.context.send_frames(to, data, true, |most, done| {
+        self.context.send_frames(to, data, true, None, |most, done| {
             let rest = data.len() - done;
             let piece = rest.min(most - PUT_BYTES);
             let notify = notify.filter(|_| piece == rest);

@@ -7,7 +7,7 @@ use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 use crate::engine::PlainFrame;
 use crate::error::Error;
 use crate::request::table::PendingRequest;
-use crate::window::completion::OnPlacement;
+use crate::window::completion::{CountedPut, OnPlacement};
 use crate::window::strided::Strided;
 use crate::window::table::{Access, check};
 use crate::window::{GET_PIECE, Window, check_notify};
@@ -108,15 +108,15 @@ impl Window<'_> {
         self.check_long(to, shape.offset, span, data.len())?;
         let Some(completion) = after.completion else {
             // SAFETY: promised by the caller.
-            return unsafe { self.send_blocks(to, shape, data, (after.notify, 0), stays) };
+            return unsafe { self.send_blocks(to, shape, data, (after.notify, None), stays) };
         };
-        let token = completion.begin(self.context, to)?;
+        let put = completion.counted(self.context)?;
         // SAFETY: promised by the caller.
-        let sent = unsafe { self.send_blocks(to, shape, data, (after.notify, token), stays) };
-        sent.inspect_err(|_| completion.abandon(to, token))
+        let sent = unsafe { self.send_blocks(to, shape, data, (after.notify, Some(put)), stays) };
+        sent.inspect_err(|_| completion.abandon(to, put))
     }
 
-    /// Sends the frames of a put, with its notification and its token, 0 if it is not counted. As many blocks as fit go
+    /// Sends the frames of a put, with its notification, counted or not. As many blocks as fit go
     /// into one frame, and a block that does not fit goes into several.
     ///
     /// # Safety
@@ -126,9 +126,10 @@ impl Window<'_> {
         to: u32,
         shape: Strided,
         data: impl CopySource,
-        (notify, token): (Option<u32>, u64),
+        (notify, counted): (Option<u32>, Option<CountedPut>),
         stays: bool,
     ) -> Result<(), Error> {
+        let token = counted.map_or(0, |put| put.token);
         let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
         self.context.puts_to(to);
         let frame = |most: usize, done: usize| {
@@ -160,9 +161,9 @@ impl Window<'_> {
         };
         if stays && self.context.lends {
             // SAFETY: promised by the caller.
-            unsafe { self.context.send_frames_lent(to, data, true, true, frame) }?;
+            unsafe { self.context.send_frames_lent(to, data, true, true, counted, frame) }?;
         } else {
-            self.context.send_frames(to, data, true, frame)?;
+            self.context.send_frames(to, data, true, counted, frame)?;
         }
         self.context.puts_to(to);
         Ok(())
