@@ -340,6 +340,29 @@ fn check_the_most(context: &Context, group: &Group<'_>) {
     group.barrier().expect("barrier");
 }
 
+/// What fails when it is begun is no call of the group: the rank that begins it once more meets the others.
+#[test]
+fn a_start_that_fails_counts_for_nothing() {
+    run("a_start_that_fails_counts_for_nothing", &[&[2], &[1, 1, 1]], |context| {
+        let (me, ranks, job) = (context.rank(), context.ranks(), context.group());
+        let other = Context::init_singleton().expect("a job of one");
+        let foreign = other.completion().expect("completion");
+        for turn in 0..3 {
+            if me == turn {
+                let refused = job.start_barrier(Report::Counter(&foreign));
+                assert!(matches!(refused, Err(Error::ForeignCompletion)), "{refused:?}");
+            }
+            let barrier = job.start_barrier(Report::Handle).expect("begun");
+            let sum = job.start_allreduce(Op::Sum, vec![me]).expect("begun");
+            assert_eq!(sum.wait().expect("sum"), [ranks * (ranks - 1) / 2]);
+            context.wait(barrier).expect("barrier");
+        }
+        job.barrier().expect("barrier");
+        drop(foreign);
+        other.finalize().expect("end");
+    });
+}
+
 struct Begun<'c> {
     sum: CollectiveRequest<'c, u64>,
     scanned: CollectiveRequest<'c, u64>,

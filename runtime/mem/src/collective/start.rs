@@ -198,7 +198,8 @@ impl<'c> Group<'c> {
                 &flat
             }
         };
-        let tag = self.begin(what, call.root())?;
+        let number = self.next_call()?;
+        let tag = self.tag_of(number, what, call.root());
         let commutative = op.is_commutative();
         // Calls that overlap cannot share one piece of memory.
         let limits = Limits { element: size_of::<T>(), shares: false, commutative };
@@ -213,10 +214,13 @@ impl<'c> Group<'c> {
             scratch: vec![T::default(); schedule.scratch],
             op,
             expected: Vec::new(),
-            _under_way: self.call_under_way(),
+            _under_way: self.call_under_way(number),
         };
         // SAFETY: the caller's promise.
-        unsafe { self.context().start_schedule(Box::new(running), report) }
+        let handle = unsafe { self.context().start_schedule(Box::new(running), report) }?;
+        // Only now: after a start that failed the next one has this number, as it has at the other members.
+        self.count_call(number);
+        Ok(handle)
     }
 
     /// As [`Group::barrier`].

@@ -164,31 +164,48 @@ impl<'c> Group<'c> {
 
     /// The tag of the call that was begun last.
     pub(crate) fn tag(&self, what: Collective, root: u32) -> i32 {
-        let state = self.state();
-        tag::tag(state.number, state.calls.load(Relaxed), what, root)
+        self.tag_of(self.state().calls.load(Relaxed), what, root)
     }
 
     /// Begins the next call; its tag.
     ///
     /// # Errors
-    /// [`Error::TooManyRequests`] if one that is under way has the same tags.
+    /// As [`Group::next_call`].
     pub(crate) fn begin(&self, what: Collective, root: u32) -> Result<i32, Error> {
+        let call = self.next_call()?;
+        self.count_call(call);
+        Ok(self.tag(what, root))
+    }
+
+    /// The number of the next call, which has not begun.
+    ///
+    /// # Errors
+    /// [`Error::TooManyRequests`] if one that is under way has the same tags.
+    pub(crate) fn next_call(&self) -> Result<u32, Error> {
         let state = self.state();
         let next = state.calls.load(Relaxed).wrapping_add(1);
         let oldest = calls_in(&state.under_way).first().copied();
         if oldest.is_some_and(|oldest| next.wrapping_sub(oldest) >= tag::CALLS) {
             return Err(Error::TooManyRequests { most: tag::CALLS });
         }
-        state.calls.store(next, Relaxed);
-        Ok(self.tag(what, root))
+        Ok(next)
     }
 
-    /// The call that was begun last is under way as long as the result is there.
-    pub(crate) fn call_under_way(&self) -> CallUnderWay {
-        let state = self.state();
-        let call = state.calls.load(Relaxed);
-        calls_in(&state.under_way).insert(call);
-        CallUnderWay { calls: Arc::clone(&state.under_way), call }
+    /// This call has begun: the next one gets another number.
+    pub(crate) fn count_call(&self, call: u32) {
+        self.state().calls.store(call, Relaxed);
+    }
+
+    /// The tag of a call.
+    pub(crate) fn tag_of(&self, call: u32, what: Collective, root: u32) -> i32 {
+        tag::tag(self.state().number, call, what, root)
+    }
+
+    /// The call is under way as long as the result is there.
+    pub(crate) fn call_under_way(&self, call: u32) -> CallUnderWay {
+        let under_way = &self.state().under_way;
+        calls_in(under_way).insert(call);
+        CallUnderWay { calls: Arc::clone(under_way), call }
     }
 
     /// The ranks of the members; none if they are those of the job.

@@ -232,7 +232,8 @@ impl RunningSchedule {
 }
 
 impl Context {
-    /// Starts a schedule as a request.
+    /// Starts a schedule as a request. After an error nothing of it has begun. What the channel says of its first messages
+    /// is told by the calls that wait, since some of these may have left.
     ///
     /// # Errors
     /// [`Error::Fault`], [`Error::TooManyRequests`], [`Error::ForeignCompletion`].
@@ -255,11 +256,7 @@ impl Context {
         let place = engine.add_request(Request::new(Target::default(), pending, report))?;
         let handle = engine.requests.handle(place);
         engine.due_schedules.push(place);
-        if let Err(error) = guard.progress() {
-            // The caller takes its memory back.
-            guard.handler().release(place);
-            return Err(error.into());
-        }
+        let _ = guard.progress();
         Ok(handle)
     }
 }
