@@ -363,6 +363,30 @@ fn a_start_that_fails_counts_for_nothing() {
     });
 }
 
+/// Threads that make groups of the same ranks at one time, each from a duplicate of its own, never get one for another's.
+#[test]
+fn threads_make_groups_at_one_time() {
+    run("threads_make_groups_at_one_time", &[&[2], &[1, 1], &[2, 1]], |context| {
+        let copies = [(); 3].map(|()| context.group().duplicate().expect("duplicate"));
+        std::thread::scope(|threads| {
+            for (copy, thread) in copies.iter().zip(1u64..) {
+                threads.spawn(move || {
+                    let mut kept = Vec::new();
+                    for round in 0..40u64 {
+                        let group = copy.duplicate().expect("duplicate");
+                        let mut sum = [thread << 32 | round];
+                        group.allreduce(Op::Sum, &mut sum).expect("allreduce");
+                        let wanted = (thread << 32 | round) * u64::from(group.members());
+                        assert_eq!(sum, [wanted], "thread {thread}, round {round}");
+                        kept.push(group);
+                    }
+                });
+            }
+        });
+        context.barrier().expect("barrier");
+    });
+}
+
 struct Begun<'c> {
     sum: CollectiveRequest<'c, u64>,
     scanned: CollectiveRequest<'c, u64>,

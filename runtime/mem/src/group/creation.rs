@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::collective::schedule::{Call, Counts, Topology};
+use crate::context::Context;
 use crate::error::Error;
 use crate::group::numbers::{FREE_WORDS, agreed, least_free};
 use crate::group::tag::Collective;
@@ -59,18 +60,26 @@ impl<'c> Group<'c> {
         made.ok_or_else(|| Error::Fault("a member is missing in its own group".into()))
     }
 
-    /// Tells the others two words and learns theirs; also a number for a group that is free at all members.
-    fn agree(&self, [one, other]: [u64; 2]) -> Result<(u32, Vec<[u64; 2]>), Error> {
-        let next = u64::from(self.context.groups.next());
-        let told = self.all_words([one, other, next])?;
-        let number = match agreed(told.iter().map(|words| words[2] as u32)) {
-            Some(number) => number,
-            None => {
-                let free = self.all_words::<FREE_WORDS>(self.context.groups.free_words())?;
-                least_free(&free).ok_or(Error::TooManyGroups)?
+    /// Tells the others two words and learns theirs; also a number for a group that no other group has at any member.
+    fn agree(&self, [one, other]: [u64; 2]) -> Result<(ReservedNumber<'c>, Vec<[u64; 2]>), Error> {
+        loop {
+            let next = u64::from(self.context.groups.next());
+            let told = self.all_words([one, other, next])?;
+            let number = match agreed(told.iter().map(|words| words[2] as u32)) {
+                Some(number) => number,
+                None => {
+                    let free = self.all_words::<FREE_WORDS>(self.context.groups.free_words())?;
+                    least_free(&free).ok_or(Error::TooManyGroups)?
+                }
+            };
+            // Another thread may make a group of the same members, and take the number at some of them first.
+            let mine = ReservedNumber::take(self.context, number);
+            let taken = self.all_words([u64::from(mine.is_some())])?;
+            if let Some(mine) = mine.filter(|_| taken.iter().all(|[taken]| *taken != 0)) {
+                let words = told.into_iter().map(|[one, other, _]| [one, other]);
+                return Ok((mine, words.collect()));
             }
-        };
-        Ok((number, told.into_iter().map(|[one, other, _]| [one, other]).collect()))
+        }
     }
 
     /// Some words of every member.
@@ -82,7 +91,11 @@ impl<'c> Group<'c> {
     }
 
     /// The group of these members of this one; none for others.
-    fn make(&self, number: u32, members: &[u32]) -> Result<Option<Group<'c>>, Error> {
+    fn make(
+        &self,
+        number: ReservedNumber<'c>,
+        members: &[u32],
+    ) -> Result<Option<Group<'c>>, Error> {
         let Some(me) = members.iter().position(|member| *member == self.member()) else {
             return Ok(None);
         };
@@ -90,10 +103,36 @@ impl<'c> Group<'c> {
         let nodes = members.iter().map(|member| topology.node_of(*member) as u64);
         let ranks: Result<Arc<[u32]>, Error> =
             members.iter().map(|member| self.rank_of(*member)).collect();
-        let state = GroupState::new(number, Some(ranks?), me as u32);
+        let ranks = Some(ranks?);
+        let state = GroupState::new(number.keep(), ranks, me as u32);
         state.topology.get_or_init(|| Topology::new(nodes));
-        self.context.groups.take(number);
         Ok(Some(Group { context: self.context, state: StateOf::Own(Box::new(state)) }))
+    }
+}
+
+/// A number that no other group has here; free again when it is dropped, as by members that are not in the group.
+struct ReservedNumber<'c> {
+    context: &'c Context,
+    number: u32,
+}
+
+impl<'c> ReservedNumber<'c> {
+    /// None if another group has it.
+    fn take(context: &'c Context, number: u32) -> Option<ReservedNumber<'c>> {
+        context.groups.take(number).then(|| ReservedNumber { context, number })
+    }
+
+    /// The group frees it.
+    fn keep(self) -> u32 {
+        let number = self.number;
+        std::mem::forget(self);
+        number
+    }
+}
+
+impl Drop for ReservedNumber<'_> {
+    fn drop(&mut self) {
+        self.context.groups.free(self.number);
     }
 }
 
@@ -103,4 +142,49 @@ fn digest(members: &[u32]) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::{Barrier, Mutex};
+
+    use super::*;
+
+    /// Two threads make groups of the same members, each from a duplicate of its own.
+    #[test]
+    fn groups_that_are_made_at_one_time_have_their_own_numbers() {
+        let context = Context::init_singleton().expect("a job of one");
+        let copies = [(); 2].map(|()| context.group().duplicate().expect("duplicate"));
+        let rounds = if cfg!(miri) { 5 } else { 2000 };
+        let (begin, made) = (Barrier::new(2), Mutex::new(Vec::new()));
+        std::thread::scope(|threads| {
+            for copy in &copies {
+                let (begin, made) = (&begin, &made);
+                threads.spawn(move || {
+                    for _ in 0..rounds {
+                        begin.wait();
+                        let group = copy.duplicate().expect("duplicate");
+                        made.lock().expect("no panic").push(group);
+                    }
+                });
+            }
+        });
+        let numbers: HashSet<u32> =
+            made.lock().expect("no panic").iter().map(|group| group.state().number).collect();
+        assert_eq!(numbers.len(), 2 * rounds);
+    }
+
+    #[test]
+    fn members_that_are_not_in_a_group_free_its_number() {
+        let context = Context::init_singleton().expect("a job of one");
+        let free = context.groups.free_words();
+        assert!(context.group().split(None, 0).expect("split").is_none());
+        assert!(context.group().subset(&[7]).is_err());
+        assert_eq!(context.groups.free_words(), free);
+        let made = context.group().duplicate().expect("duplicate");
+        assert_ne!(context.groups.free_words(), free);
+        drop(made);
+        assert_eq!(context.groups.free_words(), free);
+    }
 }

@@ -40,11 +40,12 @@ impl GroupNumbers {
         words
     }
 
-    /// The number is a group's from now on.
-    pub(crate) fn take(&self, number: u32) {
+    /// The number is a group's from now on; false if it is another group's already.
+    #[must_use]
+    pub(crate) fn take(&self, number: u32) -> bool {
         let mut numbers = self.numbers();
         numbers.last = numbers.last.max(number);
-        numbers.used.insert(number);
+        numbers.used.insert(number)
     }
 
     pub(crate) fn free(&self, number: u32) {
@@ -71,24 +72,46 @@ pub(crate) fn least_free<'w>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
     fn numbers_are_used_again_only_when_all_have_been() {
         let (one, other) = (GroupNumbers::default(), GroupNumbers::default());
         assert_eq!((one.next(), agreed([one.next(), 7])), (1, Some(7)));
-        one.take(7);
+        assert!(one.take(7));
         one.free(7);
         assert_eq!(one.next(), 8);
-        one.take(NO_GROUP - 1);
+        assert!(one.take(NO_GROUP - 1));
         assert_eq!(agreed([one.next(), other.next()]), None);
         assert_eq!(least_free([&one.free_words(), &other.free_words()]), Some(1), "0 is the job's");
-        (1..70).for_each(|number| one.take(number));
-        other.take(70);
+        assert!((1..70).all(|number| one.take(number)) && other.take(70));
         assert_eq!(least_free([&one.free_words(), &other.free_words()]), Some(71));
         one.free(3);
         assert_eq!(least_free([&one.free_words(), &other.free_words()]), Some(3));
-        (0..FREE_WORDS as u32 * 64).for_each(|number| other.take(number));
+        let taken = (0..FREE_WORDS as u32 * 64).filter(|number| other.take(*number)).count();
+        assert_eq!(taken, FREE_WORDS * 64 - 1, "one was");
         assert_eq!(least_free([&one.free_words(), &other.free_words()]), None);
+    }
+
+    #[test]
+    fn a_number_is_taken_once() {
+        let numbers = GroupNumbers::default();
+        assert!(numbers.take(3) && !numbers.take(3));
+        assert_eq!(numbers.next(), 4);
+        numbers.free(3);
+        assert!(numbers.take(3));
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    let mine = (10..60).filter(|number| numbers.take(*number)).count();
+                    taken.fetch_add(mine, Relaxed);
+                });
+            }
+        });
+        assert_eq!(taken.into_inner(), 50);
     }
 }
