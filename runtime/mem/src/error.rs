@@ -279,6 +279,14 @@ pub enum Error {
         /// The message of the first panic.
         text: String,
     },
+    /// The program's own operation of a collective that is a request panicked. The other members may wait for this one.
+    #[error(
+        "the program's operation panicked in a collective: {text}; other ranks may wait for this one, so end the job"
+    )]
+    OperationPanicked {
+        /// The message of the panic.
+        text: String,
+    },
     /// A handle whose request's end was told before, or that never named one.
     #[error(
         "request {handle:#x} is no longer there: its end was told before, or it was released; wait for each request once"
@@ -314,6 +322,13 @@ pub enum Error {
     /// The program ended a call that waited (see [`crate::Context::interruptible`]).
     #[error("the program ended the call while it waited")]
     Interrupted,
+}
+
+/// What a panic says.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no message").to_string()
 }
 
 /// Why a target refused an operation.

@@ -387,6 +387,27 @@ fn threads_make_groups_at_one_time() {
     });
 }
 
+/// A panic in an operation of the program's ends its own request, whichever thread has called it.
+#[test]
+fn an_operation_that_panics_fails_its_request() {
+    run("an_operation_that_panics_fails_its_request", &[&[2], &[1, 1]], |context| {
+        let copy = context.group().duplicate().expect("duplicate");
+        let panics = |into: &mut [u64], _: &[u64]| assert!(into.is_empty(), "no such sum");
+        let sum = copy.start_reduce(0, UserOp::commutative(panics), vec![1; 3]).expect("begun");
+        // Whoever drives the channel here combines.
+        context.barrier().expect("barrier");
+        let told = sum.wait();
+        if context.rank() == 0 {
+            let panicked =
+                matches!(&told, Err(Error::OperationPanicked { text }) if text == "no such sum");
+            assert!(panicked, "{told:?}");
+        } else {
+            told.expect("sent");
+        }
+        check_reductions(&context.group(), 40);
+    });
+}
+
 struct Begun<'c> {
     sum: CollectiveRequest<'c, u64>,
     scanned: CollectiveRequest<'c, u64>,

@@ -10,7 +10,7 @@ use kumi_net::layout::SIGNALS;
 use kumi_net::{ChannelWaker, SharedBytesMut, spawn_without_signals, sys};
 
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, panic_text};
 use crate::fifo::queue::{MARK_SIGNAL, Queue};
 use crate::fifo::table::{FifoKey, made_room};
 use crate::window::Window;
@@ -206,9 +206,7 @@ fn run(port: &PortState, mut handler: impl FnMut(Signal<'_>)) {
         }
         let signal = Signal { from: next.from, data: &buffer };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(signal))) {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            let text = text.unwrap_or("no message").to_string();
+            let text = panic_text(&*panic);
             port.failures.add(HandlerFailure::Panic { offset: port.key.1, text });
         }
         unhandled.fetch_sub(1, SeqCst);

@@ -4,12 +4,15 @@
 //! A schedule runs in rounds. Whoever drives the channel begins the next round when all steps of the one before have
 //! ended: a thread that waits, or the handler thread while the program computes.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use kumi_net::{Delivery, SharedBytes, SharedBytesMut};
 use kumi_proto::Rank;
 
 use crate::context::Context;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, panic_text};
 use crate::message::mailbox::{MatchPattern, ReceiveBuffer, Source, Tag};
 use crate::request::outgoing::{Operation, Unsent};
 use crate::request::table::{PendingRequest, ReportTo, Request, RequestEnd, Target};
@@ -21,7 +24,8 @@ pub(crate) trait Schedule: Send {
     /// Local work happens here. Runs under the channel's lock and never waits.
     ///
     /// # Errors
-    /// The error that ends the request. What was started is released.
+    /// The error that ends the request. What was started is released. So it is after a panic, which is
+    /// [`Error::OperationPanicked`] to the waiter.
     fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error>;
 }
 
@@ -161,7 +165,12 @@ impl Engine {
             let Some(mut schedule) = running.schedule.take() else { continue };
             let received = std::mem::take(&mut running.lengths);
             let mut steps = Steps { engine: self, place, received, failed: None };
-            let round = schedule.round(&mut steps);
+            // A panic of the program's operation would end whoever drives the channel, the handler thread too.
+            let round = catch_unwind(AssertUnwindSafe(|| schedule.round(&mut steps)));
+            let panicked = |panic: Box<dyn Any + Send>| {
+                Err(Error::OperationPanicked { text: panic_text(&*panic) })
+            };
+            let round = round.unwrap_or_else(panicked);
             let failed = steps.failed.take();
             let round = failed.map_or(round, Err);
             let Some(running) = running_at(self, place) else { continue };
@@ -327,6 +336,33 @@ mod tests {
         let context = Context::init_singleton().expect("a job of one");
         let (handle, _) = begin(&context, 1, true);
         assert!(matches!(context.wait(handle), Err(Error::BadTag { tag: 5 })));
+        assert_eq!(context.requests().expect("channel"), 0);
+        context.finalize().expect("end");
+    }
+
+    /// Begins a receive, then panics.
+    struct Panics(Vec<u8>);
+
+    impl Schedule for Panics {
+        fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error> {
+            // SAFETY: as above.
+            unsafe { steps.receive(0, TAG - 2, SharedBytesMut::from(&mut self.0[..])) };
+            panic!("in a round");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_round_ends_its_request_alone() {
+        let context = Context::init_singleton().expect("a job of one");
+        let (other, _) = begin(&context, 2, false);
+        // SAFETY: it names only memory of its own.
+        let handle =
+            unsafe { context.start_schedule(Box::new(Panics(vec![0; 9])), Report::Handle) };
+        let told = context.wait(handle.expect("begun"));
+        let panicked =
+            matches!(&told, Err(Error::OperationPanicked { text }) if text == "in a round");
+        assert!(panicked, "{told:?}");
+        assert_eq!(context.wait(other).expect("over"), Outcome::Done);
         assert_eq!(context.requests().expect("channel"), 0);
         context.finalize().expect("end");
     }
