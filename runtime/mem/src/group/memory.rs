@@ -1,7 +1,7 @@
 //! Memory that the members of a group share on their node, for much data.
 
-use kumi_net::{SharedBytes, SharedBytesMut};
-use kumi_proto::frame::NO_WINDOW;
+use kumi_net::{Attachment, SharedBytes, SharedBytesMut};
+use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::collective::schedule::{SHARED_BYTES, share_words};
 use crate::context::Context;
@@ -78,16 +78,21 @@ impl Group<'_> {
             // 0 is no key, but what an empty place in the table has.
             let rank = self.rank_of(*member).ok().filter(|_| *key != NO_WINDOW)?;
             let local = attachment.local_of(rank)?;
-            Some((*member, MappedPiece::find(attachment, local, *key)?))
+            Some((*member, find_whole(attachment, local, *key)?))
         };
         let pieces: Option<Vec<_>> = beside.iter().zip(&keys).map(find).collect();
-        // All see the same keys, and a key is found by all or by none.
+        // All see the same keys and lengths, so a piece is found by all or by none.
         Ok(pieces.zip(own).map(|(pieces, own)| NodeMemory {
             own: own.keep(),
             me: self.member(),
             pieces,
         }))
     }
+}
+
+/// The piece of a member of this node. Its owner says how long it is, and collectives trust in all of it.
+fn find_whole(attachment: &Attachment, local: usize, key: WindowKey) -> Option<MappedPiece> {
+    MappedPiece::find(attachment, local, key).filter(|piece| piece.size >= SHARED_BYTES as u64)
 }
 
 /// Takes a piece back that not all know.
@@ -105,5 +110,31 @@ impl Drop for Unshared<'_> {
     fn drop(&mut self) {
         // Without the lock the handler thread is dead and writes nowhere.
         let _ = self.0.remove_window(&self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::window::key::{RandomSource, slot};
+    use crate::window::table::WindowTable;
+
+    #[test]
+    fn a_piece_that_is_too_short_is_none() {
+        let attachment = Attachment::singleton(4 << 20).expect("attachment");
+        let mut windows = WindowTable::new(attachment.arena_bytes(), RandomSource::Seeded(3));
+        let memory = windows.create(&attachment, SHARED_BYTES, READERS).expect("window");
+        let find = || find_whole(&attachment, 0, memory.key);
+        assert_eq!(find().expect("there").bytes().len(), SHARED_BYTES);
+        // As a peer says that does not keep to the rules.
+        let length = &attachment.own().windows[slot(memory.key)].length;
+        for short in [0, 8, SHARED_BYTES as u64 - 1] {
+            length.store(short, SeqCst);
+            assert!(find().is_none(), "{short}");
+        }
+        length.store(SHARED_BYTES as u64 + 8, SeqCst);
+        assert!(find().is_some(), "longer does no harm");
     }
 }
