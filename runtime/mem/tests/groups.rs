@@ -245,6 +245,43 @@ fn members_that_disagree_are_told() {
     }
 }
 
+/// So it is when the calls are requests: whether the other's message has come before, or comes while this rank waits.
+#[test]
+fn members_that_disagree_in_requests_are_told() {
+    run("members_that_disagree_in_requests_are_told", &[&[2], &[1, 1]], |context| {
+        let (me, job) = (context.rank(), context.group());
+        let copies: Vec<_> = (0..3).map(|_| job.duplicate().expect("duplicate")).collect();
+        let tell = || context.send(1 - me, 3, &[]).expect("send");
+        let told = || context.recv(Source::Rank(1 - me), Tag::Is(3), &mut []).expect("receive");
+        if me == 0 {
+            copies[0].start_broadcast(0, vec![5u64; 2]).expect("begun").wait().expect("sent");
+            tell();
+            told();
+            copies[1].start_broadcast(0, vec![5u64; 2]).expect("begun").wait().expect("sent");
+            copies[2].start_gather(1, vec![5u64; 2]).expect("begun").wait().expect("sent");
+        } else {
+            told();
+            let after = copies[0].start_barrier(Report::Handle).expect("begun");
+            let before = copies[1].start_barrier(Report::Handle).expect("begun");
+            let root = copies[2].start_scatter(0, vec![0u64; 0], 2).expect("begun");
+            tell();
+            for barrier in [after, before] {
+                let other = context.wait(barrier);
+                let right = matches!(
+                    other,
+                    Err(Error::GroupDisagrees { rank: 0, theirs: "broadcast", ours: "barrier" })
+                );
+                assert!(right, "{other:?}");
+            }
+            let other = root.wait();
+            let right = matches!(other, Err(Error::GroupDisagrees { theirs: "gather", .. }));
+            assert!(right, "{other:?}");
+        }
+        assert_eq!(context.requests().expect("channel"), 0);
+        job.barrier().expect("other groups go on");
+    });
+}
+
 #[test]
 fn wrong_members_are_refused_at_all() {
     run("wrong_members_are_refused_at_all", &[&[3], &[2, 1]], |context| {

@@ -61,9 +61,14 @@ pub(crate) fn tag(group: u32, call: u32, what: Collective, root: u32) -> i32 {
     ((1 << 31) | (group << 15) | low).cast_signed()
 }
 
+/// The bits of a tag that say which call it is of: the group's, and the call's number in it.
+pub(crate) fn call_bits(tag: i32) -> i32 {
+    tag & !0xff
+}
+
 /// The collective of a tag that is a message's of the same group and call as `wanted`, but of another collective or root.
 pub(crate) fn other_call(wanted: i32, found: i32) -> Option<(&'static str, &'static str)> {
-    let same_call = (wanted ^ found) & !0xff == 0;
+    let same_call = call_bits(wanted) == call_bits(found);
     let group = (wanted.cast_unsigned() >> 15) & 0xffff;
     if wanted >= 0 || group == NO_GROUP || wanted == found || !same_call {
         return None;

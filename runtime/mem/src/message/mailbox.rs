@@ -11,6 +11,7 @@ use kumi_net::{CopySource, Delivery, SharedBytesMut};
 
 use crate::group::tag::other_call;
 use crate::message::match_lists::{MatchKey, MatchLists};
+use crate::message::own_receives::OwnReceives;
 
 /// Cost of a kept message beside its bytes, so that empty messages are bounded too.
 const OVERHEAD: usize = 64;
@@ -155,7 +156,12 @@ struct PostedReceive {
     /// The number of the message, which says when it began to arrive.
     arrived: u64,
     complete: bool,
+    /// It is among the mailbox's `own_receives`.
+    own: bool,
 }
+
+/// A rank whose message is of another collective, with the names of its collective and of the own one.
+pub(crate) type OtherCall = (u32, &'static str, &'static str);
 
 /// Names a message or a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +194,13 @@ pub(crate) struct Mailbox {
     /// Those without a message: by sender and tag, or, if they name only one of them, in their order.
     posted: MatchLists<PostedReceive>,
     streams: HashMap<u32, MessageStream>,
+    /// Receives of requests that wait for messages of collectives.
+    own_receives: OwnReceives,
+    /// Those of them that will get none: the request's place, the receive, and what [`Mailbox::other_call`] says.
+    pub(crate) hopeless: Vec<(u32, MailboxEntry, OtherCall)>,
     unread: u64,
+    /// Of these, messages with the library's own tags.
+    own_unread: u64,
     cost: usize,
     bound: usize,
     next: u64,
@@ -209,7 +221,10 @@ impl Mailbox {
             kept: MatchLists::default(),
             posted: MatchLists::default(),
             streams: HashMap::new(),
+            own_receives: OwnReceives::default(),
+            hopeless: Vec::new(),
             unread: 0,
+            own_unread: 0,
             cost: 0,
             bound,
             next: 0,
@@ -267,6 +282,7 @@ impl Mailbox {
                 vector.reserve(total.min(TRUSTED) as usize);
             }
             self.posted.unlink(place);
+            self.waits_no_more(place);
             return self.receive_at(place).map(StreamTarget::Posted);
         }
         let cost = self.cost.saturating_add(kept.cost());
@@ -280,6 +296,10 @@ impl Mailbox {
         let place = self.keep(number, kept);
         if let Some(kept) = self.kept.get_mut(place) {
             kept.data.reserve(total.min(TRUSTED) as usize);
+        }
+        if let Some((key, theirs, ours)) = self.own_receives.other((from, tag)) {
+            let first = self.posted.first_by(key);
+            first.into_iter().for_each(|receive| self.give_up(receive, (from, theirs, ours)));
         }
         Some(StreamTarget::Kept(MailboxEntry { place, number }))
     }
@@ -297,6 +317,7 @@ impl Mailbox {
     fn keep(&mut self, number: u64, kept: UnexpectedMessage) -> u32 {
         self.cost = self.cost.saturating_add(kept.cost());
         self.unread += 1;
+        self.own_unread += u64::from(kept.tag < 0);
         let key = (kept.from, kept.tag);
         let place = self.kept.add(number, kept);
         self.kept.link(place);
@@ -361,15 +382,51 @@ impl Mailbox {
     ) -> MailboxEntry {
         let number = self.next;
         self.next += 1;
-        let (matched, arrived, complete) = (None, 0, false);
-        let posted = PostedReceive { wanted, buffer, request, matched, arrived, complete };
+        let (matched, arrived, complete, own) = (None, 0, false, false);
+        let posted = PostedReceive { wanted, buffer, request, matched, arrived, complete, own };
         let place = self.posted.add(number, posted);
         match (self.message_for(wanted), wanted.key()) {
             (Some(kept), _) => self.claim(kept, place),
-            (None, Some(key)) => self.posted.link_by(key, place),
+            (None, Some(key)) => {
+                self.posted.link_by(key, place);
+                self.waits_for_own(key, place);
+            }
             (None, None) => self.posted.link(place),
         }
         MailboxEntry { place, number }
+    }
+
+    /// A receive waits for a message. If it is a request's for one of a collective, a message of another collective is
+    /// looked for, now and from now on.
+    fn waits_for_own(&mut self, key: MatchKey, place: u32) {
+        let posted = self.posted.get_mut(place);
+        let Some(posted) = posted.filter(|posted| key.1 < 0 && posted.request.is_some()) else {
+            return;
+        };
+        posted.own = true;
+        let wanted = posted.wanted;
+        self.own_receives.add(key);
+        if let Some(other) = self.other_call(wanted) {
+            self.give_up(place, other);
+        }
+    }
+
+    /// A receive has got its message, or is about to be forgotten.
+    fn waits_no_more(&mut self, place: u32) {
+        if let Some(posted) = self.posted.get_mut(place)
+            && std::mem::take(&mut posted.own)
+            && let Some(key) = posted.wanted.key()
+        {
+            self.own_receives.remove(key);
+        }
+    }
+
+    /// Notes that the message of a request's receive will not come.
+    fn give_up(&mut self, place: u32, other: OtherCall) {
+        let request = self.posted.get(place).and_then(|posted| posted.request);
+        if let (Some(request), Some(name)) = (request, self.receive_at(place)) {
+            self.hopeless.push((request, name, other));
+        }
     }
 
     /// A receive of the first message that fits, if there is one: nobody else gets it.
@@ -396,6 +453,8 @@ impl Mailbox {
         let Some(kept) = self.kept.remove(kept) else { return };
         self.posted.unlink(receive);
         self.unread -= 1;
+        self.own_unread -= u64::from(kept.tag < 0);
+        self.waits_no_more(receive);
         self.cost = self.cost.saturating_sub(kept.cost());
         let Some(name) = self.receive_at(receive) else { return };
         if !kept.complete()
@@ -439,6 +498,7 @@ impl Mailbox {
     pub(crate) fn cancel(&mut self, name: MailboxEntry) -> bool {
         let waits = self.receive(name).is_some_and(|posted| posted.matched.is_none());
         if waits {
+            self.waits_no_more(name.place);
             self.posted.remove(name.place);
         }
         waits
@@ -451,6 +511,7 @@ impl Mailbox {
             return;
         }
         self.ended.retain(|ended| ended.1 != name);
+        self.waits_no_more(name.place);
         let Some(posted) = self.posted.remove(name.place) else { return };
         let PostedReceive { buffer, matched, arrived, complete, .. } = posted;
         let Some(MessageStatus { from, tag, len }) = matched else { return };
@@ -484,13 +545,13 @@ impl Mailbox {
 
     /// For a receive of a message of a collective: the rank that has sent one of another collective in its place, with the
     /// names of both. The messages of a pair come in their order, so the one that is waited for will not come.
-    pub(crate) fn other_call(
-        &self,
-        wanted: MatchPattern,
-    ) -> Option<(u32, &'static str, &'static str)> {
+    pub(crate) fn other_call(&self, wanted: MatchPattern) -> Option<OtherCall> {
         let MatchPattern { from: Source::Rank(rank), tag: Tag::Is(tag) } = wanted else {
             return None;
         };
+        if self.own_unread == 0 {
+            return None;
+        }
         let of_rank = self.kept.all().map(|(_, kept)| kept).filter(|kept| kept.from == rank);
         let mut others = of_rank.filter_map(|kept| other_call(tag, kept.tag));
         others.next().map(|(ours, theirs)| (rank, theirs, ours))

@@ -3,6 +3,7 @@
 pub(crate) mod claim;
 pub(crate) mod mailbox;
 mod match_lists;
+mod own_receives;
 pub(crate) mod parts;
 
 use kumi_net::{CopySource, Guard, SharedBytes, SharedBytesMut, Wait};

@@ -144,8 +144,16 @@ impl Engine {
     }
 
     /// Receives whose messages are complete. The mailbox keeps them until their ends are told, so that a receive that is
-    /// released leaves its message to the next one.
+    /// released leaves its message to the next one. Receives of collectives whose messages will not come end, too, since their
+    /// senders are in other collectives.
     pub(crate) fn receives_ended(&mut self) {
+        while let Some((place, entry, (rank, theirs, ours))) = self.mailbox.hopeless.pop() {
+            // It is gone if its collective ended for the sake of another one.
+            if self.mailbox.cancel(entry) {
+                let error = Error::GroupDisagrees { rank, theirs, ours };
+                self.end_request(place, RequestEnd::Failed(error));
+            }
+        }
         while let Some((place, entry)) = self.mailbox.ended.pop() {
             let Some((status, fits)) = self.mailbox.matched(entry) else { continue };
             let end = match fits {
