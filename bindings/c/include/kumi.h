@@ -368,7 +368,8 @@ int kumi_window_register(void *base, size_t bytes, unsigned rights,
 /* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
  * no other rank still uses the piece: from now on it gets WINDOW, or REFUSED
  * for puts by frames.  NULL is allowed and does nothing.
- * Errors: WINDOW if it is not a window or was freed already. */
+ * Errors: WINDOW if it is not a window or was freed already; LENT if a request
+ * that has not ended uses memory of the piece: wait for it or release it. */
 int kumi_window_free(kumi_window *window);
 
 /* The start of this rank's piece, aligned for every kumi_type, or NULL if

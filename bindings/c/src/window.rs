@@ -133,7 +133,10 @@ pub unsafe extern "C" fn kumi_window_register(
 pub unsafe extern "C" fn kumi_window_free(window: *mut KumiWindow) -> c_int {
     with(|state| {
         if !window.is_null() {
-            state.windows.find(window)?;
+            let found = find(state, window)?;
+            if state.context.lends(found.base(), found.len()) {
+                return Err(Error::BufferLent.into());
+            }
             // SAFETY: in this thread nobody else uses what it has handed out.
             unsafe { state.fifos.free_those(|fifo| fifo.lies_in(window)) };
         }

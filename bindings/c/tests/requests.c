@@ -209,6 +209,58 @@ static void buffers_come_back(void)
 	EXPECT(status.length == 6 && strcmp(text, "later") == 0);
 }
 
+/* A window is not freed below a request. */
+static void windows_stay_below_requests(void)
+{
+	enum { COUNT = 3 };
+	kumi_window *windows[COUNT] = { NULL };
+	kumi_request request[COUNT] = { 0 };
+	kumi_queue *queue = NULL;
+	kumi_report report = { NULL, NULL, 0 };
+	static uint64_t memory[8];
+	char *base;
+
+	EXPECT(kumi_window_create(64, &windows[0]) == KUMI_OK);
+	EXPECT(kumi_window_create(64, &windows[1]) == KUMI_OK);
+	EXPECT(kumi_window_register(memory, 64, KUMI_RIGHT_ALL, &windows[2]) ==
+	       KUMI_OK);
+	for (int i = 0; i < COUNT; i++) {
+		base = kumi_window_base(windows[i]);
+		EXPECT(kumi_message_irecv(0, i, base + 56, 8, NULL,
+		                          &request[i]) == KUMI_OK);
+	}
+	for (int i = 0; i < COUNT; i++)
+		EXPECT(kumi_window_free(windows[i]) == KUMI_ERR_LENT);
+	/* It has ended, was released, or was cancelled. */
+	EXPECT(kumi_message_send(0, 0, "message", 8) == KUMI_OK);
+	EXPECT(kumi_window_free(windows[0]) == KUMI_OK);
+	EXPECT(kumi_request_wait(&request[0], NULL) == KUMI_OK);
+	EXPECT(kumi_request_release(&request[1]) == KUMI_OK);
+	EXPECT(kumi_window_free(windows[1]) == KUMI_OK);
+	EXPECT(kumi_request_cancel(request[2], NULL) == KUMI_OK);
+	EXPECT(kumi_window_free(windows[2]) == KUMI_OK);
+	EXPECT(kumi_request_wait(&request[2], NULL) == KUMI_OK);
+
+	/* Memory beside it does not matter; nor does how the end is told. */
+	EXPECT(kumi_queue_create(&queue) == KUMI_OK);
+	report.queue = queue;
+	EXPECT(kumi_window_register(memory + 2, 16, KUMI_RIGHT_ALL,
+	                            &windows[0]) == KUMI_OK);
+	EXPECT(kumi_message_irecv(0, 1, memory, 16, NULL, &request[0]) ==
+	       KUMI_OK);
+	EXPECT(kumi_message_irecv(0, 2, memory + 4, 32, &report, NULL) ==
+	       KUMI_OK);
+	EXPECT(kumi_window_free(windows[0]) == KUMI_OK);
+	EXPECT(kumi_window_register(memory + 7, 8, KUMI_RIGHT_ALL,
+	                            &windows[0]) == KUMI_OK);
+	EXPECT(kumi_window_free(windows[0]) == KUMI_ERR_LENT);
+	EXPECT(kumi_message_send(0, 2, NULL, 0) == KUMI_OK);
+	EXPECT(kumi_window_free(windows[0]) == KUMI_OK);
+	EXPECT(kumi_queue_wait(queue, NULL) == KUMI_OK);
+	EXPECT(kumi_queue_free(queue) == KUMI_OK);
+	EXPECT(kumi_request_release(&request[0]) == KUMI_OK);
+}
+
 static void reports(void)
 {
 	kumi_completion *completion = NULL;
@@ -345,6 +397,7 @@ int main(void)
 	any_and_some();
 	wrong_lists();
 	buffers_come_back();
+	windows_stay_below_requests();
 	reports();
 	claims();
 	thousands();

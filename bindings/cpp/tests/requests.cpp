@@ -162,6 +162,27 @@ void ends(kumi::context &job)
 	THROWS(KUMI_ERR_REQUEST, none.release());
 }
 
+/* A window is not freed below a request. */
+void lent_windows(kumi::context &job)
+{
+	const int me = job.rank();
+	kumi::window<int> window(job, 16);
+	kumi::span<int> place(window.data() + 8, 1);
+
+	kumi::request receive = job.irecv(me, 10, place);
+	THROWS(KUMI_ERR_LENT, window.free());
+	EXPECT(window.size() == 16 && window.handle() != nullptr);
+	job.send(me, 10, 5);
+	receive.wait();
+	EXPECT(place[0] == 5);
+	receive = job.irecv(me, 10, place);
+	THROWS(KUMI_ERR_LENT, window.free());
+	receive = kumi::request();
+	window.free();
+	EXPECT(window.handle() == nullptr);
+	job.barrier();
+}
+
 void reports(kumi::context &job)
 {
 	const int me = job.rank();
@@ -230,6 +251,7 @@ void requests(kumi::context &job)
 	atomics<std::uint64_t>(job);
 	messages(job);
 	ends(job);
+	lent_windows(job);
 	reports(job);
 	claims(job);
 }

@@ -56,7 +56,10 @@ struct Lent {
 }
 
 enum Progress {
-    UnderWay(Lent),
+    /// What was lent is only kept.
+    UnderWay {
+        _lent: Lent,
+    },
     Ended(Result<Outcome, Failure>),
 }
 
@@ -106,24 +109,11 @@ impl Requests {
         Ok(matches!(request.progress, Progress::Ended(_)))
     }
 
-    /// Whether a request that is under way uses memory of these bytes.
-    pub fn use_any_of(&self, start: usize, length: usize) -> bool {
-        let within = |request: &RequestEntry| match &request.progress {
-            Progress::UnderWay(lent) => {
-                let bytes = lent.memory.read();
-                let at = bytes.as_ptr().addr();
-                !bytes.is_empty() && at < start + length && start < at + bytes.len()
-            }
-            Progress::Ended(_) => false,
-        };
-        self.all.borrow().values().any(within)
-    }
-
     /// Gives all buffers back.
     pub fn end(&self, context: &Context) {
         let all = std::mem::take(&mut *self.all.borrow_mut());
         for request in all.values() {
-            if let Progress::UnderWay(_) = request.progress {
+            if let Progress::UnderWay { .. } = request.progress {
                 // Fails only if the channel is broken, and then nothing is written any more.
                 let _ = context.release(request.handle);
             }
@@ -173,7 +163,7 @@ impl NativeRequest {
         let abandoned = Arc::<AtomicBool>::default();
         let entry = RequestEntry {
             handle,
-            progress: Progress::UnderWay(lent),
+            progress: Progress::UnderWay { _lent: lent },
             abandoned: Arc::clone(&abandoned),
         };
         state.requests.all.borrow_mut().insert(word, entry);
@@ -189,7 +179,7 @@ impl NativeRequest {
     fn give_up(&self, state: &State) -> Result<(), Failure> {
         let request = state.requests.all.borrow_mut().remove(&self.word).ok_or_else(stale)?;
         match request.progress {
-            Progress::UnderWay(_) => Ok(state.context.release(request.handle)?),
+            Progress::UnderWay { .. } => Ok(state.context.release(request.handle)?),
             Progress::Ended(_) => Ok(()),
         }
     }

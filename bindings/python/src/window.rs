@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kumi_mem::{OnPlacement, Rights, Window};
+use kumi_mem::{Error, OnPlacement, Rights, Window};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -216,10 +216,8 @@ impl NativeWindow {
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shown.freed.load(Ordering::Acquire) {
             let state = current()?;
-            if state.requests.use_any_of(self.address, self.bytes) {
-                let text =
-                    "a request still uses memory of this window: wait for it or release it first";
-                return Err(Failure::new("BufferLentError", text).into());
+            if state.context.lends(self.address as *const u8, self.bytes) {
+                return Err(Failure::from(Error::BufferLent).into());
             }
             close_all(py, state.as_ref(), Some(self.number))?;
             self.shown.freed.store(true, Ordering::Release);

@@ -163,6 +163,23 @@ def test_lent_memory_stays_as_it_is() -> None:
     assert kumi.recv(tag=3).data == b"left"
 
 
+def test_a_window_goes_once_its_requests_have_ended() -> None:
+    window = kumi.window(8, np.uint8)
+    request = kumi.irecv(window.array[4:], tag=6)
+    with pytest.raises(kumi.BufferLentError):
+        window.free()
+    kumi.send(0, b"here", 6)
+    # It is over, and nobody has asked for its result yet.
+    window.free()
+    assert request.wait().length == 4
+    # Memory beside a window is not the window's.
+    data = np.zeros(16, np.uint8)
+    window = kumi.window_on(data[:8])
+    request = kumi.irecv(data[8:], tag=6)
+    window.free()
+    request.release()
+
+
 def test_memory_lives_as_long_as_its_request_and_no_longer() -> None:
     class Array(np.ndarray[Any, Any]):
         """An array that can be watched."""

@@ -1,11 +1,11 @@
-//! Random programs of requests, against a reference, on a good wire and on a bad one.
+//! Random programs of requests, against a reference, on a good wire and on a bad one; and what memory requests use.
 
 mod common;
 
 use common::{Job, Numbers, start};
 use kumi_mem::{
     Atomic, Completion, Context, Error, Outcome, PutEnd, PutOptions, Report, RequestHandle,
-    SharedBytes, SharedBytesMut, Window,
+    SharedBytes, SharedBytesMut, Source, Tag, Window,
 };
 
 const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 1, 2]];
@@ -193,4 +193,59 @@ fn random_program(context: &Context, window: &Window<'_>, completion: &Completio
         assert!(part == program.parts[to as usize], "the part at rank {to}");
     }
     context.barrier().expect("barrier");
+}
+
+/// The library says what memory its requests use, whatever they do.
+#[test]
+fn memory_is_lent_until_its_request_is_over() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        match context.rank() {
+            0 => {
+                let (long, mut memory) = (vec![1; 8 << 20], vec![0; 256]);
+                let memory = SharedBytesMut::from(&mut memory[..]);
+                let place = |at| memory.slice(at, 16);
+                let (put, report) = (PutOptions::default(), Report::Handle);
+                // Rank 1 does not take the message yet, and what follows waits behind it.
+                // SAFETY: all memory stays until the requests are over.
+                let begun = unsafe {
+                    [
+                        context.start_send(1, 1, shared(&long), report),
+                        window.start_put(1, 0, place(0).shared(), put),
+                        window.start_get(1, 0, place(64), report),
+                        context.start_receive(Source::Rank(2), Tag::Is(2), place(128), report),
+                    ]
+                };
+                let begun = begun.map(|request| request.expect("begun"));
+                let lends =
+                    |at: usize, length| context.lends(memory.as_ptr().wrapping_add(at), length);
+                let all = |lent| {
+                    assert_eq!(context.lends(long.as_ptr(), 1), lent);
+                    for at in [0, 64, 128] {
+                        assert_eq!((lends(at, 1), lends(at + 15, 9)), (lent, lent), "{at}");
+                        assert!(!lends(at + 16, 48) && !lends(at + 1, 0));
+                    }
+                };
+                all(true);
+                context.send(2, 3, &[]).expect("send");
+                for ended in context.wait_all(&begun).expect("all") {
+                    ended.expect("done");
+                }
+                all(false);
+            }
+            1 => {
+                context.recv(Source::Rank(2), Tag::Is(4), &mut []).expect("receive");
+                context.recv_vec(Source::Rank(0), Tag::Is(1)).expect("receive");
+            }
+            _ => {
+                context.recv(Source::Rank(0), Tag::Is(3), &mut []).expect("receive");
+                context.send(0, 2, &[7; 16]).expect("send");
+                context.send(1, 4, &[]).expect("send");
+            }
+        }
+        context.barrier().expect("barrier");
+    };
+    let env = &[("KUMI_UNEXPECTED_BYTES", "65536")];
+    let job = Job { layout: &[1, 1, 1], env, ..Job::default() };
+    start("memory_is_lent_until_its_request_is_over", &job, body).finish();
 }

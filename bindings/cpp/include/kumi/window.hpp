@@ -48,8 +48,8 @@ public:
 	 * outlive the window and keep its size and address until then: declare it
 	 * before the window.  For atomic operations it is aligned to 8, for FIFOs
 	 * to KUMI_FIFO_ALIGNMENT.  A destructor that cannot free such a window
-	 * ends the program (std::terminate): others would write to memory that
-	 * is gone. */
+	 * (while a request uses the memory, say) ends the program
+	 * (std::terminate): others would write to memory that is gone. */
 	template <class R, class = std::enable_if_t<detail::range<R>>>
 	window(context &job, R &&memory, unsigned rights = KUMI_RIGHT_ALL)
 	    : window_base(job.alive_)

@@ -76,7 +76,8 @@ impl Window<'_> {
             PutEnd::Placed => PendingRequest::Placement,
             PutEnd::Sent => PendingRequest::Departure,
         };
-        let request = Request { owned, ..Request::new(target, pending, report) };
+        let request = Request::new(target, pending, report).on(data.as_ptr(), data.len());
+        let request = Request { owned, ..request };
         let (window, offset) = (self.keys[to as usize], target.offset);
         let operation = |token| {
             let token = if end == PutEnd::Placed { token } else { 0 };
@@ -128,7 +129,8 @@ impl Window<'_> {
         }
         // SAFETY: the caller's promise.
         let pending = PendingRequest::Bytes { into: unsafe { into.lend() }, received: 0 };
-        let request = Request { owned, ..Request::new(target, pending, report) };
+        let request = Request::new(target, pending, report).on(into.as_ptr(), into.len());
+        let request = Request { owned, ..request };
         let Target { offset, length, .. } = target;
         let window = self.keys[from as usize];
         let operation = |token| Operation::Get { token, window, offset, length };
@@ -218,7 +220,8 @@ impl Context {
         if !self.same_node(to) {
             self.puts_to(to);
         }
-        let request = Request { owned, ..Request::new(target, PendingRequest::Departure, report) };
+        let request = Request::new(target, PendingRequest::Departure, report);
+        let request = Request { owned, ..request.on(data.as_ptr(), data.len()) };
         let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
         // SAFETY: the caller's promise, or the request has it.
         unsafe { self.begin(request, |_| Operation::Message { tag, total }, data) }
@@ -261,7 +264,11 @@ impl Context {
         let mut guard = self.channel.lock()?;
         let engine = guard.handler();
         engine.check_fault()?;
-        let place = engine.add_request(Request::new(target, PendingRequest::Nothing, report))?;
+        let request = Request::new(target, PendingRequest::Nothing, report);
+        let place = engine.add_request(match &buffer {
+            ReceiveBuffer::Lent(memory) => request.on(memory.as_ptr(), memory.len()),
+            ReceiveBuffer::Grown(_) => request,
+        })?;
         let handle = engine.requests.handle(place);
         engine.post_receive(place, wanted, buffer);
         Ok(handle)

@@ -10,6 +10,7 @@ use crate::error::{Error, Refusal};
 use crate::message::mailbox::{MailboxEntry, MessageStatus};
 use crate::request::schedule::RunningSchedule;
 use crate::request::{Outcome, RequestHandle};
+use crate::window::overlap::any_overlap;
 use crate::window::pieces::LentBuffers;
 use crate::window::place_refused;
 
@@ -87,6 +88,8 @@ pub(crate) struct Request {
     pub(crate) begun: bool,
     /// Frames of it are in a queue, and with them its data.
     pub(crate) unsent: bool,
+    /// Where the program's memory that it uses begins, and how many bytes there are.
+    pub(crate) lent: (usize, usize),
     /// Memory that the library has for it. Nobody touches it but by its address until the request is over.
     pub(crate) owned: Option<Vec<u8>>,
     /// How it ended; it is over when nothing of it is unsent, too.
@@ -95,8 +98,20 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn new(target: Target, pending: PendingRequest, report: ReportTo) -> Request {
-        let (begun, unsent, owned, end) = (false, false, None, None);
-        Request { pending, target, report, begun, unsent, owned, end }
+        let (begun, unsent, lent, owned, end) = (false, false, (0, 0), None, None);
+        Request { pending, target, report, begun, unsent, lent, owned, end }
+    }
+
+    /// The same, of memory that it uses until it is over.
+    pub(crate) fn on(self, base: *const u8, length: usize) -> Request {
+        Request { lent: (base.addr(), length), ..self }
+    }
+
+    /// Whether it may still use bytes of this memory.
+    fn uses(&self, base: usize, length: usize) -> bool {
+        // One that was released has given its memory back.
+        let uses = !self.is_over() && self.report != ReportTo::Nobody;
+        uses && any_overlap(&mut [(base, length), self.lent])
     }
 
     /// One to a rank, whose refusal the caller itself turns into an error.
@@ -242,6 +257,12 @@ impl RequestTable {
             slot.listed = self.calls;
         }
         Ok(())
+    }
+
+    /// Whether a request that is not over uses bytes of this memory.
+    pub(crate) fn use_any_of(&self, base: usize, length: usize) -> bool {
+        let mut requests = self.slots.iter().filter_map(|slot| slot.request.as_ref());
+        requests.any(|request| request.uses(base, length))
     }
 
     /// All places with a request.

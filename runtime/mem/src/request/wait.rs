@@ -120,6 +120,15 @@ impl Context {
         Ok(())
     }
 
+    /// Whether a request that is not over uses bytes of this memory: for bindings that free memory, of a window say, which
+    /// is [`Error::BufferLent`] then.
+    #[must_use]
+    pub fn lends(&self, base: *const u8, length: usize) -> bool {
+        // Without the lock the channel has failed: nobody touches any memory for it again.
+        let guard = self.channel.lock();
+        guard.is_ok_and(|mut guard| guard.handler().requests.use_any_of(base.addr(), length))
+    }
+
     /// Those of these requests whose end was not told.
     pub(crate) fn still_there(
         &self,
