@@ -66,7 +66,7 @@ pub unsafe extern "C" fn kumi_message_claim(
 /// See `kumi_requests.h`.
 ///
 /// # Safety
-/// `buffer` points to `capacity` bytes, `status` to a status or nothing; `claim` is not used afterwards.
+/// `buffer` points to `capacity` bytes, `status` to a status or nothing; no other call uses the claim, now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_claim_recv(
     claim: *mut KumiClaim,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn kumi_claim_recv(
         // SAFETY: promised by the caller.
         let buffer = unsafe { output(buffer, capacity, "buffer") }?;
         check(status, usize::from(!status.is_null()), "status")?;
-        // SAFETY: in this thread nobody else uses what it has handed out.
+        // SAFETY: the program promises that no other call uses the claim.
         let KumiClaim { message } = unsafe { state.claims.take(claim) }?;
         let KumiStatus { source, tag, .. } = message.status().into();
         let outcome = message.receive_shared(buffer);
@@ -90,9 +90,9 @@ pub unsafe extern "C" fn kumi_claim_recv(
 /// See `kumi_requests.h`.
 ///
 /// # Safety
-/// `claim` is not used afterwards.
+/// No other call uses the claim, now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_claim_free(claim: *mut KumiClaim) -> c_int {
-    // SAFETY: in this thread nobody else uses what it has handed out.
+    // SAFETY: the program promises that no other call uses the claim.
     with(|state| unsafe { state.claims.free(claim) })
 }

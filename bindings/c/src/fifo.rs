@@ -66,10 +66,10 @@ pub unsafe extern "C" fn kumi_fifo_create(
 /// See `kumi.h`.
 ///
 /// # Safety
-/// None but that of every function that takes a handle: it is looked up.
+/// No other call uses the FIFO, now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_fifo_free(fifo: *mut KumiFifo) -> c_int {
-    // SAFETY: in this thread nobody else uses what it has handed out.
+    // SAFETY: the program promises that no other call uses the FIFO.
     with(|state| unsafe { state.fifos.free(fifo) })
 }
 

@@ -106,16 +106,50 @@ impl<T> HandleTable<T> {
         unsafe { self.take(handle) }.map(drop)
     }
 
-    /// Takes an object out; its handle is none from now on.
+    /// Takes an object out; its handle is none from now on. Of several threads that do so at one time one gets it.
     ///
     /// # Safety
     /// As [`HandleTable::free`].
     pub unsafe fn take(&self, handle: *mut T) -> Result<T, Failure> {
-        self.find(handle)?;
-        let thing = self.with_slots(|slots| slots.take(place(handle.addr())));
-        // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed. It has been
-        // taken out, and the caller promises that nobody uses it.
+        let thing = self.take_if(handle, |_| Ok(()))?;
+        // SAFETY: as `take_if` says, and the caller promises that nobody uses it.
         Ok(*unsafe { Box::from_raw(thing) })
+    }
+
+    /// As [`HandleTable::free`] if `may` permits it, but null is refused. `before` runs when no call finds the object any more,
+    /// and before it goes.
+    ///
+    /// # Safety
+    /// As [`HandleTable::free`], but that what `before` frees may use it.
+    pub unsafe fn free_after(
+        &self,
+        handle: *mut T,
+        may: impl FnOnce(&T) -> Result<(), Failure>,
+        before: impl FnOnce(),
+    ) -> Result<(), Failure> {
+        let thing = self.take_if(handle, may)?;
+        before();
+        // SAFETY: as `take_if` says, and the caller promises that nobody uses it.
+        drop(unsafe { Box::from_raw(thing) });
+        Ok(())
+    }
+
+    /// Takes an object out if `may` permits it, which does not use the table. The address came from `Box::into_raw`, was not
+    /// freed and is in no table any more.
+    fn take_if(
+        &self,
+        handle: *mut T,
+        may: impl FnOnce(&T) -> Result<(), Failure>,
+    ) -> Result<*mut T, Failure> {
+        let handle = handle.addr();
+        // One step: another thread may take the same.
+        self.with_slots(|slots| {
+            let slot = slots.all.get(place(handle)).filter(|slot| slot.0 == handle && handle != 0);
+            let Some((_, thing)) = slot else { return Err(self.unknown.into()) };
+            // SAFETY: an object in the table was not freed, and nobody takes it out meanwhile.
+            may(unsafe { &**thing })?;
+            Ok(slots.take(place(handle)))
+        })
     }
 
     /// Frees all that `goes` chooses.
@@ -174,6 +208,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicPtr;
 
     #[test]
     fn a_handle_that_was_freed_is_none_for_ever() {
@@ -222,6 +258,73 @@ mod tests {
                 scope.spawn(body);
             }
         });
+    }
+
+    #[test]
+    fn of_threads_that_free_one_handle_one_does() {
+        let held = Arc::new(());
+        let handles = HandleTable::new(Code::Claim, true);
+        let [met, freed, told, other] = [0; 4].map(AtomicUsize::new);
+        let current = AtomicPtr::new(ptr::null_mut());
+        let rounds = if cfg!(miri) { 20 } else { 2000 };
+        // Threads that slept would not come at one time.
+        let meet = |times: usize| {
+            met.fetch_add(1, Ordering::SeqCst);
+            for turn in 1.. {
+                match met.load(Ordering::SeqCst) < 2 * times {
+                    true if turn % 200 == 0 || cfg!(miri) => std::thread::yield_now(),
+                    true => std::hint::spin_loop(),
+                    false => break,
+                }
+            }
+        };
+        let body = |first: bool| {
+            for round in 0..rounds {
+                if first {
+                    let handle = handles.give(Arc::clone(&held)).unwrap();
+                    current.store(handle, Ordering::SeqCst);
+                }
+                meet(2 * round + 1);
+                // SAFETY: nothing of it is used.
+                let count = match unsafe { handles.take(current.load(Ordering::SeqCst)) } {
+                    Ok(_) => &freed,
+                    Err(refused) if refused.code == Code::Claim => &told,
+                    Err(_) => &other,
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                meet(2 * round + 2);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| body(true));
+            scope.spawn(|| body(false));
+        });
+        assert_eq!((freed.into_inner(), told.into_inner()), (rounds, rounds));
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn what_goes_before_an_object_finds_no_handle() {
+        let handles = HandleTable::new(Code::Window, false);
+        let handle = handles.give(5).unwrap();
+        let (mut ran, mut codes) = (0, Vec::new());
+        for permits in [false, true, true] {
+            let may = |thing: &i32| {
+                assert_eq!(*thing, 5);
+                if permits { Ok(()) } else { Err(Code::Lent.into()) }
+            };
+            let before = || {
+                assert!(handles.find(handle).is_err());
+                ran += 1;
+            };
+            // SAFETY: nothing of it is used.
+            let freed = unsafe { handles.free_after(handle, may, before) };
+            codes.push(freed.map_or_else(|refused| refused.code, |()| Code::Ok));
+        }
+        assert_eq!((ran, codes), (1, vec![Code::Lent, Code::Ok, Code::Window]));
+        // SAFETY: as above.
+        let none = unsafe { handles.take(ptr::null_mut()) };
+        assert_eq!(none.unwrap_err().code, Code::Window);
     }
 
     #[test]

@@ -32,10 +32,10 @@ pub unsafe extern "C" fn kumi_queue_create(made: *mut *mut KumiQueue) -> c_int {
 /// See `kumi_requests.h`.
 ///
 /// # Safety
-/// `queue` is not used afterwards.
+/// No other call uses the queue, now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_queue_free(queue: *mut KumiQueue) -> c_int {
-    // SAFETY: in this thread nobody else uses what it has handed out.
+    // SAFETY: the program promises that no other call uses the queue.
     with(|state| unsafe { state.queues.free(queue) })
 }
 

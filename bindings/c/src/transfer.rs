@@ -67,10 +67,10 @@ pub unsafe extern "C" fn kumi_completion_create(made: *mut *mut KumiCompletion) 
 /// See `kumi.h`.
 ///
 /// # Safety
-/// `handle` is not used afterwards.
+/// No other call uses the completion, now or later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_completion_free(handle: *mut KumiCompletion) -> c_int {
-    // SAFETY: in this thread nobody else uses what it has handed out.
+    // SAFETY: the program promises that no other call uses the completion.
     with(|state| unsafe { state.completions.free(handle) })
 }
 

@@ -128,20 +128,24 @@ pub unsafe extern "C" fn kumi_window_register(
 /// See `kumi.h`.
 ///
 /// # Safety
-/// Nothing uses the memory that `kumi_window_base` gave for the window afterwards.
+/// Nothing uses the memory that `kumi_window_base` gave for the window afterwards, and no other call the window or its FIFOs
+/// meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_window_free(window: *mut KumiWindow) -> c_int {
     with(|state| {
-        if !window.is_null() {
-            let found = find(state, window)?;
-            if state.context.lends(found.base(), found.len()) {
-                return Err(Error::BufferLent.into());
-            }
-            // SAFETY: in this thread nobody else uses what it has handed out.
-            unsafe { state.fifos.free_those(|fifo| fifo.lies_in(window)) };
+        if window.is_null() {
+            return Ok(());
         }
-        // SAFETY: as above, and nothing borrows the window any more.
-        unsafe { state.windows.free(window) }
+        let may = |KumiWindow { window }: &KumiWindow| {
+            let lent = state.context.lends(window.base(), window.len());
+            if lent { Err(Error::BufferLent.into()) } else { Ok(()) }
+        };
+        // SAFETY: the program promises that no other call uses the window or a FIFO in it. FIFOs borrow the window, and go
+        // before it.
+        unsafe {
+            let fifos = || state.fifos.free_those(|fifo| fifo.lies_in(window));
+            state.windows.free_after(window, may, fifos)
+        }
     })
 }
 
