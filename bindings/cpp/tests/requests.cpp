@@ -60,6 +60,48 @@ void puts_and_gets(kumi::context &job)
 	job.barrier();
 }
 
+/* The elements of a get stay as long as its request, also when another future
+ * takes its place. */
+void futures(kumi::context &job)
+{
+	using elements = kumi::future<std::vector<int>>;
+	static_assert(!std::is_copy_constructible_v<elements> &&
+	              std::is_nothrow_move_constructible_v<elements> &&
+	              std::is_nothrow_move_assignable_v<elements>);
+	/* A request that was moved out would fill elements that are gone. */
+	static_assert(!std::is_constructible_v<
+	              kumi::request,
+	              decltype(std::move(std::declval<elements &>().pending()))>);
+	const int next = (job.rank() + 1) % job.size();
+	constexpr std::size_t length = 50'000;
+	kumi::window<int> window(job, length);
+
+	for (std::size_t i = 0; i < length; i++)
+		window[i] = static_cast<int>(i) + job.rank();
+	job.barrier();
+	elements first = window.iget_vector(next, 0, length);
+	EXPECT(first.pending() &&
+	       first.pending().handle() != KUMI_REQUEST_NONE);
+	elements second = window.iget_vector(next, 100, 2);
+	first = std::move(second);
+	/* The get that was under way is `second` now. */
+	EXPECT((first.get() == std::vector<int>{100 + next, 101 + next}));
+	std::vector<int> all = second.get();
+	EXPECT(all.size() == length && all[0] == next &&
+	       all.back() == static_cast<int>(length) - 1 + next);
+	/* A future that goes takes its get with it. */
+	for (std::size_t i = 0; i < 40; i++)
+		first = window.iget_vector(next, i, length - i);
+	elements last = std::move(first);
+	EXPECT(!first.pending() && last.pending());
+	EXPECT(last.get().size() == length - 39);
+	kumi::future<int> value = window.ifetch_add(next, 0, 0);
+	std::vector<kumi::request> list;
+	list.push_back(std::move(value.pending()));
+	EXPECT(kumi::wait_any(list).result.value == std::uint64_t(next));
+	job.barrier();
+}
+
 template <class T>
 void atomics(kumi::context &job)
 {
@@ -247,6 +289,7 @@ void claims(kumi::context &job)
 void requests(kumi::context &job)
 {
 	puts_and_gets(job);
+	futures(job);
 	atomics<std::int32_t>(job);
 	atomics<std::uint64_t>(job);
 	messages(job);

@@ -25,6 +25,8 @@ namespace kumi {
 class context;
 class completion;
 class completion_queue;
+template <class T>
+class future;
 
 /* When a put has ended: its data may change, or it is in place. */
 enum class put_end : int { sent = KUMI_PUT_SENT, placed = KUMI_PUT_PLACED };
@@ -160,6 +162,8 @@ private:
 	friend class context;
 	friend class request_list;
 	template <class>
+	friend class future;
+	template <class>
 	friend class window;
 
 	explicit request(const std::weak_ptr<const bool> &alive) : alive_(alive)
@@ -189,7 +193,8 @@ public:
 		    static_cast<word>(under_way_.wait().value));
 	}
 
-	/* The request, to be waited for among others. */
+	/* The request: moved to a list, to be waited for among others, it tells
+	 * the value there. */
 	request &pending() noexcept { return under_way_; }
 
 private:
@@ -206,6 +211,15 @@ private:
 template <class T>
 class [[nodiscard]] future<std::vector<T>> {
 public:
+	future(future &&other) noexcept { swap(other); }
+	/* The previous get of this object ends with `other`, and so do the
+	 * elements that it fills. */
+	future &operator=(future &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+
 	/* Waits for the elements.  Throws the error of the request. */
 	std::vector<T> get()
 	{
@@ -213,7 +227,9 @@ public:
 		return std::move(elements_);
 	}
 
-	request &pending() noexcept { return under_way_; }
+	/* The request, to look at.  It cannot be moved out, since it ends with
+	 * the elements. */
+	const request &pending() const noexcept { return under_way_; }
 
 private:
 	template <class>
@@ -221,6 +237,12 @@ private:
 	future(request &&under_way, std::vector<T> &&elements)
 	    : elements_(std::move(elements)), under_way_(std::move(under_way))
 	{
+	}
+
+	void swap(future &other) noexcept
+	{
+		elements_.swap(other.elements_);
+		under_way_.swap(other.under_way_);
 	}
 
 	std::vector<T> elements_;
