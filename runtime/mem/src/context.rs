@@ -12,7 +12,7 @@ use kumi_net::launch::{LaunchBlock, LaunchError, PageDescriptors};
 use kumi_net::layout::arena_bytes;
 use kumi_net::xdp::XdpDescriptors;
 use kumi_net::{AttachError, Attachment, Channel, CopySource, Guard, Wait, Wire};
-use kumi_proto::frame::{Frame, pad};
+use kumi_proto::frame::Frame;
 
 use crate::engine::Engine;
 use crate::engine::interrupt::InterruptHook;
@@ -20,12 +20,9 @@ use crate::error::{Error, Refusal};
 use crate::fifo::signal::HandlerFailures;
 use crate::group::GroupState;
 use crate::group::numbers::GroupNumbers;
-use crate::message::parts::frames_to_queue;
 use crate::request::outgoing::SendTurn;
 use crate::request::table::{PendingRequest, Request, RequestEnd};
-use crate::window::completion::CountedPut;
 use crate::window::key::RandomSource;
-use crate::window::zero_copy::ScopedLoan;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
@@ -237,120 +234,6 @@ impl Context {
     pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {
         let ranks = self.ranks();
         if rank < ranks { Ok(()) } else { Err(Error::BadRank { rank, ranks }) }
-    }
-
-    /// Queues the frames that carry `data` to another rank. `frame(most, done)` makes the frame that
-    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent.
-    ///
-    /// `tells`: earlier refused puts to this rank may be reported instead, but only before the first
-    /// frame, since half a message or put is useless.
-    pub(crate) fn send_frames<'d, S: CopySource>(
-        &self,
-        to: u32,
-        data: S,
-        tells: bool,
-        counted: Option<CountedPut>,
-        frame: impl Fn(usize, usize) -> Frame<'d, S>,
-    ) -> Result<(), Error> {
-        let lent = ScopedLoan::new(self, to, data);
-        // SAFETY: lent data is taken back before this function ends, even by an error or a panic.
-        unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), counted, frame) }
-    }
-
-    /// The same; if `lends`, frames to another node may leave `data` where it is.
-    ///
-    /// # Safety
-    /// If `lends`, the memory of `data` stays until `Channel::take_back` was called for it.
-    pub(crate) unsafe fn send_frames_lent<'d, S: CopySource>(
-        &self,
-        to: u32,
-        data: S,
-        tells: bool,
-        lends: bool,
-        mut counted: Option<CountedPut>,
-        frame: impl Fn(usize, usize) -> Frame<'d, S>,
-    ) -> Result<(), Error> {
-        let remote = !self.same_node(to);
-        let tells = self.note_frames(to, remote) && tells;
-        let (mut done, mut begun) = (0, false);
-        let mut turn = ContextTurn::new(self, to);
-        self.drive(Wait::Room, |guard| {
-            if let Some(put) = counted.take() {
-                // With its place in the queue: answers come in the order of sending.
-                put.begin(guard.handler(), to);
-            }
-            if !turn.has_come(guard) {
-                return Ok(None);
-            }
-            if !begun {
-                self.before_frames(guard, to, tells, data.len())?;
-            }
-            let most = guard.max_frame(to);
-            while !begun || done < data.len() {
-                let Some(batch) = frames_to_queue(guard, to, data.len() - done, most) else {
-                    return turn.hold(guard);
-                };
-                let mut queued = 0;
-                if remote && !lends {
-                    queued = guard.send_remote_run(to, batch, |room| {
-                        let frame = (!begun || done < data.len()).then(|| frame(most, done))?;
-                        (begun, done) = (true, done + frame.data().len());
-                        Some(frame.write(room))
-                    })?;
-                }
-                while (lends || !remote) && queued < batch && (!begun || done < data.len()) {
-                    let frame = frame(most, done);
-                    let part = frame.data();
-                    let taken = match remote {
-                        // SAFETY: the frame's data is of `data`, of which the caller promises it.
-                        true => unsafe { guard.send_lent(to, &frame.header(), part)? },
-                        false => guard.send_parts(to, &[&frame.header()], &[part])?,
-                    };
-                    if !taken {
-                        break;
-                    }
-                    (begun, done, queued) = (true, done + part.len(), queued + 1);
-                }
-                if queued < batch && (!begun || done < data.len()) {
-                    guard.transmit()?;
-                    return turn.hold(guard);
-                }
-                guard.transmit_soon(to)?;
-            }
-            turn.over(guard);
-            if remote {
-                self.puts_to(to);
-            }
-            Ok(Some(()))
-        })
-    }
-
-    /// Before the first frame of so many bytes: tells of refused puts if it may, and lets a shorter frame that waits leave in
-    /// the run of these.
-    fn before_frames(
-        &self,
-        guard: &mut Guard<'_, Engine>,
-        to: u32,
-        tells: bool,
-        bytes: usize,
-    ) -> Result<(), Error> {
-        if tells {
-            self.check_refused(guard, to)?;
-        }
-        let most = guard.max_frame(to);
-        if bytes >= most {
-            guard.pad_last(to, most, pad);
-        }
-        Ok(())
-    }
-
-    /// Frames go to this rank; whether it may have refused some.
-    fn note_frames(&self, to: u32, remote: bool) -> bool {
-        if remote {
-            self.puts_to(to);
-        }
-        // A rank of this node: only if it has been put to by frames.
-        remote || self.unconfirmed(to)
     }
 
     pub(crate) fn check_refused(

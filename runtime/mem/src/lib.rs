@@ -46,6 +46,7 @@ mod machine;
 mod message;
 mod multicast;
 mod request;
+mod sending;
 mod settling;
 mod sync;
 mod window;
