@@ -23,7 +23,8 @@ impl Window<'_> {
     /// operations and messages to one rank take effect in the order in which they were begun, by requests or by calls. But a
     /// get that is under way may find what was put after it.
     ///
-    /// (To a piece that this process has mapped the put is done when this returns.)
+    /// To a piece that this process has mapped the put is done when this returns, before frames that wait for their turn. With
+    /// a notification it first waits until earlier puts by frames have arrived there.
     ///
     /// # Safety
     /// The data is what [`SharedBytes::new`] demands until the request is over: until its end has been told, it was
