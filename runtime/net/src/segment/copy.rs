@@ -179,15 +179,19 @@ impl Segment {
     }
 }
 
-/// Another process may join as this rank, if one had.
+/// Another process may join as this rank, if one had. It computes until it waits itself, whatever the old one was stopped in.
 fn ready_to_join(file: &File) -> io::Result<()> {
-    let at = offset_of!(RankContext, state) + offset_of!(State, attached);
+    let place = |field| (offset_of!(RankContext, state) + field) as u64;
+    for field in [offset_of!(State, idle), offset_of!(State, wait_counter)] {
+        file.write_all_at(&[0; 4], place(field))?;
+    }
+    let at = place(offset_of!(State, attached));
     let mut state = [0; 4];
-    file.read_exact_at(&mut state, at as u64)?;
+    file.read_exact_at(&mut state, at)?;
     if u32::from_ne_bytes(state) != ATTACH_NOW {
         return Ok(());
     }
-    file.write_all_at(&ATTACH_COPY.to_ne_bytes(), at as u64)
+    file.write_all_at(&ATTACH_COPY.to_ne_bytes(), at)
 }
 
 /// No rank sleeps.
