@@ -384,6 +384,8 @@ impl<H: Handler> Channel<H> {
             waiting.since = 0;
             guard.service().map_err(E::from)?;
             guard.tell_parked();
+            // Here too: while frames come without end, no look finds that others want it.
+            guard.let_others()?;
             guard.core().check_unreachable()?;
         }
     }
