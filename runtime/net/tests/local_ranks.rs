@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kumi_net::layout::{Layout, SegmentPart};
 use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
@@ -66,6 +69,41 @@ fn start(files: &SegmentFiles, rank: u32) -> (Channel<Keep>, Frames) {
     let frames = Frames::default();
     let handler = Keep(Arc::clone(&frames));
     (Channel::start(attachment, None, settings, handler).expect("start"), frames)
+}
+
+fn progress(channel: &Channel<Keep>) -> Result<(), ChannelError> {
+    channel.lock()?.progress()
+}
+
+/// Puts the end of the ring from a rank that nobody is to rank 0 anywhere, and says that something lies there.
+fn end_ring_at(files: &SegmentFiles, from: usize, taker: &Channel<Keep>, tail: u64) {
+    let layout = Layout::new(RANKS, 0, RANKS, RING_BYTES as u64, ARENA_BYTES).expect("layout");
+    let (part, at) = layout.locate(layout.tail(from, 0), 0);
+    assert_eq!(part, SegmentPart::Rank(from));
+    let file = files.for_rank(from).ranks[from][0].try_clone_to_owned().expect("dup");
+    File::from(file).write_all_at(&tail.to_ne_bytes(), at as u64).expect("written");
+    taker.attachment().own_lines().wake.pending[0].fetch_or(1 << from, SeqCst);
+}
+
+#[test]
+fn damage_of_one_ring_keeps_nothing_back_and_is_told_to_each_thread_that_looks() {
+    let (_segment, files) = segment();
+    let (taker, taken) = start(&files, 0);
+    let (sender, _) = start(&files, 2);
+    end_ring_at(&files, 1, &taker, 13);
+    assert!(sender.lock().expect("lock").send(0, &[b"one"]).expect("sent"));
+    let damaged = |result: Result<(), ChannelError>| {
+        assert!(matches!(result, Err(ChannelError::Ring { from: 1, .. })), "{result:?}");
+    };
+    damaged(progress(&taker));
+    assert_eq!(*taken.lock().expect("frames"), [b"one"]);
+    assert!(sender.lock().expect("lock").send(0, &[b"two"]).expect("sent"));
+    // Nobody marks the ring again.
+    damaged(progress(&taker));
+    assert_eq!(*taken.lock().expect("frames"), [b"one", b"two"]);
+    damaged(taker.wait(Wait::Frames, |_| Ok(None)));
+    end_ring_at(&files, 1, &taker, 0);
+    progress(&taker).expect("nothing is wrong any more");
 }
 
 #[test]

@@ -200,13 +200,15 @@ impl<H: Handler> ChannelCore<H> {
         !self.unfinished.is_empty() || attachment.own_lines().wake.any(words)
     }
 
-    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
+    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once. Damage of one keeps nothing back
+    /// of the others. Each later call finds it again: all threads are to know of it.
     pub(crate) fn drain_rings(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let mut result = Ok(());
         for local in std::mem::take(&mut self.unfinished) {
-            self.drain_ring(attachment, local)?;
+            result = result.and(self.drain_ring(attachment, local));
         }
         for local in std::mem::take(&mut self.stalled) {
-            self.drain_ring(attachment, local)?;
+            result = result.and(self.drain_ring(attachment, local));
         }
         let words = attachment.local_count().div_ceil(64);
         for index in 0..words {
@@ -215,11 +217,11 @@ impl<H: Handler> ChannelCore<H> {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 if local < attachment.local_count() {
-                    self.drain_ring(attachment, local)?;
+                    result = result.and(self.drain_ring(attachment, local));
                 }
             }
         }
-        Ok(())
+        result
     }
 
     fn drain_ring(&mut self, attachment: &Attachment, local: usize) -> Result<(), ChannelError> {
@@ -229,24 +231,28 @@ impl<H: Handler> ChannelCore<H> {
             // SAFETY: as for the producer; only this rank consumes from it, and its own file has the head.
             unsafe { Consumer::new(attachment.ring(local, me)) }
         });
+        let mut result = Ok(());
         let mut taken = 0;
         loop {
             if taken >= ENOUGH {
-                if !self.unfinished.contains(&local) {
-                    self.unfinished.push(local);
-                }
+                add(&mut self.unfinished, local);
                 break;
             }
-            let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
-            let Some(frame) = record else { break };
+            let frame = match ring.peek() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(damage) => {
+                    add(&mut self.unfinished, local);
+                    result = Err(ChannelError::Ring { from, damage });
+                    break;
+                }
+            };
             let change = attachment.change();
             let delivery = self.handler.frame(attachment, from, frame);
             tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
             if delivery == Delivery::Full {
                 change.end();
-                if !self.stalled.contains(&local) {
-                    self.stalled.push(local);
-                }
+                add(&mut self.stalled, local);
                 break;
             }
             taken += frame.len() + 8;
@@ -259,7 +265,7 @@ impl<H: Handler> ChannelCore<H> {
             self.publish(attachment);
             attachment.wake_for_room(local);
         }
-        Ok(())
+        result
     }
 
     /// Receives once from the socket, without looking into it; true if something came.
@@ -450,6 +456,13 @@ impl<H: Handler> ChannelCore<H> {
     /// The next deadline of the protocol.
     pub(crate) fn deadline(&mut self) -> Option<u64> {
         self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
+    }
+}
+
+/// Adds a ring to a list, once.
+fn add(rings: &mut Vec<usize>, local: usize) {
+    if !rings.contains(&local) {
+        rings.push(local);
     }
 }
 
