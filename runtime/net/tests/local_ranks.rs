@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_net::layout::{Layout, SegmentPart};
-use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
+use kumi_net::segment::{Segment, SegmentCopy, SegmentFiles, SegmentSpec};
 use kumi_net::{
     AnswerSender, Attachment, Channel, ChannelError, ChannelSettings, CopySource, Delivery,
     Handler, SpinMode, Wait,
 };
+use kumi_proto::SendError;
 
 const RANKS: u32 = 3;
 const RING_BYTES: usize = 4096;
@@ -132,4 +133,22 @@ fn a_thread_gets_the_channel_while_marks_of_rings_come_without_end() {
         result.expect("no errors")
     });
     assert!(in_time, "it waited for the end of the wait");
+}
+
+#[test]
+fn a_frame_that_no_ring_takes_is_refused_and_leaves_the_rank_as_it_was() {
+    let (segment, files) = segment();
+    let (channel, taken) = start(&files, 0);
+    let mut guard = channel.lock().expect("lock");
+    let long = vec![7; RING_BYTES];
+    let refused = guard.send(0, &[&long]);
+    let Err(ChannelError::Protocol(SendError::TooLong { length, most })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(length, RING_BYTES);
+    assert!(SegmentCopy::take(&segment, &files, 64 << 20).is_ok(), "no change is open");
+    assert!(guard.send(0, &[&long[..most]]).expect("sent"));
+    guard.progress().expect("progress");
+    assert_eq!(*taken.lock().expect("frames"), [&long[..most]]);
+    assert_eq!(segment.sample(0).counters[0], ("sent", 1));
 }

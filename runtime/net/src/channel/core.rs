@@ -123,7 +123,7 @@ impl<H: Handler> ChannelCore<H> {
         if let Some(local) = attachment.local_of(to) {
             let ChannelCore { remote, outgoing, ring_sent, .. } = self;
             let ring = &mut outgoing[local];
-            let sent = push(attachment, local, ring, ring_sent, remote.as_ref(), (head, data));
+            let sent = push(attachment, local, ring, ring_sent, remote.as_ref(), (head, data))?;
             if sent {
                 tracepoints::send(to, length);
             }
@@ -372,7 +372,7 @@ impl<H: Handler> ChannelCore<H> {
             match (attachment.local_of(to), remote.as_mut()) {
                 (Some(local), remote) => {
                     let ring = &mut outgoing[local];
-                    let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
+                    let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts)?;
                     *blocked |= !sent;
                     answered |= sent;
                     Ok(sent)
@@ -472,6 +472,13 @@ fn parts_length<S: CopySource>(head: &[&[u8]], data: &[S]) -> usize {
     private + data.iter().map(|part| part.len()).sum::<usize>()
 }
 
+fn check_length(length: usize, most: usize) -> Result<(), ChannelError> {
+    if length <= most {
+        return Ok(());
+    }
+    Err(ChannelError::Protocol(SendError::TooLong { length, most }))
+}
+
 /// Queues a frame for a rank of another node; false if there is no room now.
 fn send_remote<S: CopySource>(
     RemoteRanks { endpoint, now, .. }: &mut RemoteRanks,
@@ -479,10 +486,7 @@ fn send_remote<S: CopySource>(
     (head, data): (&[&[u8]], &[S]),
     ranks: u32,
 ) -> Result<bool, ChannelError> {
-    let (length, most) = (parts_length(head, data), endpoint.max_frame());
-    if length > most {
-        return Err(ChannelError::Protocol(SendError::TooLong { length, most }));
-    }
+    check_length(parts_length(head, data), endpoint.max_frame())?;
     let write = |room: &mut [u8]| {
         let mut at = 0;
         for part in head {
@@ -506,7 +510,9 @@ fn push<S: CopySource>(
     ring_sent: &mut u64,
     remote: Option<&RemoteRanks>,
     (head, data): (&[&[u8]], &[S]),
-) -> bool {
+) -> Result<bool, ChannelError> {
+    // Before anything is changed: a change that begins also ends.
+    check_length(parts_length(head, data), attachment.max_local_frame())?;
     let me = attachment.local();
     let ring = ring.get_or_insert_with(|| {
         // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both, the place last). Only this
@@ -525,13 +531,13 @@ fn push<S: CopySource>(
     attachment.own().state.ring_sent.store(*ring_sent, Relaxed);
     change.end();
     if !pushed {
-        return false;
+        return Ok(false);
     }
     attachment.lines(local).wake.mark(me);
     if local != me {
         attachment.wake(local);
     }
-    true
+    Ok(true)
 }
 
 fn publish_sent(attachment: &Attachment, ring_sent: u64, remote: Option<&RemoteRanks>) {
