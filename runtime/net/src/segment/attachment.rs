@@ -417,7 +417,7 @@ impl Attachment {
     #[inline]
     pub fn count(&self, counter: crate::segment::counters::Counter, amount: u64) {
         let counter = &self.own().counters[counter as usize];
-        // A peer that scribbles over the context may have left any number here.
+        // In a copy that a process goes on with, any number may be here.
         counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
