@@ -50,6 +50,8 @@ struct Mapped {
     name: String,
     place: Range<u64>,
     writable: bool,
+    /// The kernel lets it become writable.
+    may_write: bool,
     /// Where in the file it begins.
     offset: u64,
 }
@@ -81,6 +83,7 @@ impl Scribbler {
         let local_ranks = fronts.count() as u64;
         let found = Self { pid, memory, segment, local_ranks };
         let writable = |name| found.maps(name).filter(|map| map.writable).count();
+        assert!(found.maps("shared").all(|map| map.may_write), "flags of mappings: {found:?}");
         assert_eq!(writable("job"), 0, "{found:?}");
         assert_eq!(writable("shared"), 1, "{found:?}");
         assert_eq!(writable("rank"), 2, "its front and its channel: {found:?}");
@@ -93,18 +96,23 @@ impl Scribbler {
         self.segment.iter().filter(move |map| map.name == name)
     }
 
-    /// Tries to change words wherever the rank may only read; how many. The kernel refuses each, also to root.
+    /// Tries to change words wherever the rank may only read; how many, while the process was there. The kernel refuses
+    /// each, also to root. This way it would refuse in any mapping that is not writable now, so such a mapping must also be
+    /// one that can never become writable.
     ///
     /// # Panics
-    /// When it does not, and while the process is there.
+    /// When one can, or a word is written.
     pub fn try_what_is_refused(&self, seed: u64) -> u64 {
         let mut numbers = Numbers(seed);
         let mut count = 0;
         for map in self.segment.iter().filter(|map| !map.writable) {
+            assert!(!map.may_write, "it could be made writable: {map:?}");
             for _ in 0..100 {
                 let at = map.place.start + 8 * numbers.below((map.place.end - map.place.start) / 8);
-                let refused = self.memory.write_at(&numbers.next().to_ne_bytes(), at);
-                let refused = refused.is_err() || !machine::lives(self.pid);
+                let refused = self.memory.write_at(&numbers.next().to_ne_bytes(), at).is_err();
+                if !machine::lives(self.pid) {
+                    return count;
+                }
                 assert!(refused, "{map:?} was written at {at:x}");
                 count += 1;
             }
@@ -214,8 +222,19 @@ fn nth_word(ranges: &[Range<u64>], mut number: u64) -> u64 {
 /// The files of a segment that a process has mapped.
 fn segment_of(pid: u32) -> Vec<Mapped> {
     // A process that has ended has none.
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    text.lines().filter_map(mapped).collect()
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let (mut found, mut flagged): (Vec<Mapped>, usize) = (Vec::new(), 0);
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            // They come last, of whichever mapping, and those of a segment are in `found` by then.
+            let may_write = flags.split_whitespace().any(|flag| flag == "mw");
+            found[flagged..].iter_mut().for_each(|map| map.may_write = may_write);
+            flagged = found.len();
+        } else {
+            found.extend(mapped(line));
+        }
+    }
+    found
 }
 
 /// A line such as `7f00-7f10 rw-s 00000000 00:01 4711 /memfd:kumi-segment-rank (deleted)`, of a file of a segment.
@@ -227,5 +246,5 @@ fn mapped(line: &str) -> Option<Mapped> {
     let number = |text| u64::from_str_radix(text, 16).ok();
     let place = number(start)?..number(end)?;
     let writable = rights.as_bytes().get(1) == Some(&b'w');
-    Some(Mapped { name, place, writable, offset: number(offset)? })
+    Some(Mapped { name, place, writable, may_write: false, offset: number(offset)? })
 }

@@ -3,17 +3,21 @@
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use kumi_net::segment::{ContextReader, ContextReading, CopyError, Segment, SegmentCopy};
 use kumi_net::segment::{SegmentError, SegmentFiles, SegmentSpec};
 use kumi_net::{
     AnswerSender, AttachError, Attachment, Channel, ChannelError, ChannelSettings, CopySource,
-    Delivery, Handler, SpinMode,
+    Delivery, Handler, SpinMode, Wait,
 };
 
 /// Ranks of the job; the last one is on another node.
 const RANKS: u32 = 3;
+
+/// Most bytes of a copy.
+const MOST: usize = 64 << 20;
 
 /// Keeps frames, or refuses them; looks at something whenever one comes.
 struct Keeping {
@@ -112,7 +116,7 @@ fn frames_in_rings_are_taken_once_whatever_their_taker_knew_of_them() {
     progress(&taker);
     send(&sender, b"three");
     progress(&taker);
-    let copy = SegmentCopy::take(&segment, &files).expect("nothing is under way");
+    let copy = SegmentCopy::take(&segment, &files, MOST).expect("nothing is under way");
     assert!(copy.bytes() > 0);
 
     let (segment, files) = publish(Segment::go_on(&spec(), &copy));
@@ -134,6 +138,33 @@ fn frames_in_rings_are_taken_once_whatever_their_taker_knew_of_them() {
 }
 
 #[test]
+fn a_rank_that_was_stopped_in_a_wait_computes_when_it_goes_on() {
+    let (segment, files) = publish(Segment::create(&spec()));
+    // Rings have room, so a wait for it looks again and again.
+    let waiting = start(&files, 0, keeping(false).0);
+    let copied = waiting.wait(Wait::Room, |_| {
+        if !segment.sample(0).idle {
+            return Ok::<_, ChannelError>(None);
+        }
+        // As if it waited for a counter.
+        waiting.attachment().own().state.wait_counter.store(8, Relaxed);
+        Ok(Some(SegmentCopy::take(&segment, &files, MOST).expect("nothing is under way")))
+    });
+    let copy = copied.expect("idle at last");
+    drop(waiting);
+
+    let (segment, files) = publish(Segment::go_on(&spec(), &copy));
+    let attachment = attach(&files, 0).expect("attach");
+    let calm = |segment: &Segment| !segment.sample(0).idle && !segment.rank_activity(0).waits;
+    assert!(calm(&segment), "it has joined and computes");
+    let (handler, _) = keeping(false);
+    let resumed = Channel::resume(attachment, None, SETTINGS, handler, |_, _, _| false);
+    let resumed = resumed.expect("resume");
+    assert!(calm(&segment), "it goes on and computes");
+    assert_eq!(resumed.attachment().own().state.wait_counter.load(Relaxed), 0);
+}
+
+#[test]
 fn a_rank_in_the_middle_of_a_change_is_not_copied() {
     let (segment, files) = publish(Segment::create(&spec()));
     let (segment, files) = (Arc::new(segment), Arc::new(files));
@@ -143,22 +174,46 @@ fn a_rank_in_the_middle_of_a_change_is_not_copied() {
     let (segment_there, files_there) = (Arc::clone(&segment), Arc::clone(&files));
     let seen_there = Arc::clone(&seen);
     handler.look = Box::new(move || {
-        let copy = SegmentCopy::take(&segment_there, &files_there).map(|_| ());
+        let copy = SegmentCopy::take(&segment_there, &files_there, MOST).map(|_| ());
         seen_there.lock().expect("seen").push(copy);
     });
     let taker = start(&files, 1, handler);
     let mut guard = sender.lock().expect("lock");
     let inside = guard.undivided(|guard| {
         assert!(guard.send(1, &[b"frame"]).expect("sent"));
-        SegmentCopy::take(&segment, &files).map(|_| ())
+        SegmentCopy::take(&segment, &files, MOST).map(|_| ())
     });
     assert!(matches!(inside, Err(CopyError::Busy { rank: 0 })), "{inside:?}");
-    assert!(SegmentCopy::take(&segment, &files).is_ok(), "it is over");
+    assert!(SegmentCopy::take(&segment, &files, MOST).is_ok(), "it is over");
     drop(guard);
     progress(&taker);
     let seen = std::mem::take(&mut *seen.lock().expect("seen"));
     assert!(matches!(seen[..], [Err(CopyError::Busy { rank: 1 })]), "{seen:?}");
-    assert!(SegmentCopy::take(&segment, &files).is_ok(), "it is over");
+    assert!(SegmentCopy::take(&segment, &files, MOST).is_ok(), "it is over");
+}
+
+#[test]
+fn a_copy_has_no_more_than_it_may_and_nothing_of_what_was_only_touched() {
+    let (segment, files) = publish(Segment::create(&spec()));
+    let (writer, _other) = (start(&files, 0, keeping(false).0), start(&files, 1, keeping(false).0));
+    let bytes = || SegmentCopy::take(&segment, &files, MOST).expect("at rest").bytes();
+    let before = bytes();
+    let arena = writer.attachment().readable_arena(0);
+    let write = |byte: u8| {
+        // SAFETY: the own arena, which nobody else uses now.
+        unsafe { arena.as_ptr().write_volatile(byte) };
+    };
+    write(0);
+    assert_eq!(bytes(), before, "touched");
+    write(1);
+    let after = bytes();
+    assert!(after > before, "{after} bytes, {before} before");
+    assert!(SegmentCopy::take(&segment, &files, after).is_ok());
+    let refused = SegmentCopy::take(&segment, &files, after - 1).map(|_| ());
+    assert!(
+        matches!(refused, Err(CopyError::TooLarge { most }) if most == after - 1),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -168,7 +223,7 @@ fn what_cannot_go_on_is_refused() {
     let result = Channel::resume(none, None, SETTINGS, keeping(false).0, |_, _, _| false);
     assert!(matches!(result, Err(AttachError::NoCopy(0))), "{result:?}");
     let _other = start(&files, 1, keeping(false).0);
-    let copy = SegmentCopy::take(&segment, &files).expect("copy");
+    let copy = SegmentCopy::take(&segment, &files, MOST).expect("copy");
 
     for other in [
         SegmentSpec { ring_bytes: 8192, ..spec() },

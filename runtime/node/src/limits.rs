@@ -122,6 +122,12 @@ fn system() -> Vec<Check> {
             "a kernel from 3.17 on, and memory",
         ),
         check(
+            "memory files sealed against new writers",
+            future_write(),
+            "other processes of the daemons' user can open the memory of a running rank for writing; waits do not know who runs",
+            "a kernel from 5.1 on",
+        ),
+        check(
             "segmentation offload for UDP",
             segmentation(),
             "long messages between nodes cost a system call for each packet",
@@ -215,6 +221,16 @@ fn memfd() -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
+fn future_write() -> Result<String, String> {
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let file = memfd_create(c"kumi-doctor", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING);
+    let file = file.map_err(|error| error.to_string())?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_FUTURE_WRITE))
+        .map(|_| "can be sealed".to_owned())
+        .map_err(|error| format!("cannot be sealed: {error}"))
+}
+
 fn segmentation() -> Result<String, String> {
     use nix::sys::socket::{setsockopt, sockopt};
     let tried = std::net::UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
@@ -244,5 +260,8 @@ mod tests {
         }
         let memory = checks.iter().find(|check| check.name.contains("memfd")).unwrap();
         assert!(memory.ok, "{memory:?}");
+        // As far as this machine's kernel is new enough.
+        let sealed = checks.iter().find(|check| check.name.contains("new writers")).unwrap();
+        assert!(sealed.ok, "{sealed:?}");
     }
 }

@@ -160,13 +160,10 @@ impl Context {
     /// by frames. Owners of such windows get requests; the others forward multicasts and get the answers. A queue's
     /// descriptor that shows ends of requests needs it, too.
     pub(crate) fn serve_same_node(&self) -> Result<(), Error> {
-        let any = {
-            let mut guard = self.channel.lock()?;
-            let engine = guard.handler();
+        self.channel.serve_rings(|engine| {
             engine.completion_queues.any_shown()
                 || engine.windows.any_by_frames_on_node(self.attachment())
-        };
-        Ok(self.channel.serve_rings(any)?)
+        })
     }
 
     pub(crate) fn remove_window(&self, memory: &WindowMemory) -> Result<(), Error> {

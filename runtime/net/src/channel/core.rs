@@ -123,7 +123,7 @@ impl<H: Handler> ChannelCore<H> {
         if let Some(local) = attachment.local_of(to) {
             let ChannelCore { remote, outgoing, ring_sent, .. } = self;
             let ring = &mut outgoing[local];
-            let sent = push(attachment, local, ring, ring_sent, remote.as_ref(), (head, data));
+            let sent = push(attachment, local, ring, ring_sent, remote.as_ref(), (head, data))?;
             if sent {
                 tracepoints::send(to, length);
             }
@@ -200,13 +200,15 @@ impl<H: Handler> ChannelCore<H> {
         !self.unfinished.is_empty() || attachment.own_lines().wake.any(words)
     }
 
-    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
+    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once. Damage of one keeps nothing back
+    /// of the others. Each later call finds it again: all threads are to know of it.
     pub(crate) fn drain_rings(&mut self, attachment: &Attachment) -> Result<(), ChannelError> {
+        let mut result = Ok(());
         for local in std::mem::take(&mut self.unfinished) {
-            self.drain_ring(attachment, local)?;
+            result = result.and(self.drain_ring(attachment, local));
         }
         for local in std::mem::take(&mut self.stalled) {
-            self.drain_ring(attachment, local)?;
+            result = result.and(self.drain_ring(attachment, local));
         }
         let words = attachment.local_count().div_ceil(64);
         for index in 0..words {
@@ -215,11 +217,11 @@ impl<H: Handler> ChannelCore<H> {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 if local < attachment.local_count() {
-                    self.drain_ring(attachment, local)?;
+                    result = result.and(self.drain_ring(attachment, local));
                 }
             }
         }
-        Ok(())
+        result
     }
 
     fn drain_ring(&mut self, attachment: &Attachment, local: usize) -> Result<(), ChannelError> {
@@ -229,24 +231,28 @@ impl<H: Handler> ChannelCore<H> {
             // SAFETY: as for the producer; only this rank consumes from it, and its own file has the head.
             unsafe { Consumer::new(attachment.ring(local, me)) }
         });
+        let mut result = Ok(());
         let mut taken = 0;
         loop {
             if taken >= ENOUGH {
-                if !self.unfinished.contains(&local) {
-                    self.unfinished.push(local);
-                }
+                add(&mut self.unfinished, local);
                 break;
             }
-            let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
-            let Some(frame) = record else { break };
+            let frame = match ring.peek() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(damage) => {
+                    add(&mut self.unfinished, local);
+                    result = Err(ChannelError::Ring { from, damage });
+                    break;
+                }
+            };
             let change = attachment.change();
             let delivery = self.handler.frame(attachment, from, frame);
             tracepoints::deliver(from, frame.len(), delivery == Delivery::Taken);
             if delivery == Delivery::Full {
                 change.end();
-                if !self.stalled.contains(&local) {
-                    self.stalled.push(local);
-                }
+                add(&mut self.stalled, local);
                 break;
             }
             taken += frame.len() + 8;
@@ -259,7 +265,7 @@ impl<H: Handler> ChannelCore<H> {
             self.publish(attachment);
             attachment.wake_for_room(local);
         }
-        Ok(())
+        result
     }
 
     /// Receives once from the socket, without looking into it; true if something came.
@@ -366,7 +372,7 @@ impl<H: Handler> ChannelCore<H> {
             match (attachment.local_of(to), remote.as_mut()) {
                 (Some(local), remote) => {
                     let ring = &mut outgoing[local];
-                    let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts);
+                    let sent = push(attachment, local, ring, ring_sent, remote.as_deref(), parts)?;
                     *blocked |= !sent;
                     answered |= sent;
                     Ok(sent)
@@ -453,10 +459,24 @@ impl<H: Handler> ChannelCore<H> {
     }
 }
 
+/// Adds a ring to a list, once.
+fn add(rings: &mut Vec<usize>, local: usize) {
+    if !rings.contains(&local) {
+        rings.push(local);
+    }
+}
+
 /// Bytes of a frame that is made of these parts.
 fn parts_length<S: CopySource>(head: &[&[u8]], data: &[S]) -> usize {
     let private: usize = head.iter().map(|part| part.len()).sum();
     private + data.iter().map(|part| part.len()).sum::<usize>()
+}
+
+fn check_length(length: usize, most: usize) -> Result<(), ChannelError> {
+    if length <= most {
+        return Ok(());
+    }
+    Err(ChannelError::Protocol(SendError::TooLong { length, most }))
 }
 
 /// Queues a frame for a rank of another node; false if there is no room now.
@@ -466,10 +486,7 @@ fn send_remote<S: CopySource>(
     (head, data): (&[&[u8]], &[S]),
     ranks: u32,
 ) -> Result<bool, ChannelError> {
-    let (length, most) = (parts_length(head, data), endpoint.max_frame());
-    if length > most {
-        return Err(ChannelError::Protocol(SendError::TooLong { length, most }));
-    }
+    check_length(parts_length(head, data), endpoint.max_frame())?;
     let write = |room: &mut [u8]| {
         let mut at = 0;
         for part in head {
@@ -493,7 +510,9 @@ fn push<S: CopySource>(
     ring_sent: &mut u64,
     remote: Option<&RemoteRanks>,
     (head, data): (&[&[u8]], &[S]),
-) -> bool {
+) -> Result<bool, ChannelError> {
+    // Before anything is changed: a change that begins also ends.
+    check_length(parts_length(head, data), attachment.max_local_frame())?;
     let me = attachment.local();
     let ring = ring.get_or_insert_with(|| {
         // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both, the place last). Only this
@@ -512,13 +531,13 @@ fn push<S: CopySource>(
     attachment.own().state.ring_sent.store(*ring_sent, Relaxed);
     change.end();
     if !pushed {
-        return false;
+        return Ok(false);
     }
     attachment.lines(local).wake.mark(me);
     if local != me {
         attachment.wake(local);
     }
-    true
+    Ok(true)
 }
 
 fn publish_sent(attachment: &Attachment, ring_sent: u64, remote: Option<&RemoteRanks>) {

@@ -10,6 +10,7 @@ mod late_reads;
 pub(crate) mod lock;
 pub mod priority;
 mod protocol;
+mod serving;
 mod settling;
 mod shutdown;
 pub(crate) mod turns;
@@ -32,9 +33,8 @@ use kumi_proto::SendError;
 use crate::channel::core::{ChannelCore, Handler, Origin};
 use crate::channel::fork_check::ForkCheck;
 use crate::channel::guard::Guard;
-use crate::channel::handler_thread::start;
 use crate::channel::handover::Handover;
-use crate::channel::priority::{HandlerSetting, Thread};
+use crate::channel::priority::HandlerSetting;
 use crate::channel::wait_set::HandlerWaitSet;
 use crate::channel::waker::ChannelWaker;
 use crate::disclosure::DisclosedPages;
@@ -233,37 +233,9 @@ impl<H: Handler> Channel<H> {
         let (thread, handler) = (Mutex::new(None), settings.handler);
         let channel = Channel { shared, thread, handler, disclosed: None, processor };
         if remote {
-            channel.start_thread()?;
+            channel.start_thread(&mut channel.thread())?;
         }
         Ok(channel)
-    }
-
-    fn start_thread(&self) -> Result<(), AttachError> {
-        let shared = &self.shared;
-        let wire = {
-            let guard = self.lock().map_err(|error| io_error("lock")(io::Error::other(error)))?;
-            guard.core_ref().remote.as_ref().map_or([-1; 2], |remote| remote.wire.sleep_on())
-        };
-        let wait_set = HandlerWaitSet::new(wire, shared.attachment.own_bell())?;
-        shared.wait_set.get_or_init(|| wait_set);
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(start(Arc::clone(shared), self.handler)?);
-        self.handler.map_or(Ok(()), |handler| handler.apply(Thread::Main))
-    }
-
-    /// From now on, or no longer, what ranks of this node send is served while the program computes,
-    /// as what comes from other nodes always is. Needed when they are to reach memory that they have not
-    /// mapped.
-    ///
-    /// # Errors
-    /// [`AttachError`] if there can be no handler thread.
-    pub fn serve_rings(&self, serve: bool) -> Result<(), AttachError> {
-        let serves = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if serve && !serves {
-            self.start_thread()?;
-        }
-        self.shared.handover.set_serves_rings(serve, self.shared.wait_set.get());
-        Ok(())
     }
 
     /// Where this rank is.
@@ -412,6 +384,8 @@ impl<H: Handler> Channel<H> {
             waiting.since = 0;
             guard.service().map_err(E::from)?;
             guard.tell_parked();
+            // Here too: while frames come without end, no look finds that others want it.
+            guard.let_others()?;
             guard.core().check_unreachable()?;
         }
     }

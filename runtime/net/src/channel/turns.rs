@@ -44,9 +44,9 @@ impl<H: Handler> Shared<H> {
 }
 
 /// This thread drives the channel, as long as the value is there. Dropped while its lock is held.
-pub(crate) struct DrivingTurn<'c, H: Handler>(&'c Shared<H>);
+pub(crate) struct DriverGuard<'c, H: Handler>(&'c Shared<H>);
 
-impl<H: Handler> Drop for DrivingTurn<'_, H> {
+impl<H: Handler> Drop for DriverGuard<'_, H> {
     fn drop(&mut self) {
         // SAFETY: the guard by which this was made is there until afterwards, and nothing borrows from it now.
         let core = unsafe { &mut *self.0.core() };
@@ -60,9 +60,9 @@ impl<H: Handler> Drop for DrivingTurn<'_, H> {
 
 impl<'c, H: Handler> Guard<'c, H> {
     /// From here on this thread drives. The guard is dropped after what this returns.
-    pub(crate) fn begin_driving(&mut self) -> DrivingTurn<'c, H> {
+    pub(crate) fn begin_driving(&mut self) -> DriverGuard<'c, H> {
         self.core().waits.driven = true;
-        DrivingTurn(self.shared)
+        DriverGuard(self.shared)
     }
 
     /// Lets others have the lock that want it, and takes it again after them.

@@ -354,7 +354,9 @@ impl Attachment {
         }
         let start = self.map.at(self.layout.channel, self.layout.channel_bytes);
         // SAFETY: mapped as long as this value, which the channel's core does not outlive. Nothing else here reaches that
-        // part of the mapping, and it is handed out once. The file is sealed against other writers.
+        // part of the mapping, and it is handed out once. Other ranks have the file for reading only, and it is sealed
+        // against new writers. A mapping made before by a process of the daemon's user would remain, and kernels before 5.1
+        // lack the seal; no code of Kumi makes such a mapping.
         Some(unsafe { ChannelRegion::new(start, self.layout.channel_bytes) })
     }
 
@@ -415,7 +417,7 @@ impl Attachment {
     #[inline]
     pub fn count(&self, counter: crate::segment::counters::Counter, amount: u64) {
         let counter = &self.own().counters[counter as usize];
-        // A peer that scribbles over the context may have left any number here.
+        // In a copy that a process goes on with, any number may be here.
         counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 

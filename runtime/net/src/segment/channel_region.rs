@@ -7,8 +7,13 @@ use kumi_proto::ContextMemory;
 
 /// The region in which the endpoint of a rank keeps its state. The daemon may read it at any time.
 ///
-/// Its bytes are slices, unlike all others of a segment, because nobody else writes them: no other process maps them for
-/// writing, the kernel lets none do so any more, and in this process nobody else has them.
+/// Its bytes are slices, unlike all others of a segment, because nobody else writes them: other ranks get their file for
+/// reading, the daemon maps it for reading, and in this process nobody else has them. Since the rank has mapped it, the file
+/// is sealed against new writers, also to its own user.
+///
+/// The limit of that: a process of the daemon's user that opened the file before the seal can still write it, and on kernels
+/// before 5.1, which lack the seal, one can open it at any time. No code of Kumi does either. It is as with a debugger, which
+/// can write any memory of a process.
 #[derive(Debug)]
 pub(crate) struct ChannelRegion {
     start: NonNull<u8>,

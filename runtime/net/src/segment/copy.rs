@@ -32,6 +32,14 @@ pub enum CopyError {
         /// The rank.
         rank: u32,
     },
+    /// The ranks have written more than a copy may have.
+    #[error(
+        "the ranks of this node have written more than the {most} bytes that a copy may have; let them have smaller windows, or permit a larger copy"
+    )]
+    TooLarge {
+        /// Most bytes of a copy.
+        most: usize,
+    },
     /// The kernel refused.
     #[error("the files of the job's ranks cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -53,17 +61,26 @@ struct FileCopy {
 }
 
 impl SegmentCopy {
-    /// Copies the files of the ranks of a node, all of which are stopped.
+    /// Copies the files of the ranks of a node, all of which are stopped, into at most `most` bytes: ranks decide how much
+    /// they write. What they touched and left at 0 does not count.
     ///
     /// Each rank's state is whole in it, so ranks of other nodes may be copied before or after, and stopped anywhere. A rank
     /// that runs while it is copied makes the copy worthless, without anybody noticing: the caller stops it first.
     ///
     /// # Errors
     /// [`CopyError`]; the ranks can go on.
-    pub fn take(segment: &Segment, files: &SegmentFiles) -> Result<SegmentCopy, CopyError> {
+    pub fn take(
+        segment: &Segment,
+        files: &SegmentFiles,
+        most: usize,
+    ) -> Result<SegmentCopy, CopyError> {
         let layout = segment.layout;
-        let files = files.written_by_ranks().map(|(part, file)| FileCopy::take(part, file));
-        let copy = SegmentCopy { layout, files: files.collect::<io::Result<_>>()? };
+        let mut room = most;
+        let files = files.written_by_ranks().map(|(part, file)| {
+            let taken = FileCopy::take(part, file, &mut room)?;
+            taken.ok_or(CopyError::TooLarge { most })
+        });
+        let copy = SegmentCopy { layout, files: files.collect::<Result<_, CopyError>>()? };
         for local in 0..layout.local_count as usize {
             if !copy.is_at_rest(local) {
                 return Err(CopyError::Busy { rank: layout.local_first + local as u32 });
@@ -89,7 +106,12 @@ impl SegmentCopy {
 }
 
 impl FileCopy {
-    fn take(part: SegmentPart, file: BorrowedFd<'_>) -> io::Result<FileCopy> {
+    /// None if there is no room for it.
+    fn take(
+        part: SegmentPart,
+        file: BorrowedFd<'_>,
+        room: &mut usize,
+    ) -> io::Result<Option<FileCopy>> {
         let file = opened(file)?;
         let mut extents = Vec::new();
         let mut at = 0;
@@ -98,12 +120,18 @@ impl FileCopy {
             while at < end {
                 let mut bytes = vec![0; CHUNK.min(end - at)];
                 file.read_exact_at(&mut bytes, at as u64)?;
-                let length = bytes.len();
-                extents.push((at, bytes));
+                let (start, length) = (at, bytes.len());
                 at += length;
+                // A page that was only read counts as written.
+                if bytes.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                let Some(rest) = room.checked_sub(length) else { return Ok(None) };
+                *room = rest;
+                extents.push((start, bytes));
             }
         }
-        Ok(FileCopy { part, extents })
+        Ok(Some(FileCopy { part, extents }))
     }
 
     /// The bytes of an aligned number; those that were never written are 0.
@@ -151,15 +179,19 @@ impl Segment {
     }
 }
 
-/// Another process may join as this rank, if one had.
+/// Another process may join as this rank, if one had. It computes until it waits itself, whatever the old one was stopped in.
 fn ready_to_join(file: &File) -> io::Result<()> {
-    let at = offset_of!(RankContext, state) + offset_of!(State, attached);
+    let place = |field| (offset_of!(RankContext, state) + field) as u64;
+    for field in [offset_of!(State, idle), offset_of!(State, wait_counter)] {
+        file.write_all_at(&[0; 4], place(field))?;
+    }
+    let at = place(offset_of!(State, attached));
     let mut state = [0; 4];
-    file.read_exact_at(&mut state, at as u64)?;
+    file.read_exact_at(&mut state, at)?;
     if u32::from_ne_bytes(state) != ATTACH_NOW {
         return Ok(());
     }
-    file.write_all_at(&ATTACH_COPY.to_ne_bytes(), at as u64)
+    file.write_all_at(&ATTACH_COPY.to_ne_bytes(), at)
 }
 
 /// No rank sleeps.

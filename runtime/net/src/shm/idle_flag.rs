@@ -1,7 +1,7 @@
 //! Idle flag of a rank, beside its count of frames taken. The rank writes both; the daemon reads them
 //! while the rank runs.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -17,8 +17,9 @@ pub(crate) fn tell_delivered(counter: &AtomicU64, delivered: u64) {
     counter.store(delivered, Release);
 }
 
-/// Reads the count, then the flag: never idle from before what was counted.
+/// Reads the count, then the flag: never idle from before what was counted. What the rank said before it set the flag is
+/// seen by whoever sees that.
 pub(crate) fn sample(flag: &AtomicU32, counter: &AtomicU64) -> (bool, u64) {
     let delivered = counter.load(Acquire);
-    (flag.load(Relaxed) == 1, delivered)
+    (flag.load(Acquire) == 1, delivered)
 }

@@ -193,11 +193,6 @@ pub(crate) struct WaitFlags<'p> {
 impl<'p> WaitFlags<'p> {
     pub(crate) fn new(attachment: &'p Attachment, wait: Wait) -> WaitFlags<'p> {
         tracepoints::wait();
-        let state = &attachment.own().state;
-        if let Wait::Counter { index, at_least } = wait {
-            state.wait_at_least.store(at_least, Relaxed);
-            state.wait_counter.store(index as u32 + 1, Release);
-        }
         WaitFlags {
             attachment,
             wait,
@@ -227,9 +222,16 @@ impl<'p> WaitFlags<'p> {
         !self.slept && !self.satisfied(Acquire)
     }
 
+    /// Sets or clears the idle flag. Before it is set, what is waited for is said once more: while this thread let others
+    /// have the channel, the end of a wait of theirs may have taken that away.
     #[inline]
     pub(crate) fn idle(&self, idle: bool) {
-        set_idle(&self.attachment.own().state.idle, idle);
+        let state = &self.attachment.own().state;
+        if let (true, Wait::Counter { index, at_least }) = (idle, self.wait) {
+            state.wait_at_least.store(at_least, Relaxed);
+            state.wait_counter.store(index as u32 + 1, Release);
+        }
+        set_idle(&state.idle, idle);
     }
 
     fn why(&mut self, why: BlockReason) {
@@ -279,5 +281,31 @@ impl Drop for WaitFlags<'_> {
         if self.attachment.own_lines().sleep.sleeping.load(Relaxed) != 0 {
             self.awake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disclosure::RankState;
+    use crate::segment::state_of;
+
+    #[test]
+    fn a_rank_that_waits_for_a_counter_is_not_idle_once_it_rises_whoever_had_the_channel_meanwhile()
+    {
+        let attachment = Attachment::singleton(1 << 20).expect("attachment");
+        let state = || state_of(attachment.own(), attachment.own_lines());
+        let waiting = WaitFlags::new(&attachment, Wait::Counter { index: 3, at_least: 2 });
+        waiting.idle(true);
+        assert_eq!(state(), RankState::Idle);
+        waiting.idle(false);
+        // Another thread gets the channel, and waits for it to settle.
+        drop(WaitFlags::new(&attachment, Wait::Frames));
+        waiting.idle(true);
+        assert_eq!(state(), RankState::Idle);
+        attachment.own_lines().notifies.0[3].count.store(2, Relaxed);
+        assert_eq!(state(), RankState::Running);
+        drop(waiting);
+        assert_eq!(attachment.own().state.wait_counter.load(Relaxed), 0);
     }
 }

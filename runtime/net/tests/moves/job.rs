@@ -17,6 +17,8 @@ use crate::program::{FAULT, Plan, STATE_BYTES, sent, taken};
 
 /// A limit that only what hangs exceeds.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Most bytes of a copy of a node's ranks.
+const MOST_COPIED: usize = 1 << 30;
 /// Ranks of each node.
 pub const LAYOUT: [u32; 2] = [2, 2];
 /// Ranks of the job.
@@ -191,7 +193,7 @@ impl Job {
         let copy = |node: &Node| {
             let start = Instant::now();
             loop {
-                match SegmentCopy::take(&node.segment, &node.files) {
+                match SegmentCopy::take(&node.segment, &node.files, MOST_COPIED) {
                     Ok(copy) => return copy,
                     Err(CopyError::Busy { rank }) => self.nudge(rank),
                     Err(error) => panic!("{error}"),
