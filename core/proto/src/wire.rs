@@ -342,8 +342,8 @@ impl Codec {
     }
 
     /// Number, flags and frame of a datagram behind `first`, the header of a data packet that [`Self::open`] took, if it
-    /// differs from that in nothing but number, length, and whether it was sent before or wants an ack. Otherwise, or if
-    /// a check fails, `None`: [`Self::open`] looks at it then.
+    /// differs from that in nothing but number, length, and whether it was sent before or wants an ack, and brings no
+    /// news of acks. Otherwise, or if a check fails, `None`: [`Self::open`] looks at it then.
     #[inline]
     pub(crate) fn open_next<'d>(
         &self,
@@ -354,13 +354,60 @@ impl Codec {
         let (flags, long) = (u16_at(bytes, 30), datagram.len() > SHORT_BYTES);
         let alike = bytes[4..20] == first[4..20] && bytes[24..28] == first[24..28];
         let own = if long { ACK_NOW | RESENT | PART } else { ACK_NOW | RESENT };
+        let alike = alike && (flags ^ (u16_at(first, 30) & HOLD)) & !own == 0;
         let length = usize::from(u16_at(bytes, 28));
-        if !alike || flags & !own != 0 || length != body.len() || datagram.len() > self.max_datagram
-        {
+        if !alike || length != body.len() || datagram.len() > self.max_datagram {
             return None;
         }
         let end = if flags & PART != 0 { COVERED_BYTES } else { datagram.len() };
         let right = u32_at(bytes, 0) == self.checksum(&datagram[4..end]);
         right.then_some((u32_at(bytes, 20), flags & !PART, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A data packet of `length` bytes with this number and these flags.
+    fn packet(codec: &Codec, sequence: u32, flags: u16, length: usize) -> alloc::vec::Vec<u8> {
+        let header = Header { kind: PacketKind::Data, flags, from: 1, to: 0, sequence, ack: 5 };
+        let mut packet = alloc::vec![7; length];
+        codec.seal(&header, &mut packet);
+        packet
+    }
+
+    /// Whether the quick way takes a packet with the flags `next` behind one with the flags `first`.
+    fn quick(first: u16, next: u16) -> bool {
+        let codec = Codec::new(ChannelKey(3), 400).covering(Checksum::Headers);
+        let taken = [100, 300].map(|length| {
+            let [first, next] = [(1, first), (2, next)]
+                .map(|(sequence, flags)| packet(&codec, sequence, flags, length));
+            let header = first.first_chunk().expect("a header");
+            match codec.open_next(header, &next) {
+                Some((2, flags, frame)) => {
+                    assert_eq!(
+                        (flags, frame),
+                        (u16_at(next.first_chunk().expect("a header"), 30) & !PART, &next[32..])
+                    );
+                    true
+                }
+                other => other.is_some(),
+            }
+        });
+        assert_eq!(taken[0], taken[1], "long and short");
+        taken[0]
+    }
+
+    #[test]
+    fn packets_that_say_the_same_go_the_quick_way() {
+        for first in [0, ACK_NOW, FRESH | TWICE, echo_of(3), RESENT] {
+            for own in [0, ACK_NOW, RESENT, ACK_NOW | RESENT] {
+                assert!(quick(first, own) && quick(first | HOLD, own | HOLD), "{first} {own}");
+                assert!(!quick(first, own | HOLD) && !quick(first | HOLD, own), "{first} {own}");
+                assert!(!quick(first, own | FRESH) && !quick(first, own | TWICE), "{first} {own}");
+                assert!(!quick(first, own | echo_of(3)), "{first} {own}");
+            }
+        }
     }
 }

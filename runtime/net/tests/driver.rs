@@ -125,7 +125,7 @@ fn rank(rank: u32, incoming: &Arc<Queue>, outgoing: &Arc<Queue>) -> Rank {
     let settings = ChannelSettings { spin: SpinMode::Fixed(0), handler: None };
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let socket = bind_socket((Ipv4Addr::LOCALHOST, 0)).expect("socket").0;
-    let (_segment, files) = segment(rank, [nobody; 2]);
+    let (_segment, files) = segment(rank, [nobody; 2], 1472);
     let (attachment, _unused) = attach(&files, rank, socket);
     let wire = Some(Wire::Own(Box::new(driver)));
     let handler = Keep(Arc::clone(&frames));

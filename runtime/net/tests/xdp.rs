@@ -48,6 +48,7 @@ fn leave() -> Result<(), String> {
 struct Node {
     number: u8,
     index: u32,
+    max_datagram: u16,
 }
 
 /// Runs `body` with two nodes, each in a thread and a namespace of its own.
@@ -94,7 +95,7 @@ fn started(number: u8, duplex: &Duplex) -> Result<Node, String> {
     let name = std::ffi::CString::new(DEVICE).expect("a name");
     // SAFETY: a C string.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    Ok(Node { number, index })
+    Ok(Node { number, index, max_datagram: 1_472 })
 }
 
 /// How the threads of the nodes talk.
@@ -146,7 +147,7 @@ impl Rank {
         let mut peers = [SocketAddr::from((own, port)); 2];
         peers[usize::from(1 - node.number)] = peer.into();
         let rank = u32::from(node.number);
-        let (segment, files) = segment(rank, peers);
+        let (segment, files) = segment(rank, peers, node.max_datagram);
         let (attachment, socket) = attach(&files, rank, socket);
         let frames = Frames::default();
         let settings = ChannelSettings { spin: SpinMode::Fixed(20), handler: None };
@@ -271,6 +272,36 @@ fn short_packets_go_past_the_stack_and_long_runs_do_not() {
             assert!(single < long.len() as u64, "runs came by the stack: {single}");
         }
         rank.channel.lock().expect("lock").progress().expect("progress");
+        duplex.meet();
+    });
+}
+
+/// A packet that is too long for a frame goes by UDP, and the short one just behind it does not overtake it.
+#[test]
+fn short_packets_follow_a_long_one() {
+    const ROUNDS: usize = 100;
+    with_nodes("a short packet behind a long one", |node, duplex| {
+        ip(&format!("link set {DEVICE} mtu 9000"));
+        let rank = Rank::start(&Node { max_datagram: 8_972, ..node }, &duplex, true);
+        rank.ping_pong(20);
+        let (before, own) = (rank.counter("xdp_out"), rank.seen.get());
+        for round in 0..ROUNDS {
+            if rank.channel.attachment().rank() == 0 {
+                rank.send(&[1; 5_000]);
+                rank.send(&[2; 100]);
+                duplex.told();
+            } else {
+                rank.wait_for(own + 2 * round + 2);
+                let frames = rank.frames.lock().expect("frames");
+                let [long, short] = [&frames[own + 2 * round], &frames[own + 2 * round + 1]];
+                assert_eq!((long.len(), short.len()), (5_000, 100));
+                duplex.tell(&[]);
+            }
+        }
+        if rank.channel.attachment().rank() == 0 {
+            let overtook = rank.counter("xdp_out") - before;
+            assert!(overtook < ROUNDS as u64 / 2, "{overtook} of {ROUNDS} went as frames");
+        }
         duplex.meet();
     });
 }

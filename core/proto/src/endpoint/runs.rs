@@ -54,6 +54,9 @@ impl<M: ContextMemory> Endpoint<M> {
                 break;
             }
         }
+        if packets == 0 {
+            return 0;
+        }
         shared.counters.packets_in(PacketKind::Data, packets, bytes);
         table.of(&mut peer.tally, from).packets_in(PacketKind::Data, packets, bytes);
         schedule.enqueue(peer, number);

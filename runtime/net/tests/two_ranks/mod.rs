@@ -38,7 +38,7 @@ impl Handler for Keep {
 }
 
 /// The segment of the node of rank 0 or 1, and what its rank inherits of it.
-pub fn segment(rank: u32, peers: [SocketAddr; 2]) -> (Segment, SegmentFiles) {
+pub fn segment(rank: u32, peers: [SocketAddr; 2], max_datagram: u16) -> (Segment, SegmentFiles) {
     let spec = SegmentSpec {
         channel_key: 9,
         seal_key: None,
@@ -48,7 +48,7 @@ pub fn segment(rank: u32, peers: [SocketAddr; 2]) -> (Segment, SegmentFiles) {
         arena_bytes: 8192,
     };
     let (mut segment, files) = Segment::create(&spec).expect("segment");
-    segment.publish_peers(&peers, 1472).expect("peers");
+    segment.publish_peers(&peers, max_datagram).expect("peers");
     (segment, files)
 }
 

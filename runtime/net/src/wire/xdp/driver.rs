@@ -22,8 +22,8 @@ use crate::wire::xdp::{CHUNK, RECEIVE_CHUNKS, SEND_CHUNKS};
 const LEAST_PACKET: usize = 60 - HEADERS;
 /// So many looks at the ring for one at the UDP socket, which costs a system call, as long as nothing comes there.
 const LOOKS: u32 = 64;
-/// So long after a run of packets, in microseconds, single ones to the same rank follow it by UDP: they would overtake it,
-/// which looks like a loss.
+/// So long after packets that only UDP takes, in microseconds, short ones to the same rank follow them by UDP: they would
+/// overtake them, which looks like a loss.
 const FOLLOWING: u64 = 1_000;
 /// Most frames that one look passes over because they are bad.
 const MOST_BAD: usize = 16;
@@ -61,7 +61,7 @@ pub(crate) struct XdpDriver {
     looks: u32,
     /// The UDP socket is looked at first.
     turn: bool,
-    /// Until when single packets to a rank go by UDP.
+    /// Until when short packets to a rank go by UDP.
     following: BTreeMap<Rank, u64>,
     sent: u64,
     received: u64,
@@ -240,11 +240,11 @@ impl XdpDriver {
     ) -> io::Result<bool> {
         let packet = packets.bytes;
         let single = packets.pieces.is_empty() && !packets.is_run() && !packets.fragment;
-        if !single {
+        if !single || packet.len() > self.most {
             self.following.insert(to, sys::now() + FOLLOWING);
             return Ok(false);
         }
-        if !(LEAST_PACKET..=self.most).contains(&packet.len()) || self.follows(to) {
+        if packet.len() < LEAST_PACKET || self.follows(to) {
             return Ok(false);
         }
         let (Some(to_mac), SocketAddr::V4(to)) = (self.hops.to(to), attachment.address(to)) else {
@@ -264,7 +264,7 @@ impl XdpDriver {
         Ok(true)
     }
 
-    /// Single packets to this rank follow a run that went by UDP.
+    /// Packets to this rank follow longer ones that went by UDP.
     fn follows(&mut self, to: Rank) -> bool {
         if self.following.is_empty() {
             return false;
