@@ -1,4 +1,5 @@
 //! Both ack modes between real processes, and the packets as the daemon sees them.
+#![cfg(not(miri))] // Ranks have one environment there.
 
 mod common;
 

@@ -28,6 +28,7 @@ fn compute(time: Duration) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn idle_is_shown_exactly_while_a_rank_waits() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
@@ -72,6 +73,7 @@ fn idle_is_shown_exactly_while_a_rank_waits() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn a_notification_not_noticed_yet_is_not_idle() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
@@ -101,6 +103,7 @@ fn a_notification_not_noticed_yet_is_not_idle() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn stopping_ranks_at_any_moment_is_harmless() {
     let body = |context: &Context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -193,6 +196,7 @@ fn what_was_held_back_leaves_while_its_sender_computes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_bad_wire_changes_nothing_but_the_counters() {
     const ROUNDS: u64 = 200;
     let body = |context: &Context| {
@@ -231,6 +235,7 @@ fn a_bad_wire_changes_nothing_but_the_counters() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn every_way_of_waiting_works() {
     let body = |context: &Context| {
         let window = context.window(64).expect("window");
@@ -262,6 +267,7 @@ fn every_way_of_waiting_works() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn infinite_spinning_ranks_share_a_processor() {
     let body = |context: &Context| {
         for _ in 0..5 {
@@ -285,6 +291,7 @@ fn infinite_spinning_ranks_share_a_processor() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn unread_messages_are_bounded_and_their_senders_wait() {
     let body = |context: &Context| {
         if context.rank() == 0 {
@@ -319,6 +326,7 @@ fn unread_messages_are_bounded_and_their_senders_wait() {
 
 /// Two ranks that flush to each other what neither may keep, and receive only then.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn flushing_to_each_other_goes_beyond_what_is_kept() {
     let body = |context: &Context| {
         let other = 1 - context.rank();
@@ -342,6 +350,7 @@ fn flushing_to_each_other_goes_beyond_what_is_kept() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn a_peer_that_ended_does_not_keep_others_from_ending() {
     let job = Job { layout: &[1, 1, 1], ..Job::default() };
     if is_rank() {
@@ -368,6 +377,7 @@ fn a_peer_that_ended_does_not_keep_others_from_ending() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn a_peer_that_is_stopped_delays_the_end_only_for_a_while() {
     let job = Job { layout: &[1, 1], ..Job::default() };
     if is_rank() {
@@ -408,6 +418,7 @@ fn what_was_sent_last_arrives_though_the_sender_ends() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "no sockets")]
 fn strangers_packets_are_dropped_and_counted() {
     let packets = bad_packets::each();
     let expected = packets.len() as u64;
@@ -436,6 +447,7 @@ fn strangers_packets_are_dropped_and_counted() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_damaged_ring_is_an_error_not_a_crash() {
     let body = |context: &Context| {
         if context.rank() == 0 {

@@ -278,6 +278,7 @@ fn damage_is_found_by_both_sides() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn who_waits_is_idle_and_nobody_else() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
@@ -317,6 +318,7 @@ fn who_waits_is_idle_and_nobody_else() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn room_not_noticed_yet_is_not_idle() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
@@ -383,6 +385,7 @@ fn a_fifo_that_goes_away_tells_those_who_wait() {
 
 /// Ranks are stopped and continued while all append to all, near and far, with much too little room.
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn stopping_ranks_at_any_moment_loses_nothing() {
     const RECORDS: u32 = 120;
     let body = |context: &Context| {

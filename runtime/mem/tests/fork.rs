@@ -1,4 +1,5 @@
 //! A child of a rank's process: dropping its copies takes nothing from the rank.
+#![cfg(not(miri))] // There is one process.
 
 mod common;
 

@@ -542,6 +542,7 @@ fn groups_come_and_go() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn loss_changes_nothing() {
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=8")];
     let job = Job { layout: &[2, 1, 2], env, ..Job::default() };

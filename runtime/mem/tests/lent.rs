@@ -53,6 +53,7 @@ fn operations_do_what_a_reference_memory_does() {
 
 /// The same while ranks are stopped and continued at any moment.
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn operations_do_what_they_must_though_ranks_are_stopped() {
     let body = |context: &Context| {
         let completion = context.completion().expect("completion");
@@ -101,6 +102,7 @@ fn an_owner_that_computes_is_served() {
 
 /// More than the rings hold, both ways at the same time, to owners that compute and that wait.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn long_transfers_go_through_short_rings() {
     let body = |context: &Context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -187,6 +189,7 @@ fn the_memory_is_the_callers_alone_afterwards() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "mappings of the system")]
 fn a_mapped_file_can_be_a_window() {
     run("a_mapped_file_can_be_a_window", BOTH, |context| {
         let other = 1 - context.rank();

@@ -145,6 +145,7 @@ fn a_frame_carries_many_pieces() {
 
 /// A long get sends as many requests as may be under way before any is answered, and waits once for all.
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn several_requests_of_a_get_are_under_way() {
     let most = ((1472 - 32 - GET_LIST_BYTES) / PIECE_BYTES).min(MOST_GET_PIECES);
     let pieces: Vec<Piece> = (0..40 * most - 5).map(|at| piece(at * 56 % 2040, 8)).collect();
@@ -194,6 +195,7 @@ fn several_requests_of_a_get_are_under_way() {
 /// Lists, and all other operations between them, on a wire that loses, doubles and holds back
 /// packets.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_bad_wire_does_not_show() {
     let body = |context: &Context| {
         let completion = context.completion().expect("completion");

@@ -24,6 +24,7 @@ fn operations_do_what_a_reference_memory_does() {
 
 /// The same while ranks are stopped and continued at any moment.
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn operations_do_what_they_must_though_ranks_are_stopped() {
     let body = |context: &Context| {
         let completion = context.completion().expect("completion");
@@ -264,6 +265,7 @@ fn a_multicast_reaches_its_set_and_nobody_else() {
 
 /// Everybody to everybody at the same time, through each other.
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn multicasts_cross() {
     run("multicasts_cross", &[&[1, 1, 1, 1], &[2, 1, 2]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -332,6 +334,7 @@ fn a_refused_multicast_names_who_refused() {
 
 /// More members than one tree has, most of them on one node.
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn a_large_set_takes_several_trees() {
     run("a_large_set_takes_several_trees", &[&[1, 66, 1]], |context| {
         let window = context.window(3000).expect("window");

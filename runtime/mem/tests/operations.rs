@@ -36,6 +36,7 @@ fn messages_of_all_sizes_arrive_in_order() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the cipher is assembly")]
 fn datagrams_of_all_sizes_will_do() {
     let sizes = [548, 1472, 8972, 65507];
     for (max_datagram, (encrypted, ipv6)) in sizes.into_iter().flat_map(|size| {
@@ -57,6 +58,7 @@ fn datagrams_of_all_sizes_will_do() {
 
 /// More ranks on a node than fit one word of the wake flags, and more than there are processors.
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn many_ranks_on_a_node() {
     run("many_ranks_on_a_node", &[&[66, 2]], |context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -99,6 +101,7 @@ fn tags_and_sources_select() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn large_messages_cross() {
     let body = |context: &Context| {
         let (me, ranks) = (context.rank(), context.ranks());
@@ -366,6 +369,7 @@ fn collectives_give_the_right_results() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn floating_point_sums_are_the_same_everywhere() {
     run("floating_point_sums_are_the_same_everywhere", &[&[3, 2], &[2, 2, 2, 1]], |context| {
         for length in [3usize, 30_000] {

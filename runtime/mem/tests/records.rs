@@ -179,6 +179,7 @@ fn signals_to_all_cross() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn stopping_ranks_at_any_moment_loses_nothing() {
     let body = |context: &Context| all_signal_all(context, 150);
     let job = Job { layout: &[2, 1, 1], ..Job::default() };
@@ -188,6 +189,7 @@ fn stopping_ranks_at_any_moment_loses_nothing() {
 
 /// The wire loses, doubles and holds back packets.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_bad_wire_loses_no_record_and_keeps_their_order() {
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=5")];
     let job = Job { layout: &[2, 1, 1, 1], env, ..Job::default() };
@@ -198,6 +200,7 @@ fn a_bad_wire_loses_no_record_and_keeps_their_order() {
 /// Members lack room. The others have the record meanwhile, a member that gets room first need not wait
 /// for the rest, and other traffic goes on, also behind messages that the sender has not received.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_full_fifo_holds_up_nobody_else() {
     let body = |context: &Context| {
         let me = context.rank();
@@ -304,6 +307,7 @@ fn what_is_wrong_at_one_is_told_and_the_others_have_it() {
 /// Sizes around the longest record that fits a frame with members; more members than one tree has;
 /// short frames; and frames shortened by encryption.
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn the_longest_record_reaches_a_large_set() {
     let body = |context: &Context| {
         let (ranks, most) = (context.ranks(), context.max_record());

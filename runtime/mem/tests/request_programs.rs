@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Job, Numbers, start};
+use common::{Job, Numbers, run, start};
 use kumi_mem::{
     Atomic, Completion, Context, Error, Outcome, PutEnd, PutOptions, Report, RequestHandle,
     SharedBytes, SharedBytesMut, Source, Tag, Window,
@@ -16,23 +16,28 @@ fn shared(data: &[u8]) -> SharedBytes<'_> {
     unsafe { SharedBytes::new(std::ptr::NonNull::from(data).cast(), data.len()) }
 }
 
-/// One random program on all ranks, against what must come of it, also over a wire that loses and doubles.
+/// Random programs on all ranks, against what must come of them.
+fn random_programs(context: &Context) {
+    let window = context.window(PART * context.ranks() as usize).expect("window");
+    let completion = context.completion().expect("completion");
+    for seed in 0..4 {
+        random_program(context, &window, &completion, seed);
+    }
+}
+
 #[test]
 fn random_programs_do_what_a_reference_does() {
-    let body = |context: &Context| {
-        let window = context.window(PART * context.ranks() as usize).expect("window");
-        let completion = context.completion().expect("completion");
-        for seed in 0..4 {
-            random_program(context, &window, &completion, seed);
-        }
-    };
-    let name = "random_programs_do_what_a_reference_does";
-    for layout in LAYOUTS {
-        start(name, &Job { layout, ..Job::default() }, body).finish();
-    }
+    run("random_programs_do_what_a_reference_does", LAYOUTS, random_programs);
+}
+
+/// The wire loses and doubles packets.
+#[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
+fn random_programs_do_the_same_over_a_bad_wire() {
+    let name = "random_programs_do_the_same_over_a_bad_wire";
     let env: &[(&str, &str)] = &[("KUMI_FAULTS", "loss=50,double=50,late=20,seed=3")];
     let layout = &[1, 1, 1];
-    start(name, &Job { layout, env, ..Job::default() }, body).finish_on_a_bad_wire();
+    start(name, &Job { layout, env, ..Job::default() }, random_programs).finish_on_a_bad_wire();
 }
 
 /// Bytes of a rank's part of each window.

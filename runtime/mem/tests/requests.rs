@@ -161,6 +161,7 @@ fn thousands_of_requests_are_under_way() {
 
 /// Rank 1 does not look at its channel. Requests to it wait; those to rank 2 and back go on.
 #[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
 fn a_rank_that_takes_nothing_holds_up_nobody_else() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");

@@ -50,6 +50,7 @@ fn handlers_run_in_order_while_the_program_does_not_call() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its jobs have more than three ranks")]
 fn a_handler_is_never_entered_twice() {
     run("a_handler_is_never_entered_twice", &[&[4], &[2, 2]], |context| {
         let window = context.window(4096).expect("window");
@@ -158,6 +159,7 @@ fn a_panic_is_told_by_one_sided_operations_that_wait() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "ranks are no processes here")]
 fn a_panic_that_no_call_told_is_told_at_the_end() {
     if common::is_rank() {
         let context = kumi_mem::Context::init().expect("init");
@@ -249,6 +251,7 @@ fn signals_are_served_while_main_waits() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the job is over before the test looks at it")]
 fn a_rank_with_a_signal_to_handle_is_not_idle() {
     let body = |context: &kumi_mem::Context| {
         let window = context.window(4096).expect("window");

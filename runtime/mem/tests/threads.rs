@@ -55,45 +55,48 @@ fn a_thread_that_waits_lets_another_one_send() {
 }
 
 /// Each thread plays ping-pong with its partner at the next rank, in both directions, with long and short messages.
+fn threads_talk(context: &Context) {
+    let (me, ranks) = (context.rank(), context.ranks());
+    let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+    scope(|threads| {
+        for tag in 0..THREADS {
+            threads.spawn(move || {
+                let mut numbers = Numbers(tag.cast_unsigned().into());
+                for round in 0..60 {
+                    let length = numbers.below(if round % 10 == 0 { 50_000 } else { 100 });
+                    let data = vec![(tag * 50 + round) as u8; length as usize];
+                    // Nobody receives before all have begun to send, so that threads wait for room, too.
+                    let sent = context.send_owned(next, tag, data.clone()).expect("begun");
+                    let (_, got) =
+                        context.recv_vec(Source::Rank(previous), Tag::Is(tag)).expect("receive");
+                    assert!(got == data, "thread {tag}, round {round}");
+                    sent.wait().expect("sent");
+                    context.send(previous, 100 + tag, &data).expect("send");
+                    let (_, back) =
+                        context.recv_vec(Source::Rank(next), Tag::Is(100 + tag)).expect("receive");
+                    assert!(back == data);
+                }
+            });
+        }
+    });
+    context.barrier().expect("barrier");
+}
+
 #[test]
 fn threads_talk_with_theirs_at_other_ranks() {
-    let body = |context: &Context| {
-        let (me, ranks) = (context.rank(), context.ranks());
-        let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-        scope(|threads| {
-            for tag in 0..THREADS {
-                threads.spawn(move || {
-                    let mut numbers = Numbers(tag.cast_unsigned().into());
-                    for round in 0..60 {
-                        let length = numbers.below(if round % 10 == 0 { 50_000 } else { 100 });
-                        let data = vec![(tag * 50 + round) as u8; length as usize];
-                        // Nobody receives before all have begun to send, so that threads wait for room, too.
-                        let sent = context.send_owned(next, tag, data.clone()).expect("begun");
-                        let (_, got) = context
-                            .recv_vec(Source::Rank(previous), Tag::Is(tag))
-                            .expect("receive");
-                        assert!(got == data, "thread {tag}, round {round}");
-                        sent.wait().expect("sent");
-                        context.send(previous, 100 + tag, &data).expect("send");
-                        let (_, back) = context
-                            .recv_vec(Source::Rank(next), Tag::Is(100 + tag))
-                            .expect("receive");
-                        assert!(back == data);
-                    }
-                });
-            }
-        });
-        context.barrier().expect("barrier");
-    };
-    let name = "threads_talk_with_theirs_at_other_ranks";
-    for layout in BOTH {
-        start(name, &Job { layout, ..Job::default() }, body).finish();
-    }
-    // Blocking at once, and over a bad wire.
+    run("threads_talk_with_theirs_at_other_ranks", BOTH, threads_talk);
+}
+
+/// Blocking at once, and over a bad wire.
+#[test]
+#[cfg_attr(miri, ignore = "ranks have one environment here")]
+fn threads_talk_whatever_the_waits_and_the_wire() {
+    let name = "threads_talk_whatever_the_waits_and_the_wire";
     let env: &[(&str, &str)] = &[("KUMI_SPIN", "0")];
-    start(name, &Job { layout: &[1, 1], env, ..Job::default() }, body).finish();
+    start(name, &Job { layout: &[1, 1], env, ..Job::default() }, threads_talk).finish();
     let env: &[(&str, &str)] = &[("KUMI_FAULTS", "loss=30,double=30,late=20,seed=8")];
-    start(name, &Job { layout: &[1, 1], env, ..Job::default() }, body).finish_on_a_bad_wire();
+    let job = Job { layout: &[1, 1], env, ..Job::default() };
+    start(name, &job, threads_talk).finish_on_a_bad_wire();
 }
 
 /// All threads do one-sided operations at the same time, each on bytes of its own and all on one counter.

@@ -1,4 +1,5 @@
 //! The daemon's side of the segment: layout, samples of damaged contents, the launch block.
+#![cfg(not(miri))] // Files and their rights are the kernel's.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -1,5 +1,6 @@
 //! AF_XDP between two network namespaces that a veth pair joins: what goes past the network stack, what does not, and
 //! what strangers can do. Only root can make namespaces.
+#![cfg(not(miri))] // There is no network there.
 
 use std::cell::Cell;
 use std::io::Read;

@@ -7,9 +7,9 @@ use kumi_net::SealKey;
 use kumi_net::launch::{LaunchDescriptors, doorbell};
 use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
 
-use super::{ARENA, CHANNEL_KEY, Job, Running};
+use super::{ARENA, CHANNEL_KEY, Job, Layout, Running, Scribble};
 
-/// Runs the body in a thread for each rank, to its end.
+/// Runs the body in a thread for each rank, to its end. The segments stay, so that ranks can be looked at.
 pub(super) fn run(job: &Job<'_>, body: &(impl Fn(&Context) + Sync)) -> Running {
     assert!(job.env.is_empty(), "the environment is the whole process's");
     let ranks: u32 = job.layout.iter().sum();
@@ -48,8 +48,12 @@ pub(super) fn run(job: &Job<'_>, body: &(impl Fn(&Context) + Sync)) -> Running {
             }
         }
     });
-    drop(nodes);
     kumi_net::miri::forget_all();
     let (layout, ring_bytes) = (job.layout.to_vec(), job.ring_bytes as u64);
-    Running { layout, addresses, segments: vec![], pages: vec![], children: vec![], ring_bytes }
+    let kept = |(first, segment, _, bells): (u32, Segment, SegmentFiles, Vec<OwnedFd>)| {
+        let layout = Layout::new(ranks, first, bells.len() as u32, ring_bytes, ARENA);
+        (segment, Scribble { layout: layout.expect("layout"), maps: vec![] })
+    };
+    let segments = nodes.into_iter().map(kept).collect();
+    Running { layout, addresses, segments, pages: vec![], children: vec![], ring_bytes }
 }

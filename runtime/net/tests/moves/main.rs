@@ -1,5 +1,6 @@
 //! A job's state is whole in its ranks' files: real processes stop anywhere, and others go on with copies of the files,
 //! at other addresses. Nothing is lost, and nothing comes twice.
+#![cfg(not(miri))] // There is one process.
 
 mod job;
 mod program;
