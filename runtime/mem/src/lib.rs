@@ -53,7 +53,7 @@ mod window;
 
 pub use collective::reduction::{Reduction, UserOp};
 pub use collective::scalar::{Op, Scalar};
-pub use collective::start::CollectiveRequest;
+pub use collective::start::{CollectiveKind, CollectiveRequest};
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use fifo::signal::Signal;

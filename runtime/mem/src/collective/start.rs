@@ -8,7 +8,7 @@ use kumi_net::{SharedBytes, SharedBytesMut};
 use crate::collective::execute::Memory;
 use crate::collective::reduction::{NoReduction, Reduction};
 use crate::collective::same_length;
-use crate::collective::scalar::{Scalar, bytes, bytes_mut};
+use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
 use crate::collective::schedule::{Call, Counts, Limits, Step, Topology, plan};
 use crate::context::Context;
 use crate::error::Error;
@@ -146,6 +146,37 @@ impl<T> Drop for CollectiveRequest<'_, T> {
     }
 }
 
+/// A collective for [`Group::start_shared`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CollectiveKind {
+    /// [`Group::broadcast`], in place.
+    Broadcast {
+        /// The member whose data it is.
+        root: u32,
+    },
+    /// [`Group::reduce`], in place.
+    Reduce {
+        /// The member that gets the result.
+        root: u32,
+    },
+    /// [`Group::allreduce`], in place.
+    Allreduce,
+    /// [`Group::gather`].
+    Gather {
+        /// The member that gets the data.
+        root: u32,
+    },
+    /// [`Group::scatter`].
+    Scatter {
+        /// The member whose data it is.
+        root: u32,
+    },
+    /// [`Group::allgather`].
+    Allgather,
+    /// [`Group::alltoall`].
+    Alltoall,
+}
+
 /// A call and its memory.
 struct Start<'s, T> {
     what: Collective,
@@ -174,12 +205,85 @@ impl<'c> Group<'c> {
         Ok(CollectiveRequest { context: self.context(), handle, output, _input: input })
     }
 
-    /// Begins a collective of memory by its address.
+    /// Begins a collective of memory by its address, for the bindings of other languages. `input` and `output` are what the
+    /// function of this name takes and gives; those in place have an output only. Only reductions look at `op`.
+    ///
+    /// # Errors
+    /// Those of that function which are known at once, and of [`Group::start_barrier`].
     ///
     /// # Safety
     /// Until the request has ended or was released, the bytes of `input` and `output` stay as [`SharedBytes::new`] and
     /// [`SharedBytesMut::new`] demand, are elements of `T` and aligned, and nobody else uses those of `output` or writes
     /// those of `input`: so they are no window's.
+    pub unsafe fn start_shared<T: Scalar>(
+        &self,
+        kind: CollectiveKind,
+        input: SharedBytes<'_>,
+        output: SharedBytesMut<'_>,
+        op: Op,
+        report: Report<'_>,
+    ) -> Result<RequestHandle, Error> {
+        let (sent, received) = (input.len() / size_of::<T>(), output.len() / size_of::<T>());
+        let call = self.call_of(kind, sent, received)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let input =
+                SharedBytes::new(NonNull::new_unchecked(input.as_ptr().cast_mut()), input.len());
+            self.start_at::<T, _>(call, input, output.lend(), op, report)
+        }
+    }
+
+    /// The call for so many elements, if they fit together.
+    fn call_of(
+        &self,
+        kind: CollectiveKind,
+        sent: usize,
+        received: usize,
+    ) -> Result<(Collective, Call<'static>), Error> {
+        if let CollectiveKind::Broadcast { root }
+        | CollectiveKind::Reduce { root }
+        | CollectiveKind::Gather { root }
+        | CollectiveKind::Scatter { root } = kind
+        {
+            self.check_member(root)?;
+        }
+        let is_root = |root| self.member() == root;
+        let times = |block| self.times_members(block);
+        Ok(match kind {
+            CollectiveKind::Broadcast { root } => {
+                (Collective::Broadcast, Call::Broadcast { root, length: received })
+            }
+            CollectiveKind::Reduce { root } => {
+                (Collective::Reduce, Call::Reduce { root, length: received })
+            }
+            CollectiveKind::Allreduce => {
+                (Collective::Allreduce, Call::Allreduce { length: received })
+            }
+            CollectiveKind::Gather { root } => {
+                let needed = if is_root(root) { times(sent) } else { received };
+                same_length("the receive buffer", received, needed)?;
+                (Collective::Gather, Call::Gather { root, block: sent })
+            }
+            CollectiveKind::Scatter { root } => {
+                let needed = if is_root(root) { times(received) } else { sent };
+                same_length("the data to send", sent, needed)?;
+                (Collective::Scatter, Call::Scatter { root, block: received })
+            }
+            CollectiveKind::Allgather => {
+                same_length("the receive buffer", received, times(sent))?;
+                (Collective::Allgather, Call::Allgather { counts: Counts::Equal(sent) })
+            }
+            CollectiveKind::Alltoall => {
+                let block = sent / self.members() as usize;
+                same_length("the data", sent, times(block))?;
+                same_length("the receive buffer", received, sent)?;
+                (Collective::Alltoall, Call::Alltoall { block })
+            }
+        })
+    }
+
+    /// # Safety
+    /// As [`Group::start_shared`].
     unsafe fn start_at<T: Scalar, R: Reduction<T> + Send + 'static>(
         &self,
         (what, call): (Collective, Call<'_>),
