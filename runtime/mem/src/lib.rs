@@ -51,9 +51,10 @@ mod settling;
 mod sync;
 mod window;
 
+pub use collective::kind::CollectiveKind;
 pub use collective::reduction::{Reduction, UserOp};
 pub use collective::scalar::{Op, Scalar};
-pub use collective::start::{CollectiveKind, CollectiveRequest};
+pub use collective::start::CollectiveRequest;
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use fifo::signal::Signal;

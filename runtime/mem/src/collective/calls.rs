@@ -1,27 +1,14 @@
 //! The collectives of groups.
 
-use super::same_length;
+use crate::collective::kind::CollectiveKind;
 use crate::collective::reduction::Reduction;
 use crate::collective::scalar::Scalar;
-use crate::collective::schedule::{Call, Counts, starts};
+use crate::collective::schedule::Call;
 use crate::error::Error;
 use crate::group::Group;
 use crate::group::tag::Collective;
 
-/// How many elements the blocks have together.
-fn total(counts: &[usize]) -> usize {
-    starts(counts.iter().copied())[counts.len()]
-}
-
 impl Group<'_> {
-    pub(super) fn times_members(&self, block: usize) -> usize {
-        block.saturating_mul(self.members() as usize)
-    }
-
-    fn check_counts(&self, counts: &[usize]) -> Result<(), Error> {
-        same_length("the list of counts", counts.len(), self.members() as usize)
-    }
-
     /// Returns when all members have called it.
     ///
     /// # Errors
@@ -36,9 +23,8 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::BadMember`], [`Error::BadLength`] where lengths differ.
     pub fn broadcast<T: Scalar>(&self, root: u32, data: &mut [T]) -> Result<(), Error> {
-        self.check_member(root)?;
-        let call = Call::Broadcast { root, length: data.len() };
-        self.run(Collective::Broadcast, call, &[], data)
+        let (what, call) = self.call_of(CollectiveKind::Broadcast { root }, 0, data.len())?;
+        self.run(what, call, &[], data)
     }
 
     /// Combines the data of all members, element by element; the result is at the root, the others' data is used up.
@@ -51,10 +37,9 @@ impl Group<'_> {
         op: impl Reduction<T>,
         data: &mut [T],
     ) -> Result<(), Error> {
-        self.check_member(root)?;
+        let (what, call) = self.call_of(CollectiveKind::Reduce { root }, 0, data.len())?;
         op.combine(&mut [], &[])?;
-        let call = Call::Reduce { root, length: data.len() };
-        self.run_with(Collective::Reduce, call, &[], data, &op)
+        self.run_with(what, call, &[], data, &op)
     }
 
     /// Combines the data of all members, element by element; all have the same result, bit by bit.
@@ -63,8 +48,8 @@ impl Group<'_> {
     /// [`Error::BadLength`], [`Error::BadOperation`].
     pub fn allreduce<T: Scalar>(&self, op: impl Reduction<T>, data: &mut [T]) -> Result<(), Error> {
         op.combine(&mut [], &[])?;
-        let call = Call::Allreduce { length: data.len() };
-        self.run_with(Collective::Allreduce, call, &[], data, &op)
+        let (what, call) = self.call_of(CollectiveKind::Allreduce, 0, data.len())?;
+        self.run_with(what, call, &[], data, &op)
     }
 
     /// Combines the data of the members up to this one, itself too, element by element.
@@ -73,8 +58,8 @@ impl Group<'_> {
     /// [`Error::BadLength`], [`Error::BadOperation`].
     pub fn scan<T: Scalar>(&self, op: impl Reduction<T>, data: &mut [T]) -> Result<(), Error> {
         op.combine(&mut [], &[])?;
-        let call = Call::Scan { length: data.len(), exclusive: false };
-        self.run_with(Collective::Scan, call, &[], data, &op)
+        let (what, call) = self.call_of(CollectiveKind::Scan, 0, data.len())?;
+        self.run_with(what, call, &[], data, &op)
     }
 
     /// Combines the data of the members before this one, element by element. The first member's data stays as it is.
@@ -87,8 +72,8 @@ impl Group<'_> {
         data: &mut [T],
     ) -> Result<(), Error> {
         op.combine(&mut [], &[])?;
-        let call = Call::Scan { length: data.len(), exclusive: true };
-        self.run_with(Collective::ExclusiveScan, call, &[], data, &op)
+        let (what, call) = self.call_of(CollectiveKind::ExclusiveScan, 0, data.len())?;
+        self.run_with(what, call, &[], data, &op)
     }
 
     /// Collects the data of all members at the root, in the order of members. Others' `recv` is not used.
@@ -96,12 +81,8 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::BadMember`], [`Error::BadLength`].
     pub fn gather<T: Scalar>(&self, root: u32, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        self.check_member(root)?;
-        if self.member() == root {
-            same_length("the receive buffer", recv.len(), self.times_members(send.len()))?;
-        }
-        let call = Call::Gather { root, block: send.len() };
-        self.run(Collective::Gather, call, send, recv)
+        let (what, call) = self.call_of(CollectiveKind::Gather { root }, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// As [`Group::gather`] with blocks of different lengths: at the root, `counts` has that of each member. Others'
@@ -117,15 +98,9 @@ impl Group<'_> {
         counts: &[usize],
         recv: &mut [T],
     ) -> Result<(), Error> {
-        self.check_member(root)?;
-        let mut call = Call::GatherEach { root, mine: send.len(), counts: None };
-        if self.member() == root {
-            self.check_counts(counts)?;
-            same_length("the receive buffer", recv.len(), total(counts))?;
-            same_length("the own count", counts[root as usize], send.len())?;
-            call = Call::GatherEach { root, mine: send.len(), counts: Some(counts) };
-        }
-        self.run(Collective::Gather, call, send, recv)
+        let (what, call) =
+            self.call_of(CollectiveKind::GatherEach { root, counts }, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// Deals the root's data out: the i-th block to member i. Others' `send` is not used.
@@ -133,12 +108,9 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::BadMember`], [`Error::BadLength`].
     pub fn scatter<T: Scalar>(&self, root: u32, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        self.check_member(root)?;
-        if self.member() == root {
-            same_length("the data to send", send.len(), self.times_members(recv.len()))?;
-        }
-        let call = Call::Scatter { root, block: recv.len() };
-        self.run(Collective::Scatter, call, send, recv)
+        let (what, call) =
+            self.call_of(CollectiveKind::Scatter { root }, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// As [`Group::scatter`] with blocks of different lengths: at the root, `counts` has that of each member. Others'
@@ -153,15 +125,9 @@ impl Group<'_> {
         counts: &[usize],
         recv: &mut [T],
     ) -> Result<(), Error> {
-        self.check_member(root)?;
-        let mut call = Call::ScatterEach { root, mine: recv.len(), counts: None };
-        if self.member() == root {
-            self.check_counts(counts)?;
-            same_length("the data to send", send.len(), total(counts))?;
-            same_length("the own count", counts[root as usize], recv.len())?;
-            call = Call::ScatterEach { root, mine: recv.len(), counts: Some(counts) };
-        }
-        self.run(Collective::Scatter, call, send, recv)
+        let (what, call) =
+            self.call_of(CollectiveKind::ScatterEach { root, counts }, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// Collects the data of all members at all members, in the order of members.
@@ -169,9 +135,8 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::BadLength`].
     pub fn allgather<T: Scalar>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        same_length("the receive buffer", recv.len(), self.times_members(send.len()))?;
-        let call = Call::Allgather { counts: Counts::Equal(send.len()) };
-        self.run(Collective::Allgather, call, send, recv)
+        let (what, call) = self.call_of(CollectiveKind::Allgather, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// As [`Group::allgather`] with blocks of different lengths, which all members know.
@@ -184,11 +149,9 @@ impl Group<'_> {
         counts: &[usize],
         recv: &mut [T],
     ) -> Result<(), Error> {
-        self.check_counts(counts)?;
-        same_length("the receive buffer", recv.len(), total(counts))?;
-        same_length("the data to send", send.len(), counts[self.member() as usize])?;
-        let call = Call::Allgather { counts: Counts::Each(counts) };
-        self.run(Collective::Allgather, call, send, recv)
+        let (what, call) =
+            self.call_of(CollectiveKind::AllgatherEach { counts }, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// Sends the i-th block to member i and receives one block from each, in the order of members.
@@ -196,10 +159,8 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::BadLength`] if lengths are not equal and multiples of the number of members.
     pub fn alltoall<T: Scalar>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
-        let block = send.len() / self.members() as usize;
-        same_length("the receive buffer", recv.len(), send.len())?;
-        same_length("the data", send.len(), self.times_members(block))?;
-        self.run(Collective::Alltoall, Call::Alltoall { block }, send, recv)
+        let (what, call) = self.call_of(CollectiveKind::Alltoall, send.len(), recv.len())?;
+        self.run(what, call, send, recv)
     }
 
     /// As [`Group::alltoall`] with blocks of different lengths, laid end to end.
@@ -213,14 +174,12 @@ impl Group<'_> {
         recv: &mut [T],
         recv_counts: &[usize],
     ) -> Result<(), Error> {
-        let (me, members) = (self.member() as usize, self.members() as usize);
-        same_length("the counts to send", send_counts.len(), members)?;
-        same_length("the counts to receive", recv_counts.len(), members)?;
-        same_length("the data to send", send.len(), total(send_counts))?;
-        same_length("the receive buffer", recv.len(), total(recv_counts))?;
-        same_length("the count to receive from oneself", recv_counts[me], send_counts[me])?;
-        let call = Call::AlltoallEach { send: send_counts, receive: recv_counts };
-        self.run(Collective::Alltoall, call, send, recv)
+        let (what, call) = self.call_of(
+            CollectiveKind::AlltoallEach { send: send_counts, receive: recv_counts },
+            send.len(),
+            recv.len(),
+        )?;
+        self.run(what, call, send, recv)
     }
 
     /// Combines the data of all members, element by element, and deals the result out: the i-th block to member i.
@@ -234,9 +193,8 @@ impl Group<'_> {
         recv: &mut [T],
     ) -> Result<(), Error> {
         op.combine(&mut [], &[])?;
-        same_length("the data to send", send.len(), self.times_members(recv.len()))?;
-        let call = Call::ReduceScatter { counts: Counts::Equal(recv.len()) };
-        self.run_with(Collective::ReduceScatter, call, send, recv, &op)
+        let (what, call) = self.call_of(CollectiveKind::ReduceScatter, send.len(), recv.len())?;
+        self.run_with(what, call, send, recv, &op)
     }
 
     /// As [`Group::reduce_scatter`] with blocks of different lengths, which all members know.
@@ -251,10 +209,8 @@ impl Group<'_> {
         recv: &mut [T],
     ) -> Result<(), Error> {
         op.combine(&mut [], &[])?;
-        self.check_counts(counts)?;
-        same_length("the data to send", send.len(), total(counts))?;
-        same_length("the receive buffer", recv.len(), counts[self.member() as usize])?;
-        let call = Call::ReduceScatter { counts: Counts::Each(counts) };
-        self.run_with(Collective::ReduceScatter, call, send, recv, &op)
+        let (what, call) =
+            self.call_of(CollectiveKind::ReduceScatterEach { counts }, send.len(), recv.len())?;
+        self.run_with(what, call, send, recv, &op)
     }
 }

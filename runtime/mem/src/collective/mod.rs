@@ -9,6 +9,7 @@
 
 mod calls;
 mod execute;
+pub(crate) mod kind;
 pub(crate) mod reduction;
 pub(crate) mod scalar;
 pub(crate) mod schedule;

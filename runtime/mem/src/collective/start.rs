@@ -6,10 +6,11 @@ use std::sync::Arc;
 use kumi_net::{SharedBytes, SharedBytesMut};
 
 use crate::collective::execute::Memory;
+use crate::collective::kind::CollectiveKind;
 use crate::collective::reduction::{NoReduction, Reduction};
 use crate::collective::same_length;
-use crate::collective::scalar::{Op, Scalar, bytes, bytes_mut};
-use crate::collective::schedule::{Call, Counts, Limits, Step, Topology, plan};
+use crate::collective::scalar::{Scalar, bytes, bytes_mut};
+use crate::collective::schedule::{Call, Limits, Step, Topology, plan};
 use crate::context::Context;
 use crate::error::Error;
 use crate::group::tag::Collective;
@@ -24,8 +25,7 @@ struct RunningCollective<T, R> {
     /// Rank of each member; none if they are those of the job.
     ranks: Option<Arc<[u32]>>,
     tag: i32,
-    input: SharedBytes<'static>,
-    output: SharedBytesMut<'static>,
+    place: Place<T>,
     scratch: Vec<T>,
     op: R,
     /// Bytes of the messages of the round that is under way.
@@ -53,7 +53,16 @@ impl<T: Scalar, R: Reduction<T> + Send> Schedule for RunningCollective<T, R> {
             }
             self.at += 1;
         }
+        let Place { output, work, .. } = &self.place;
+        if !work.is_empty() && !output.is_empty() {
+            output.copy_from(bytes(work));
+        }
         Ok(Round::Over)
+    }
+
+    fn lent(&self) -> [(usize, usize); 2] {
+        let Place { input, output, .. } = &self.place;
+        [(input.as_ptr().addr(), input.len()), (output.as_ptr().addr(), output.len())]
     }
 }
 
@@ -61,13 +70,13 @@ impl<T: Scalar, R: Reduction<T> + Send> RunningCollective<T, R> {
     fn memory(&mut self) -> Memory<'static> {
         // SAFETY: a vector of the schedule's own, which does not move. No step is under way while another reference is used.
         let scratch = unsafe { SharedBytesMut::from(bytes_mut(&mut self.scratch)).lend() };
-        Memory {
-            input: self.input,
-            output: self.output,
-            scratch,
-            shared: None,
-            element: size_of::<T>(),
-        }
+        let Place { input, output, work } = &mut self.place;
+        let output = match work.is_empty() {
+            true => *output,
+            // SAFETY: as above.
+            false => unsafe { SharedBytesMut::from(bytes_mut(work)).lend() },
+        };
+        Memory { input: *input, output, scratch, shared: None, element: size_of::<T>() }
     }
 
     fn rank_of(&self, member: u32) -> u32 {
@@ -146,149 +155,125 @@ impl<T> Drop for CollectiveRequest<'_, T> {
     }
 }
 
-/// A collective for [`Group::start_shared`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CollectiveKind {
-    /// [`Group::broadcast`], in place.
-    Broadcast {
-        /// The member whose data it is.
-        root: u32,
-    },
-    /// [`Group::reduce`], in place.
-    Reduce {
-        /// The member that gets the result.
-        root: u32,
-    },
-    /// [`Group::allreduce`], in place.
-    Allreduce,
-    /// [`Group::gather`].
-    Gather {
-        /// The member that gets the data.
-        root: u32,
-    },
-    /// [`Group::scatter`].
-    Scatter {
-        /// The member whose data it is.
-        root: u32,
-    },
-    /// [`Group::allgather`].
-    Allgather,
-    /// [`Group::alltoall`].
-    Alltoall,
-}
-
-/// A call and its memory.
-struct Start<'s, T> {
-    what: Collective,
-    call: Call<'s>,
-    input: Vec<T>,
-    output: Vec<T>,
+/// The memory of a call.
+struct Place<T> {
+    input: SharedBytes<'static>,
+    output: SharedBytesMut<'static>,
+    /// Memory of the schedule's own in place of the output, which gets a copy at the end unless it is empty.
+    work: Vec<T>,
 }
 
 /// Collectives that return at once. Members begin them in the same order as all others of the group. They go on while the
 /// program computes; up to 128 of a group are under way at a time.
 impl<'c> Group<'c> {
-    /// Begins a collective of vectors, which the request keeps.
-    fn start<T: Scalar, R: Reduction<T> + Send + 'static>(
+    /// Begins a collective of a vector in place, which the request keeps.
+    fn start_in_place<T: Scalar>(
         &self,
-        start: Start<'_, T>,
-        op: R,
+        kind: CollectiveKind<'_>,
+        op: impl Reduction<T> + Send + 'static,
+        data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let Start { what, call, input, mut output } = start;
+        let call = self.call_of(kind, 0, data.len())?;
+        self.start(call, op, Vec::new(), data)
+    }
+
+    /// The same of data that is sent, with a result of so many elements.
+    fn start_apart<T: Scalar>(
+        &self,
+        kind: CollectiveKind<'_>,
+        op: impl Reduction<T> + Send + 'static,
+        send: Vec<T>,
+        received: usize,
+    ) -> Result<CollectiveRequest<'c, T>, Error> {
+        let call = self.call_of(kind, send.len(), received)?;
+        self.start(call, op, send, room(received)?)
+    }
+
+    fn start<T: Scalar>(
+        &self,
+        call: (Collective, Call<'_>),
+        op: impl Reduction<T> + Send + 'static,
+        input: Vec<T>,
+        mut output: Vec<T>,
+    ) -> Result<CollectiveRequest<'c, T>, Error> {
         let place = bytes(&input);
         // SAFETY: the request keeps both vectors, which do not move, and touches them no more before it is over or released.
         let handle = unsafe {
-            let place = SharedBytes::new(NonNull::from(place).cast(), place.len());
-            let into = SharedBytesMut::from(bytes_mut(&mut output)).lend();
-            self.start_at((what, call), place, into, op, Report::Handle)
+            let input = SharedBytes::new(NonNull::from(place).cast(), place.len());
+            let output = SharedBytesMut::from(bytes_mut(&mut output)).lend();
+            let place = Place { input, output, work: Vec::new() };
+            self.start_at(call, place, op, Report::Handle)
         }?;
         Ok(CollectiveRequest { context: self.context(), handle, output, _input: input })
     }
 
     /// Begins a collective of memory by its address, for the bindings of other languages. `input` and `output` are what the
-    /// function of this name takes and gives; those in place have an output only. Only reductions look at `op`.
+    /// function of this name takes and gives; a broadcast has an output only. Only reductions look at `op`.
+    ///
+    /// [`Group::reduce`], [`Group::allreduce`] and the scans are in place if `input` is empty. Otherwise it is combined, and
+    /// the result, if this member has one, is copied to `output`; both may be the same memory.
     ///
     /// # Errors
-    /// Those of that function which are known at once, and of [`Group::start_barrier`].
+    /// Those of that function which are known at once, [`Error::OutOfMemory`], and those of [`Group::start_barrier`].
     ///
     /// # Safety
     /// Until the request has ended or was released, the bytes of `input` and `output` stay as [`SharedBytes::new`] and
-    /// [`SharedBytesMut::new`] demand, are elements of `T` and aligned, and nobody else uses those of `output` or writes
-    /// those of `input`: so they are no window's.
+    /// [`SharedBytesMut::new`] demand. Those of a reduction in place are elements of `T` and aligned, and nobody else uses
+    /// them: so they are no window's.
     pub unsafe fn start_shared<T: Scalar>(
         &self,
-        kind: CollectiveKind,
+        kind: CollectiveKind<'_>,
         input: SharedBytes<'_>,
         output: SharedBytesMut<'_>,
-        op: Op,
+        op: impl Reduction<T> + Send + 'static,
         report: Report<'_>,
     ) -> Result<RequestHandle, Error> {
         let (sent, received) = (input.len() / size_of::<T>(), output.len() / size_of::<T>());
+        // SAFETY: the caller's promise.
+        let (input, output) = unsafe {
+            let start = NonNull::new_unchecked(input.as_ptr().cast_mut());
+            (SharedBytes::new(start, input.len()), output.lend())
+        };
+        let combined = self.has_result(kind).filter(|_| sent > 0);
+        let place = match (kind, combined) {
+            (CollectiveKind::ReduceScatter | CollectiveKind::ReduceScatterEach { .. }, _) => {
+                Place { input, output, work: room(received)? }
+            }
+            (_, Some(here)) => {
+                let output = if here { output } else { SharedBytesMut::default() };
+                same_length(
+                    "the receive buffer",
+                    output.len(),
+                    if here { input.len() } else { 0 },
+                )?;
+                let mut work = room(sent)?;
+                input.copy_to(bytes_mut(&mut work));
+                Place { input: SharedBytes::default(), output, work }
+            }
+            (_, None) => Place { input, output, work: Vec::new() },
+        };
+        let (sent, received) = if combined.is_some() { (0, sent) } else { (sent, received) };
         let call = self.call_of(kind, sent, received)?;
         // SAFETY: the caller's promise.
-        unsafe {
-            let input =
-                SharedBytes::new(NonNull::new_unchecked(input.as_ptr().cast_mut()), input.len());
-            self.start_at::<T, _>(call, input, output.lend(), op, report)
-        }
+        unsafe { self.start_at(call, place, op, report) }
     }
 
-    /// The call for so many elements, if they fit together.
-    fn call_of(
-        &self,
-        kind: CollectiveKind,
-        sent: usize,
-        received: usize,
-    ) -> Result<(Collective, Call<'static>), Error> {
-        if let CollectiveKind::Broadcast { root }
-        | CollectiveKind::Reduce { root }
-        | CollectiveKind::Gather { root }
-        | CollectiveKind::Scatter { root } = kind
-        {
-            self.check_member(root)?;
+    /// Whether this member gets the result of a reduction that can be in place; none for other collectives.
+    fn has_result(&self, kind: CollectiveKind<'_>) -> Option<bool> {
+        match kind {
+            CollectiveKind::Reduce { root } => Some(self.member() == root),
+            CollectiveKind::Allreduce | CollectiveKind::Scan => Some(true),
+            CollectiveKind::ExclusiveScan => Some(self.member() > 0),
+            _ => None,
         }
-        let is_root = |root| self.member() == root;
-        let times = |block| self.times_members(block);
-        Ok(match kind {
-            CollectiveKind::Broadcast { root } => {
-                (Collective::Broadcast, Call::Broadcast { root, length: received })
-            }
-            CollectiveKind::Reduce { root } => {
-                (Collective::Reduce, Call::Reduce { root, length: received })
-            }
-            CollectiveKind::Allreduce => {
-                (Collective::Allreduce, Call::Allreduce { length: received })
-            }
-            CollectiveKind::Gather { root } => {
-                let needed = if is_root(root) { times(sent) } else { received };
-                same_length("the receive buffer", received, needed)?;
-                (Collective::Gather, Call::Gather { root, block: sent })
-            }
-            CollectiveKind::Scatter { root } => {
-                let needed = if is_root(root) { times(received) } else { sent };
-                same_length("the data to send", sent, needed)?;
-                (Collective::Scatter, Call::Scatter { root, block: received })
-            }
-            CollectiveKind::Allgather => {
-                same_length("the receive buffer", received, times(sent))?;
-                (Collective::Allgather, Call::Allgather { counts: Counts::Equal(sent) })
-            }
-            CollectiveKind::Alltoall => {
-                let block = sent / self.members() as usize;
-                same_length("the data", sent, times(block))?;
-                same_length("the receive buffer", received, sent)?;
-                (Collective::Alltoall, Call::Alltoall { block })
-            }
-        })
     }
 
     /// # Safety
-    /// As [`Group::start_shared`].
+    /// As [`Group::start_shared`]; the output is that of a reduction in place unless there is work.
     unsafe fn start_at<T: Scalar, R: Reduction<T> + Send + 'static>(
         &self,
         (what, call): (Collective, Call<'_>),
-        input: SharedBytes<'static>,
-        output: SharedBytesMut<'static>,
+        place: Place<T>,
         op: R,
         report: Report<'_>,
     ) -> Result<RequestHandle, Error> {
@@ -313,8 +298,7 @@ impl<'c> Group<'c> {
             at: 0,
             ranks: self.ranks(),
             tag,
-            input,
-            output,
+            place,
             scratch: vec![T::default(); schedule.scratch],
             op,
             expected: Vec::new(),
@@ -333,9 +317,9 @@ impl<'c> Group<'c> {
     /// [`Error::TooManyRequests`], [`Error::Fault`], as of all that return at once.
     pub fn start_barrier(&self, report: Report<'_>) -> Result<RequestHandle, Error> {
         let (input, output) = (SharedBytes::default(), SharedBytesMut::default());
-        let call = (Collective::Barrier, Call::Barrier);
+        let place = Place::<u8> { input, output, work: Vec::new() };
         // SAFETY: no memory.
-        unsafe { self.start_at::<u8, _>(call, input, output, NoReduction, report) }
+        unsafe { self.start_at((Collective::Barrier, Call::Barrier), place, NoReduction, report) }
     }
 
     /// As [`Group::broadcast`]; the others give a vector of the same length.
@@ -347,10 +331,7 @@ impl<'c> Group<'c> {
         root: u32,
         data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        self.check_member(root)?;
-        let call = Call::Broadcast { root, length: data.len() };
-        let what = Collective::Broadcast;
-        self.start(Start { what, call, input: Vec::new(), output: data }, NoReduction)
+        self.start_in_place(CollectiveKind::Broadcast { root }, NoReduction, data)
     }
 
     /// As [`Group::reduce`]; the other members get their vectors back, used up.
@@ -363,9 +344,7 @@ impl<'c> Group<'c> {
         op: impl Reduction<T> + Send + 'static,
         data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        self.check_member(root)?;
-        let call = Call::Reduce { root, length: data.len() };
-        self.start(Start { what: Collective::Reduce, call, input: Vec::new(), output: data }, op)
+        self.start_in_place(CollectiveKind::Reduce { root }, op, data)
     }
 
     /// As [`Group::allreduce`].
@@ -387,8 +366,7 @@ impl<'c> Group<'c> {
         op: impl Reduction<T> + Send + 'static,
         data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let call = Call::Allreduce { length: data.len() };
-        self.start(Start { what: Collective::Allreduce, call, input: Vec::new(), output: data }, op)
+        self.start_in_place(CollectiveKind::Allreduce, op, data)
     }
 
     /// As [`Group::scan`].
@@ -400,8 +378,7 @@ impl<'c> Group<'c> {
         op: impl Reduction<T> + Send + 'static,
         data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let call = Call::Scan { length: data.len(), exclusive: false };
-        self.start(Start { what: Collective::Scan, call, input: Vec::new(), output: data }, op)
+        self.start_in_place(CollectiveKind::Scan, op, data)
     }
 
     /// As [`Group::exclusive_scan`].
@@ -413,9 +390,7 @@ impl<'c> Group<'c> {
         op: impl Reduction<T> + Send + 'static,
         data: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let (what, length) = (Collective::ExclusiveScan, data.len());
-        let call = Call::Scan { length, exclusive: true };
-        self.start(Start { what, call, input: Vec::new(), output: data }, op)
+        self.start_in_place(CollectiveKind::ExclusiveScan, op, data)
     }
 
     /// As [`Group::gather`]; the result is empty at all members but the root.
@@ -427,10 +402,8 @@ impl<'c> Group<'c> {
         root: u32,
         send: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        self.check_member(root)?;
         let all = if self.member() == root { self.times_members(send.len()) } else { 0 };
-        let (what, call) = (Collective::Gather, Call::Gather { root, block: send.len() });
-        self.start(Start { what, call, input: send, output: room(all)? }, NoReduction)
+        self.start_apart(CollectiveKind::Gather { root }, NoReduction, send, all)
     }
 
     /// As [`Group::scatter`], of blocks of this length; the data of all members but the root is not used.
@@ -443,12 +416,7 @@ impl<'c> Group<'c> {
         send: Vec<T>,
         block: usize,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        self.check_member(root)?;
-        if self.member() == root {
-            same_length("the data to send", send.len(), self.times_members(block))?;
-        }
-        let (what, call) = (Collective::Scatter, Call::Scatter { root, block });
-        self.start(Start { what, call, input: send, output: room(block)? }, NoReduction)
+        self.start_apart(CollectiveKind::Scatter { root }, NoReduction, send, block)
     }
 
     /// As [`Group::allgather`].
@@ -459,9 +427,8 @@ impl<'c> Group<'c> {
         &self,
         send: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let output = room(self.times_members(send.len()))?;
-        let call = Call::Allgather { counts: Counts::Equal(send.len()) };
-        self.start(Start { what: Collective::Allgather, call, input: send, output }, NoReduction)
+        let all = self.times_members(send.len());
+        self.start_apart(CollectiveKind::Allgather, NoReduction, send, all)
     }
 
     /// As [`Group::alltoall`].
@@ -472,10 +439,8 @@ impl<'c> Group<'c> {
         &self,
         send: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
-        let block = send.len() / self.members() as usize;
-        same_length("the data", send.len(), self.times_members(block))?;
-        let (call, output) = (Call::Alltoall { block }, room(send.len())?);
-        self.start(Start { what: Collective::Alltoall, call, input: send, output }, NoReduction)
+        let all = send.len();
+        self.start_apart(CollectiveKind::Alltoall, NoReduction, send, all)
     }
 
     /// As [`Group::reduce_scatter`].
@@ -488,10 +453,7 @@ impl<'c> Group<'c> {
         send: Vec<T>,
     ) -> Result<CollectiveRequest<'c, T>, Error> {
         let block = send.len() / self.members() as usize;
-        same_length("the data", send.len(), self.times_members(block))?;
-        let call = Call::ReduceScatter { counts: Counts::Equal(block) };
-        let what = Collective::ReduceScatter;
-        self.start(Start { what, call, input: send, output: room(block)? }, op)
+        self.start_apart(CollectiveKind::ReduceScatter, op, send, block)
     }
 }
 

@@ -27,6 +27,11 @@ pub(crate) trait Schedule: Send {
     /// The error that ends the request. What was started is released. So it is after a panic, which is
     /// [`Error::OperationPanicked`] to the waiter.
     fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error>;
+
+    /// Where the program's memory that it uses begins, and how many bytes there are.
+    fn lent(&self) -> [(usize, usize); 2] {
+        [(0, 0); 2]
+    }
 }
 
 /// What a round has come to.
@@ -256,13 +261,14 @@ impl Context {
         report: Report<'_>,
     ) -> Result<RequestHandle, Error> {
         let report = self.report_to(report)?;
-        let (steps, lengths, failed) = (Vec::new(), Vec::new(), None);
+        let (lent, steps, lengths, failed) = (schedule.lent(), Vec::new(), Vec::new(), None);
         let running = RunningSchedule { schedule: Some(schedule), steps, lengths, failed };
         let pending = PendingRequest::Rounds(Box::new(running));
         let mut guard = self.channel.lock()?;
         let engine = guard.handler();
         engine.check_fault()?;
-        let place = engine.add_request(Request::new(Target::default(), pending, report))?;
+        let request = Request { lent, ..Request::new(Target::default(), pending, report) };
+        let place = engine.add_request(request)?;
         let handle = engine.requests.handle(place);
         engine.due_schedules.push(place);
         let _ = guard.progress();

@@ -89,7 +89,7 @@ pub(crate) struct Request {
     /// Frames of it are in a queue, and with them its data.
     pub(crate) unsent: bool,
     /// Where the program's memory that it uses begins, and how many bytes there are.
-    pub(crate) lent: (usize, usize),
+    pub(crate) lent: [(usize, usize); 2],
     /// Memory that the library has for it. Nobody touches it but by its address until the request is over.
     pub(crate) owned: Option<Vec<u8>>,
     /// How it ended; it is over when nothing of it is unsent, too.
@@ -98,20 +98,20 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn new(target: Target, pending: PendingRequest, report: ReportTo) -> Request {
-        let (begun, unsent, lent, owned, end) = (false, false, (0, 0), None, None);
+        let (begun, unsent, lent, owned, end) = (false, false, [(0, 0); 2], None, None);
         Request { pending, target, report, begun, unsent, lent, owned, end }
     }
 
     /// The same, of memory that it uses until it is over.
     pub(crate) fn on(self, base: *const u8, length: usize) -> Request {
-        Request { lent: (base.addr(), length), ..self }
+        Request { lent: [(base.addr(), length), (0, 0)], ..self }
     }
 
     /// Whether it may still use bytes of this memory.
     fn uses(&self, base: usize, length: usize) -> bool {
         // One that was released has given its memory back.
         let uses = !self.is_over() && self.report != ReportTo::Nobody;
-        uses && any_overlap(&mut [(base, length), self.lent])
+        uses && self.lent.iter().any(|lent| any_overlap(&mut [(base, length), *lent]))
     }
 
     /// One to a rank, whose refusal the caller itself turns into an error.
