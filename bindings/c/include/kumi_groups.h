@@ -9,7 +9,8 @@
  *
  * Every function here that communicates can fail with GROUP (no group, or it
  * was freed), DISAGREE (another member called another function, or with
- * another root: the job is to be ended), FAULT and IO.
+ * another root: the job is to be ended), FAULT and IO.  Those that start a
+ * request fail with GROUP, and the others are the request's.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -89,7 +90,9 @@ int kumi_group_find(kumi_group *group, int job_rank, int *member);
  * element; both are of `type`.  `into` has what comes first in the order of
  * members.  `context` is that of kumi_op_create().  It must return (no
  * longjmp(), no C++ exception), and functions of this library that it calls
- * fail with WRONG_THREAD. */
+ * fail with WRONG_THREAD.  For a request it is called on any thread of the
+ * program that is in a call of the library, or on one of the library's own, at
+ * any time until the request has ended. */
 typedef void (*kumi_combine)(void *into, const void *other, size_t count,
                              kumi_type type, void *context);
 
@@ -101,7 +104,8 @@ typedef void (*kumi_combine)(void *into, const void *other, size_t count,
 int kumi_op_create(kumi_combine combine, void *context, int commutative,
                    kumi_op *op);
 
-/* Frees an operation of kumi_op_create().
+/* Frees an operation of kumi_op_create().  Requests that have it go on to call
+ * its function.
  * Errors: OPERATION. */
 int kumi_op_free(kumi_op op);
 
@@ -197,6 +201,137 @@ int kumi_group_reduce_scatter(kumi_group *group, const void *send, void *recv,
 int kumi_group_reduce_scatterv(kumi_group *group, const void *send, void *recv,
                                const size_t *counts, kumi_type type,
                                kumi_op op);
+
+/* ------------------------------------------------------------------------
+ * Collective operations as requests
+ * ------------------------------------------------------------------------ */
+
+/* Functions with an `i` before the verb start the operation of the same name
+ * and return at once, whatever other members do: kumi_requests.h says what
+ * holds for requests.  `report` and `request` are as for kumi_window_iput().  The
+ * operation goes on while the program computes, and ends when this member's
+ * part is over.
+ *
+ * Members start them in the same order as all other collective operations of
+ * the group; those that one member starts, the others start, too.  They may end
+ * in any order.  Up to 128 of a group are under way at a time.  The group may
+ * be freed meanwhile.  The arrays are lent until the end, counts only until
+ * the function returns.
+ *
+ * A request that is released takes part no more, and other members may wait for
+ * it for ever.  One that has begun cannot be cancelled.
+ *
+ * What can be seen at once is the function's error, and nothing was started
+ * then: the arguments', COMPLETION, QUEUE, and MEMORY if there are too many
+ * under way.  LENGTH if another member's count differs, DISAGREE, FAULT and IO
+ * are the request's. */
+
+/* Starts kumi_group_barrier(): it ends when all members have started theirs.
+ * Errors: GROUP, NULL, COMPLETION, QUEUE, MEMORY; DISAGREE is the request's. */
+int kumi_group_ibarrier(kumi_group *group, const kumi_report *report,
+                        kumi_request *request);
+
+/* Starts kumi_group_broadcast().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_broadcast(). */
+int kumi_group_ibroadcast(kumi_group *group, int root, void *data, size_t count,
+                          kumi_type type, const kumi_report *report,
+                          kumi_request *request);
+
+/* Starts kumi_group_reduce().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_reduce(). */
+int kumi_group_ireduce(kumi_group *group, int root, const void *send,
+                       void *recv, size_t count, kumi_type type, kumi_op op,
+                       const kumi_report *report, kumi_request *request);
+
+/* Starts kumi_group_allreduce().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_allreduce(). */
+int kumi_group_iallreduce(kumi_group *group, const void *send, void *recv,
+                          size_t count, kumi_type type, kumi_op op,
+                          const kumi_report *report, kumi_request *request);
+
+/* Starts kumi_group_scan().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_scan(). */
+int kumi_group_iscan(kumi_group *group, const void *send, void *recv,
+                     size_t count, kumi_type type, kumi_op op,
+                     const kumi_report *report, kumi_request *request);
+
+/* Starts kumi_group_exclusive_scan().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_exclusive_scan(). */
+int kumi_group_iexclusive_scan(kumi_group *group, const void *send, void *recv,
+                               size_t count, kumi_type type, kumi_op op,
+                               const kumi_report *report,
+                               kumi_request *request);
+
+/* Starts kumi_group_gather() or kumi_group_gatherv().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_gather(). */
+int kumi_group_igather(kumi_group *group, int root, const void *send,
+                       void *recv, size_t count, kumi_type type,
+                       const kumi_report *report, kumi_request *request);
+int kumi_group_igatherv(kumi_group *group, int root, const void *send,
+                        size_t count, void *recv, const size_t *counts,
+                        kumi_type type, const kumi_report *report,
+                        kumi_request *request);
+
+/* Starts kumi_group_scatter() or kumi_group_scatterv().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_scatter(). */
+int kumi_group_iscatter(kumi_group *group, int root, const void *send,
+                        void *recv, size_t count, kumi_type type,
+                        const kumi_report *report, kumi_request *request);
+int kumi_group_iscatterv(kumi_group *group, int root, const void *send,
+                         const size_t *counts, void *recv, size_t count,
+                         kumi_type type, const kumi_report *report,
+                         kumi_request *request);
+
+/* Starts kumi_group_allgather() or kumi_group_allgatherv().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_allgather(). */
+int kumi_group_iallgather(kumi_group *group, const void *send, void *recv,
+                          size_t count, kumi_type type,
+                          const kumi_report *report, kumi_request *request);
+int kumi_group_iallgatherv(kumi_group *group, const void *send, void *recv,
+                           const size_t *counts, kumi_type type,
+                           const kumi_report *report, kumi_request *request);
+
+/* Starts kumi_group_alltoall() or kumi_group_alltoallv().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_alltoall(). */
+int kumi_group_ialltoall(kumi_group *group, const void *send, void *recv,
+                         size_t count_per_member, kumi_type type,
+                         const kumi_report *report, kumi_request *request);
+int kumi_group_ialltoallv(kumi_group *group, const void *send,
+                          const size_t *send_counts, void *recv,
+                          const size_t *recv_counts, kumi_type type,
+                          const kumi_report *report, kumi_request *request);
+
+/* Starts kumi_group_reduce_scatter() or kumi_group_reduce_scatterv().
+ * Errors: those of kumi_group_ibarrier() and kumi_group_reduce_scatter(). */
+int kumi_group_ireduce_scatter(kumi_group *group, const void *send, void *recv,
+                               size_t count, kumi_type type, kumi_op op,
+                               const kumi_report *report,
+                               kumi_request *request);
+int kumi_group_ireduce_scatterv(kumi_group *group, const void *send, void *recv,
+                                const size_t *counts, kumi_type type,
+                                kumi_op op, const kumi_report *report,
+                                kumi_request *request);
+
+/* The same among all ranks: each is the function for groups with KUMI_JOB.
+ * Errors: those of kumi_group_ibarrier() and of the function it starts. */
+int kumi_ibarrier(const kumi_report *report, kumi_request *request);
+int kumi_ibroadcast(int root, void *data, size_t count, kumi_type type,
+                    const kumi_report *report, kumi_request *request);
+int kumi_ireduce(int root, const void *send, void *recv, size_t count,
+                 kumi_type type, kumi_op op, const kumi_report *report,
+                 kumi_request *request);
+int kumi_iallreduce(const void *send, void *recv, size_t count, kumi_type type,
+                    kumi_op op, const kumi_report *report,
+                    kumi_request *request);
+int kumi_igather(int root, const void *send, void *recv, size_t count,
+                 kumi_type type, const kumi_report *report,
+                 kumi_request *request);
+int kumi_ialltoall(const void *send, void *recv, size_t count_per_rank,
+                   kumi_type type, const kumi_report *report,
+                   kumi_request *request);
+int kumi_ialltoallv(const void *send, const size_t *send_counts, void *recv,
+                    const size_t *recv_counts, kumi_type type,
+                    const kumi_report *report, kumi_request *request);
 
 #ifdef __cplusplus
 }

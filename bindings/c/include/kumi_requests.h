@@ -16,10 +16,11 @@ extern "C" {
  * ------------------------------------------------------------------------ */
 
 /* A function that begins with kumi_window_i or kumi_message_i starts an
- * operation and returns at once, whatever its target does.  The operation is
- * then a request, which ends by itself: a thread of the library serves it while
- * the program computes.  (What found no room on its way to a rank of this node
- * goes on in this rank's next call.)  Thousands may be under way.  To one rank,
+ * operation and returns at once, whatever its target does; kumi_groups.h has
+ * such functions for collective operations.  The operation is then a request,
+ * which ends by itself: a thread of the library serves it while the program
+ * computes.  (What found no room on its way to a rank of this node goes on in
+ * this rank's next call.)  Thousands may be under way.  To one rank,
  * requests and other calls take effect in the order in which they were started;
  * a get may also see what this rank puts there before the get has ended.  A slow
  * rank delays only its own.

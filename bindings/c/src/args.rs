@@ -188,12 +188,15 @@ pub fn tag_pattern(number: c_int) -> Result<Tag, Failure> {
 
 /// Work that is the same for every element type.
 pub trait TypedOperation {
+    /// What comes of it.
+    type Output;
+
     /// Does it for elements of type `T`.
-    fn run<T: Scalar>(self) -> Result<(), Failure>;
+    fn run<T: Scalar>(self) -> Result<Self::Output, Failure>;
 }
 
 /// Does `work` for a `kumi_type`.
-pub fn dispatch(kind: c_int, work: impl TypedOperation) -> Result<(), Failure> {
+pub fn dispatch<W: TypedOperation>(kind: c_int, work: W) -> Result<W::Output, Failure> {
     match kind {
         1 => work.run::<u8>(),
         2 => work.run::<i8>(),

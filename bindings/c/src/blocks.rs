@@ -2,49 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use kumi_mem::Group;
-
-use crate::args::{list, rank};
-use crate::code::Failure;
-use crate::collective::{Arrays, Call, collective, times_members, total};
-use crate::group::{KumiGroup, Operation, find};
-use crate::state::with;
-
-/// A list of counts, one for each member.
-///
-/// # Safety
-/// There are as many.
-unsafe fn counts_of(
-    group: &Group<'_>,
-    counts: *const usize,
-    what: &str,
-) -> Result<Vec<usize>, Failure> {
-    // SAFETY: promised by the caller.
-    unsafe { list(counts, group.members() as usize, what) }
-}
-
-/// The same for a list that only the root has, and how many elements there are in all.
-///
-/// # Safety
-/// At the root, there are as many.
-unsafe fn counts_at(
-    group: &Group<'_>,
-    root: u32,
-    counts: *const usize,
-) -> Result<(Vec<usize>, usize), Failure> {
-    if group.member() != root {
-        return Ok((Vec::new(), 0));
-    }
-    // SAFETY: promised by the caller.
-    let counts = unsafe { counts_of(group, counts, "counts") }?;
-    let all = total(&counts)?;
-    Ok((counts, all))
-}
-
-/// `count` for each member at the root, nothing at others.
-fn all_at(group: &Group<'_>, root: u32, count: usize) -> Result<usize, Failure> {
-    if group.member() == root { times_members(group, count) } else { Ok(0) }
-}
+use crate::collective::complete;
+use crate::group::KumiGroup;
 
 /// See `kumi.h`.
 ///
@@ -59,12 +18,8 @@ pub unsafe extern "C" fn kumi_group_gather(
     count: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, root) = (find(state, group)?, rank(root)?);
-        let arrays = Arrays { send, sent: count, recv, received: all_at(group, root, count)? };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Gather { root, counts: None, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.gather(root, send, recv, count, kind)) }
 }
 
 /// See `kumi.h`.
@@ -82,14 +37,8 @@ pub unsafe extern "C" fn kumi_group_gatherv(
     counts: *const usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, root) = (find(state, group)?, rank(root)?);
-        // SAFETY: promised by the caller.
-        let (counts, received) = unsafe { counts_at(group, root, counts) }?;
-        let (counts, arrays) = (Some(&counts[..]), Arrays { send, sent: count, recv, received });
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Gather { root, counts, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.gatherv(root, send, count, recv, counts, kind)) }
 }
 
 /// See `kumi.h`.
@@ -105,12 +54,8 @@ pub unsafe extern "C" fn kumi_group_scatter(
     count: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, root) = (find(state, group)?, rank(root)?);
-        let arrays = Arrays { send, sent: all_at(group, root, count)?, recv, received: count };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Scatter { root, counts: None, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.scatter(root, send, recv, count, kind)) }
 }
 
 /// See `kumi.h`.
@@ -128,14 +73,8 @@ pub unsafe extern "C" fn kumi_group_scatterv(
     count: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, root) = (find(state, group)?, rank(root)?);
-        // SAFETY: promised by the caller.
-        let (counts, sent) = unsafe { counts_at(group, root, counts) }?;
-        let (counts, arrays) = (Some(&counts[..]), Arrays { send, sent, recv, received: count });
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Scatter { root, counts, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.scatterv(root, send, counts, recv, count, kind)) }
 }
 
 /// See `kumi.h`.
@@ -150,12 +89,8 @@ pub unsafe extern "C" fn kumi_group_allgather(
     count: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        let arrays = Arrays { send, sent: count, recv, received: times_members(group, count)? };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Allgather { counts: None, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.allgather(send, recv, count, kind)) }
 }
 
 /// See `kumi.h`.
@@ -170,15 +105,8 @@ pub unsafe extern "C" fn kumi_group_allgatherv(
     counts: *const usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        // SAFETY: promised by the caller.
-        let counts = unsafe { counts_of(group, counts, "counts") }?;
-        let (sent, received) = (counts[group.member() as usize], total(&counts)?);
-        let (counts, arrays) = (Some(&counts[..]), Arrays { send, sent, recv, received });
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Allgather { counts, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.allgatherv(send, recv, counts, kind)) }
 }
 
 /// See `kumi.h`.
@@ -193,13 +121,8 @@ pub unsafe extern "C" fn kumi_group_alltoall(
     count_per_member: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        let all = times_members(group, count_per_member)?;
-        let arrays = Arrays { send, sent: all, recv, received: all };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Alltoall { counts: None, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.alltoall(send, recv, count_per_member, kind)) }
 }
 
 /// See `kumi.h`.
@@ -215,18 +138,10 @@ pub unsafe extern "C" fn kumi_group_alltoallv(
     recv_counts: *const usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        // SAFETY: promised by the caller.
-        let send_counts = unsafe { counts_of(group, send_counts, "send_counts") }?;
-        // SAFETY: promised by the caller.
-        let recv_counts = unsafe { counts_of(group, recv_counts, "recv_counts") }?;
-        let (sent, received) = (total(&send_counts)?, total(&recv_counts)?);
-        let counts = Some((&send_counts[..], &recv_counts[..]));
-        let arrays = Arrays { send, sent, recv, received };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::Alltoall { counts, arrays }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        complete(group, |member| member.alltoallv(send, send_counts, recv, recv_counts, kind))
+    }
 }
 
 /// See `kumi.h`.
@@ -242,13 +157,8 @@ pub unsafe extern "C" fn kumi_group_reduce_scatter(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, op) = (find(state, group)?, Operation::of(state, op, kind)?);
-        let arrays = Arrays { send, sent: times_members(group, count)?, recv, received: count };
-        let call = Call::ReduceScatter { counts: None, arrays, op };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, call) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.reduce_scatter(send, recv, count, kind, op)) }
 }
 
 /// See `kumi.h`.
@@ -264,13 +174,6 @@ pub unsafe extern "C" fn kumi_group_reduce_scatterv(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, op) = (find(state, group)?, Operation::of(state, op, kind)?);
-        // SAFETY: promised by the caller.
-        let counts = unsafe { counts_of(group, counts, "counts") }?;
-        let (sent, received) = (total(&counts)?, counts[group.member() as usize]);
-        let (counts, arrays) = (Some(&counts[..]), Arrays { send, sent, recv, received });
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, group, kind, Call::ReduceScatter { counts, arrays, op }) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.reduce_scatterv(send, recv, counts, kind, op)) }
 }

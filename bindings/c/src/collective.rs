@@ -6,118 +6,75 @@ use std::ffi::{c_int, c_void};
 use kumi_mem::{Context, Error, Group, Scalar};
 
 use crate::args::{
-    TypedOperation, check, disjoint, dispatch, elements, input, output, rank, with_elements,
+    TypedOperation, check, disjoint, dispatch, elements, input, output, with_elements,
 };
+use crate::call::{Arrays, Call, GroupCall, Member, Wanted};
 use crate::code::{Code, Failure};
 use crate::group::{KumiGroup, Operation, find};
-use crate::state::{State, with};
+use crate::state::with;
 
 /// A collective of a group.
-pub(crate) struct Work<'c> {
-    context: &'c Context,
-    group: &'c Group<'static>,
-    call: Call<'c>,
+struct Work<'s> {
+    context: &'s Context,
+    group: &'s Group<'static>,
+    call: Call,
 }
 
-/// The sent and the received array of a call, and their elements.
-#[derive(Clone, Copy)]
-pub(crate) struct Arrays {
-    pub(crate) send: *const c_void,
-    pub(crate) sent: usize,
-    pub(crate) recv: *mut c_void,
-    pub(crate) received: usize,
-}
-
-/// Who gets the result of a reduction.
-#[derive(Clone, Copy)]
-pub(crate) enum Wanted {
-    Root(u32),
-    All,
-    /// Those of the members up to each.
-    Scan,
-    /// Those of the members before each.
-    ExclusiveScan,
-}
-
-pub(crate) enum Call<'c> {
-    Broadcast { root: u32, data: *mut c_void, count: usize },
-    Reduce { wanted: Wanted, arrays: Arrays, op: Operation },
-    Gather { root: u32, counts: Option<&'c [usize]>, arrays: Arrays },
-    Scatter { root: u32, counts: Option<&'c [usize]>, arrays: Arrays },
-    Allgather { counts: Option<&'c [usize]>, arrays: Arrays },
-    Alltoall { counts: Option<(&'c [usize], &'c [usize])>, arrays: Arrays },
-    ReduceScatter { counts: Option<&'c [usize]>, arrays: Arrays, op: Operation },
-}
-
-/// Does a collective of a group with elements of a `kumi_type`.
+/// Does a collective of a group.
 ///
 /// # Safety
 /// The arrays of the call have as many elements as it says.
-pub(crate) unsafe fn collective(
-    state: &State,
-    group: &Group<'static>,
-    kind: c_int,
-    call: Call<'_>,
-) -> Result<(), Failure> {
-    dispatch(kind, Work { context: state.context, group, call })
-}
-
-/// `count` for every member of a group.
-pub(crate) fn times_members(group: &Group<'_>, count: usize) -> Result<usize, Failure> {
-    let members = group.members() as usize;
-    count.checked_mul(members).ok_or_else(|| {
-        let text = format!("{count} elements for each of {members} members are too many");
-        Failure::new(Code::Length, text)
+pub(crate) unsafe fn complete(
+    group: *mut KumiGroup,
+    make: impl for<'s> FnOnce(Member<'s>) -> Result<GroupCall<'s>, Failure>,
+) -> c_int {
+    with(|state| {
+        let GroupCall { member, kind, call } = make(Member::of(state, group)?)?;
+        dispatch(kind, Work { context: state.context, group: member.group, call })
     })
-}
-
-/// The sum of the blocks' lengths.
-pub(crate) fn total(counts: &[usize]) -> Result<usize, Failure> {
-    counts
-        .iter()
-        .try_fold(0usize, |sum, count| sum.checked_add(*count))
-        .ok_or_else(|| Failure::new(Code::Length, "the sum of the counts is too large"))
 }
 
 /// Reductions up to this many elements need no heap.
 const SMALL: usize = 8;
 
 impl TypedOperation for Work<'_> {
+    type Output = ();
+
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         let Work { context, group, call } = self;
         match call {
             Call::Broadcast { root, data, count } => {
                 let broadcast = |data: &mut [T]| group.broadcast(root, data);
-                // SAFETY: the caller of `collective` promises `count` elements.
+                // SAFETY: the caller of `complete` promises `count` elements.
                 unsafe { with_elements(context, data, count, "data", broadcast) }
             }
             Call::Reduce { wanted, arrays, op } => reduce::<T>(group, wanted, arrays, op),
             Call::Gather { root, counts, arrays } => {
-                moved(context, arrays, |send: &[T], recv| match counts {
+                moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.gatherv(root, send, counts, recv),
                     None => group.gather(root, send, recv),
                 })
             }
             Call::Scatter { root, counts, arrays } => {
-                moved(context, arrays, |send: &[T], recv| match counts {
+                moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.scatterv(root, send, counts, recv),
                     None => group.scatter(root, send, recv),
                 })
             }
             Call::Allgather { counts, arrays } => {
-                moved(context, arrays, |send: &[T], recv| match counts {
+                moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.allgatherv(send, counts, recv),
                     None => group.allgather(send, recv),
                 })
             }
             Call::Alltoall { counts, arrays } => {
-                moved(context, arrays, |send: &[T], recv| match counts {
+                moved(context, arrays, |send: &[T], recv| match &counts {
                     Some((sent, received)) => group.alltoallv(send, sent, recv, received),
                     None => group.alltoall(send, recv),
                 })
             }
             Call::ReduceScatter { counts, arrays, op } => {
-                moved(context, arrays, |send: &[T], recv| match counts {
+                moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.reduce_scatterv(op, send, counts, recv),
                     None => group.reduce_scatter(op, send, recv),
                 })
@@ -126,7 +83,7 @@ impl TypedOperation for Work<'_> {
     }
 }
 
-/// Runs `body` with both arrays of a call, which do not overlap. (The caller of [`collective`] promises their elements.)
+/// Runs `body` with both arrays of a call, which do not overlap. (The caller of [`complete`] promises their elements.)
 fn moved<T: Scalar>(
     context: &Context,
     arrays: Arrays,
@@ -135,7 +92,7 @@ fn moved<T: Scalar>(
     let Arrays { send, sent, recv, received } = arrays;
     let bytes = |count: usize| count.saturating_mul(size_of::<T>());
     disjoint(send, bytes(sent), recv, bytes(received))?;
-    // SAFETY: the caller of `collective` promises the elements; they do not overlap.
+    // SAFETY: the caller of `complete` promises the elements; they do not overlap.
     let send = unsafe { elements(context, send, sent, "send") }?;
     // SAFETY: as above.
     unsafe { with_elements(context, recv, received, "recv", |recv| body(&send, recv)) }
@@ -151,7 +108,7 @@ fn reduce<T: Scalar>(
     let Arrays { send, sent: count, recv, .. } = arrays;
     check(send.cast::<T>(), count, "send")?;
     let bytes = count * size_of::<T>();
-    // SAFETY: the caller of `collective` promises `count` elements.
+    // SAFETY: the caller of `complete` promises `count` elements.
     let send = unsafe { input(send, bytes, "send") }?;
     let result_here = !matches!(wanted, Wanted::Root(root) if root != group.member());
     let (mut small, mut large);
@@ -203,32 +160,8 @@ pub unsafe extern "C" fn kumi_group_broadcast(
     count: usize,
     kind: c_int,
 ) -> c_int {
-    with(|state| {
-        let call = Call::Broadcast { root: rank(root)?, data, count };
-        // SAFETY: promised by the caller.
-        unsafe { collective(state, find(state, group)?, kind, call) }
-    })
-}
-
-/// A reduction of `count` elements.
-///
-/// # Safety
-/// `send` points to as many, and so does `recv` where the result is wanted.
-unsafe fn reduction(
-    state: &State,
-    group: &Group<'static>,
-    wanted: Wanted,
-    arrays: Arrays,
-    (kind, op): (c_int, c_int),
-) -> Result<(), Failure> {
-    let call = Call::Reduce { wanted, arrays, op: Operation::of(state, op, kind)? };
     // SAFETY: promised by the caller.
-    unsafe { collective(state, group, kind, call) }
-}
-
-/// The arrays of a reduction.
-pub(crate) fn both(send: *const c_void, recv: *mut c_void, count: usize) -> Arrays {
-    Arrays { send, sent: count, recv, received: count }
+    unsafe { complete(group, |member| member.broadcast(root, data, count, kind)) }
 }
 
 /// See `kumi.h`.
@@ -245,11 +178,8 @@ pub unsafe extern "C" fn kumi_group_reduce(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, wanted) = (find(state, group)?, Wanted::Root(rank(root)?));
-        // SAFETY: promised by the caller.
-        unsafe { reduction(state, group, wanted, both(send, recv, count), (kind, op)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.reduce(root, send, recv, count, kind, op)) }
 }
 
 /// See `kumi.h`.
@@ -265,11 +195,8 @@ pub unsafe extern "C" fn kumi_group_allreduce(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        // SAFETY: promised by the caller.
-        unsafe { reduction(state, group, Wanted::All, both(send, recv, count), (kind, op)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.allreduce(send, recv, count, kind, op)) }
 }
 
 /// See `kumi.h`.
@@ -285,11 +212,8 @@ pub unsafe extern "C" fn kumi_group_scan(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let group = find(state, group)?;
-        // SAFETY: promised by the caller.
-        unsafe { reduction(state, group, Wanted::Scan, both(send, recv, count), (kind, op)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.scan(send, recv, count, kind, op)) }
 }
 
 /// See `kumi.h`.
@@ -305,9 +229,6 @@ pub unsafe extern "C" fn kumi_group_exclusive_scan(
     kind: c_int,
     op: c_int,
 ) -> c_int {
-    with(|state| {
-        let (group, wanted) = (find(state, group)?, Wanted::ExclusiveScan);
-        // SAFETY: promised by the caller.
-        unsafe { reduction(state, group, wanted, both(send, recv, count), (kind, op)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { complete(group, |member| member.exclusive_scan(send, recv, count, kind, op)) }
 }

@@ -191,7 +191,7 @@ struct UserOperation {
     commutative: bool,
 }
 
-// SAFETY: the pointer is only handed back to the program, by the thread whose call combines.
+// SAFETY: the pointer is only handed back to the program, which `kumi_groups.h` tells that any thread may combine.
 unsafe impl Send for UserOperation {}
 
 /// The program's operations, by number. No number is used twice.

@@ -2,11 +2,16 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::begin::{
+    kumi_group_iallreduce, kumi_group_ialltoall, kumi_group_ialltoallv, kumi_group_ibarrier,
+    kumi_group_ibroadcast, kumi_group_igather, kumi_group_ireduce,
+};
 use crate::blocks::{kumi_group_alltoall, kumi_group_alltoallv, kumi_group_gather};
 use crate::collective::{
     kumi_group_allreduce, kumi_group_barrier, kumi_group_broadcast, kumi_group_reduce,
 };
 use crate::group::job;
+use crate::request::KumiReport;
 
 /// See `kumi.h`.
 #[unsafe(no_mangle)]
@@ -107,4 +112,123 @@ pub unsafe extern "C" fn kumi_alltoallv(
 ) -> c_int {
     // SAFETY: promised by the caller.
     unsafe { kumi_group_alltoallv(job(), send, send_counts, recv, recv_counts, kind) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_ibarrier`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ibarrier(report: *const KumiReport, request: *mut u64) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_ibarrier(job(), report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_ibroadcast`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ibroadcast(
+    root: c_int,
+    data: *mut c_void,
+    count: usize,
+    kind: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_ibroadcast(job(), root, data, count, kind, report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_ireduce`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ireduce(
+    root: c_int,
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    kind: c_int,
+    op: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_ireduce(job(), root, send, recv, count, kind, op, report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_iallreduce`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_iallreduce(
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    kind: c_int,
+    op: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_iallreduce(job(), send, recv, count, kind, op, report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_igather`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_igather(
+    root: c_int,
+    send: *const c_void,
+    recv: *mut c_void,
+    count: usize,
+    kind: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_igather(job(), root, send, recv, count, kind, report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_ialltoall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ialltoall(
+    send: *const c_void,
+    recv: *mut c_void,
+    count_per_rank: usize,
+    kind: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { kumi_group_ialltoall(job(), send, recv, count_per_rank, kind, report, request) }
+}
+
+/// See `kumi_groups.h`.
+///
+/// # Safety
+/// As `kumi_group_ialltoallv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ialltoallv(
+    send: *const c_void,
+    send_counts: *const usize,
+    recv: *mut c_void,
+    recv_counts: *const usize,
+    kind: c_int,
+    report: *const KumiReport,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe {
+        kumi_group_ialltoallv(job(), send, send_counts, recv, recv_counts, kind, report, request)
+    }
 }

@@ -12,12 +12,14 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `handle` | the windows, FIFOs, completions and groups that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
-//! | `request`, `wait`, `queue`, `claim` | operations that go on after their call, and their ends |
+//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `group`, `call`, `collective`, `blocks`, `job_wide`, `fifo`, `records` | the functions |
+//! | `request`, `begin`, `wait`, `queue`, `claim` | operations that go on after their call, and their ends |
 
 mod args;
 mod atomic;
+mod begin;
 mod blocks;
+mod call;
 mod claim;
 mod code;
 mod collective;
@@ -42,6 +44,12 @@ pub use atomic::{
     kumi_window_fetch_add_u32, kumi_window_fetch_and, kumi_window_fetch_and_u32,
     kumi_window_fetch_or, kumi_window_fetch_or_u32, kumi_window_fetch_xor,
     kumi_window_fetch_xor_u32, kumi_window_swap, kumi_window_swap_u32,
+};
+pub use begin::{
+    kumi_group_iallgather, kumi_group_iallgatherv, kumi_group_iallreduce, kumi_group_ialltoall,
+    kumi_group_ialltoallv, kumi_group_ibarrier, kumi_group_ibroadcast, kumi_group_iexclusive_scan,
+    kumi_group_igather, kumi_group_igatherv, kumi_group_ireduce, kumi_group_ireduce_scatter,
+    kumi_group_ireduce_scatterv, kumi_group_iscan, kumi_group_iscatter, kumi_group_iscatterv,
 };
 pub use blocks::{
     kumi_group_allgather, kumi_group_allgatherv, kumi_group_alltoall, kumi_group_alltoallv,
@@ -72,7 +80,8 @@ pub use group::{
 };
 pub use job_wide::{
     kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,
-    kumi_reduce,
+    kumi_iallreduce, kumi_ialltoall, kumi_ialltoallv, kumi_ibarrier, kumi_ibroadcast, kumi_igather,
+    kumi_ireduce, kumi_reduce,
 };
 pub use list::{
     KumiBuffer, KumiPiece, kumi_window_get_list, kumi_window_get_lists, kumi_window_put_list,

@@ -44,7 +44,7 @@ unsafe fn report_of(state: &State, report: *const KumiReport) -> Result<Report<'
 ///
 /// # Safety
 /// `report` is null or points to a report, `request` is null or points to memory for a handle.
-unsafe fn start(
+pub(crate) unsafe fn start(
     report: *const KumiReport,
     request: *mut u64,
     body: impl FnOnce(&State, Report<'_>) -> Result<RequestHandle, Failure>,

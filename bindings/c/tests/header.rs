@@ -332,6 +332,13 @@ fn groups_do_what_the_header_promises() {
 }
 
 #[test]
+fn collectives_as_requests_do_what_the_header_promises() {
+    let program = compile("started", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn several_threads_may_call_where_the_program_asks_for_it() {
     let program = compile("threads", &[]);
     let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
