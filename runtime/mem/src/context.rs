@@ -70,7 +70,7 @@ pub struct Context {
     pub(crate) multicasting: Mutex<()>,
     /// The group of all ranks, and the numbers of all groups.
     pub(crate) job_group: GroupState,
-    pub(crate) groups: GroupNumbers,
+    pub(crate) groups: Arc<GroupNumbers>,
 }
 
 impl Context {
@@ -159,7 +159,7 @@ impl Context {
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
         Ok(Context {
             job_group: GroupState::job(channel.attachment().rank()),
-            groups: GroupNumbers::default(),
+            groups: Arc::default(),
             multicasting: Mutex::new(()),
             channel,
             process,

@@ -104,7 +104,7 @@ impl<'c> Group<'c> {
         let ranks: Result<Arc<[u32]>, Error> =
             members.iter().map(|member| self.rank_of(*member)).collect();
         let ranks = Some(ranks?);
-        let state = GroupState::new(number.keep(), ranks, me as u32);
+        let state = GroupState::new(number.keep(), ranks, me as u32, Some(&self.context.groups));
         state.topology.get_or_init(|| Topology::new(nodes));
         Ok(Some(Group { context: self.context, state: StateOf::Own(Box::new(state)) }))
     }
@@ -185,6 +185,22 @@ mod tests {
         let made = context.group().duplicate().expect("duplicate");
         assert_ne!(context.groups.free_words(), free);
         drop(made);
+        assert_eq!(context.groups.free_words(), free);
+    }
+
+    /// A new group with its number would get messages of the old one's request.
+    #[test]
+    fn a_group_keeps_its_number_until_its_requests_are_over() {
+        let context = Context::init_singleton().expect("a job of one");
+        let free = context.groups.free_words();
+        let made = context.group().duplicate().expect("duplicate");
+        let calls = [1, 2].map(|call| made.call_under_way(call));
+        let taken = context.groups.free_words();
+        drop(made);
+        for call in calls {
+            assert_eq!(context.groups.free_words(), taken);
+            drop(call);
+        }
         assert_eq!(context.groups.free_words(), free);
     }
 }

@@ -18,6 +18,7 @@ use crate::collective::schedule::Topology;
 use crate::context::Context;
 use crate::error::Error;
 use crate::group::memory::NodeMemory;
+use crate::group::numbers::GroupNumbers;
 use crate::group::tag::Collective;
 
 /// Some ranks of a job, in an order: its *members*. They are numbered from 0, and collectives of the group are among them
@@ -67,19 +68,27 @@ pub(crate) struct GroupState {
     memory: OnceLock<Option<NodeMemory>>,
     /// Calls begun.
     calls: AtomicU32,
-    /// Those that are requests and not over.
-    under_way: Arc<Mutex<BTreeSet<u32>>>,
+    under_way: Arc<CallsUnderWay>,
 }
 
 impl GroupState {
     /// The group of all ranks.
     pub(crate) fn job(rank: u32) -> GroupState {
-        GroupState::new(0, None, rank)
+        GroupState::new(0, None, rank, None)
     }
 
-    fn new(number: u32, ranks: Option<Arc<[u32]>>, me: u32) -> GroupState {
+    /// A group whose number is free again in `numbers` when the group is gone, and all its requests.
+    fn new(
+        number: u32,
+        ranks: Option<Arc<[u32]>>,
+        me: u32,
+        numbers: Option<&Arc<GroupNumbers>>,
+    ) -> GroupState {
         let (topology, memory) = (OnceLock::new(), OnceLock::new());
-        let (calls, under_way) = (AtomicU32::new(0), Arc::default());
+        let frees = numbers.map(|numbers| (Arc::clone(numbers), number));
+        let (calls, under_way) =
+            (AtomicU32::new(0), CallsUnderWay { calls: Mutex::default(), frees });
+        let under_way = Arc::new(under_way);
         GroupState { number, ranks, me, topology, memory, calls, under_way }
     }
 }
@@ -184,7 +193,7 @@ impl<'c> Group<'c> {
     pub(crate) fn next_call(&self) -> Result<u32, Error> {
         let state = self.state();
         let next = state.calls.load(Relaxed).wrapping_add(1);
-        let oldest = calls_in(&state.under_way).first().copied();
+        let oldest = state.under_way.lock().first().copied();
         if oldest.is_some_and(|oldest| next.wrapping_sub(oldest) >= tag::CALLS) {
             return Err(Error::TooManyRequests { most: tag::CALLS });
         }
@@ -204,7 +213,7 @@ impl<'c> Group<'c> {
     /// The call is under way as long as the result is there.
     pub(crate) fn call_under_way(&self, call: u32) -> CallUnderWay {
         let under_way = &self.state().under_way;
-        calls_in(under_way).insert(call);
+        under_way.lock().insert(call);
         CallUnderWay { calls: Arc::clone(under_way), call }
     }
 
@@ -223,31 +232,50 @@ impl<'c> Group<'c> {
     }
 }
 
+/// The calls of a group that are requests and not over.
+#[derive(Debug)]
+struct CallsUnderWay {
+    calls: Mutex<BTreeSet<u32>>,
+    /// The number of the group, which nobody else gets before this is gone.
+    frees: Option<(Arc<GroupNumbers>, u32)>,
+}
+
+impl CallsUnderWay {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        // Nothing panics while it is locked.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CallsUnderWay {
+    fn drop(&mut self) {
+        if let Some((numbers, number)) = &self.frees {
+            numbers.free(*number);
+        }
+    }
+}
+
 /// A call that is a request.
 #[derive(Debug)]
 pub(crate) struct CallUnderWay {
-    calls: Arc<Mutex<BTreeSet<u32>>>,
+    calls: Arc<CallsUnderWay>,
     call: u32,
 }
 
 impl Drop for CallUnderWay {
     fn drop(&mut self) {
-        calls_in(&self.calls).remove(&self.call);
+        self.calls.lock().remove(&self.call);
     }
-}
-
-fn calls_in(calls: &Mutex<BTreeSet<u32>>) -> MutexGuard<'_, BTreeSet<u32>> {
-    // Nothing panics while it is locked.
-    calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
         let StateOf::Own(state) = &self.state else { return };
         if self.context.is_copy() {
+            // Another thread may have held the lock of the numbers when the process was copied.
+            std::mem::forget(Arc::clone(&state.under_way));
             return;
         }
-        self.context.groups.free(state.number);
         if let Some(Some(memory)) = state.memory.get()
             && let Err(error) = memory.free(self.context)
         {
