@@ -39,6 +39,8 @@ void onesided(kumi::context &job);
 void lists_and_memory(kumi::context &job);
 /* In groups.cpp. */
 void groups(kumi::context &job);
+/* In started.cpp. */
+void started(kumi::context &job);
 /* In requests.cpp. */
 void requests(kumi::context &job);
 

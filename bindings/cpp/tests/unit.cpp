@@ -489,6 +489,10 @@ void wrong(kumi::context &job, kumi::window<double> &window)
 	window.iget(0, 0, constant).wait();
 #elif WRONG == 21
 	window.ifetch_add(0, 0, 1.0).get();
+#elif WRONG == 22
+	kumi::group(job).iallreduce(std::vector<int>(1), kumi::op::sum).wait();
+#elif WRONG == 23
+	kumi::group(job).ibroadcast(0, constant).wait();
 #endif
 }
 #endif
@@ -525,6 +529,7 @@ int main(int argc, char **argv)
 			onesided(job);
 			lists_and_memory(job);
 			groups(job);
+			started(job);
 			requests(job);
 			late = new kumi::window<int>(job, 1024);
 			queue = new kumi::fifo(*late, 0, 64);

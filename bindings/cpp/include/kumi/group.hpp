@@ -301,6 +301,50 @@ public:
 		              "kumi_group_reduce_scatter");
 	}
 
+	/* Collectives as requests.  Each starts the function without the i and
+	 * returns a request at once; it ends when this member's part is over.
+	 * With a report as the last argument it returns nothing.  Members start
+	 * them in the same order as all others of the group; up to 128 are under
+	 * way at a time.  Data and results must outlive the request.  One that
+	 * goes before its end is given up, and others may wait for ever. */
+	template <class... Where>
+	auto ibarrier(const Where &...where) const;
+	template <class R, class... Where>
+	auto ibroadcast(int root, R &&data, const Where &...where) const;
+
+	/* In place, as the reductions that follow: of a range, or one number. */
+	template <class R, class... Where>
+	auto ireduce(int root, R &&data, op how, const Where &...where) const;
+	template <class R, class... Where>
+	auto iallreduce(R &&data, op how, const Where &...where) const;
+	template <class R, class... Where>
+	auto iscan(R &&data, op how, const Where &...where) const;
+	template <class R, class... Where>
+	auto iexclusive_scan(R &&data, op how, const Where &...where) const;
+
+	/* At the root, `into` has one block for every member; elsewhere it is
+	 * not used.  Throws error KUMI_ERR_LENGTH, as the others of blocks, if
+	 * lengths do not fit. */
+	template <class R, class S, class... Where>
+	auto igather(int root, R &&data, S &&into, const Where &...where) const;
+
+	/* The same with a result that belongs to the future. */
+	template <class R>
+	auto igather_vector(int root, R &&data) const;
+	template <class R, class S, class... Where>
+	auto iscatter(int root, R &&data, S &&into, const Where &...where) const;
+	template <class R, class S, class... Where>
+	auto iallgather(R &&data, S &&into, const Where &...where) const;
+
+	/* The same with a result that belongs to the future. */
+	template <class R>
+	auto iallgather_vector(R &&data) const;
+	template <class R, class S, class... Where>
+	auto ialltoall(R &&data, S &&into, const Where &...where) const;
+	template <class R, class S, class... Where>
+	auto ireduce_scatter(R &&data, S &&into, op how,
+	                     const Where &...where) const;
+
 private:
 	using alive = std::weak_ptr<const bool>;
 
@@ -369,6 +413,67 @@ private:
 		              function);
 	}
 
+	/* Starts a request, by a call that takes a report and a handle. */
+	template <class Call>
+	request start(const char *function, Call call) const
+	{
+		request started(alive_);
+		detail::check(call(static_cast<const kumi_report *>(nullptr),
+		                   &started.handle_),
+		              function);
+		return started;
+	}
+
+	template <class Call>
+	void start(const char *function, Call call, const report &where) const
+	{
+		const kumi_report told = detail::described(where, function);
+		detail::check(call(&told, static_cast<kumi_request *>(nullptr)),
+		              function);
+	}
+
+	template <class Call, class T, class... Where>
+	auto start_in_place(Call call, const char *function, span<T> all, op how,
+	                    const Where &...where) const
+	{
+		return start(
+		    function,
+		    [&](auto... end) {
+			    return call(handle_, all.data(), all.data(),
+			                all.size(), type_of<T>(), operation(how),
+			                end...);
+		    },
+		    where...);
+	}
+
+	/* Memory that a request uses. */
+	template <class R>
+	static auto lent_view(const std::remove_reference_t<R> &data) noexcept
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the data of a request must outlive it");
+		return detail::view(data);
+	}
+
+	template <class R>
+	static auto lent_target(std::remove_reference_t<R> &data) noexcept
+	{
+		static_assert(detail::outlives<R>,
+		              "kumi: the memory of a request must outlive it");
+		return detail::target(data);
+	}
+
+	/* Checks the types and the lengths of data and a result. */
+	template <class R, class S>
+	static void fits(bool lengths, const char *function)
+	{
+		static_assert(detail::same<detail::element_of<const R>,
+		                           detail::element_of<S>>,
+		              "kumi: two types");
+		detail::require(lengths, function,
+		                "there must be one block for every member");
+	}
+
 	void swap(group &other) noexcept
 	{
 		std::swap(handle_, other.handle_);
@@ -381,5 +486,7 @@ private:
 };
 
 } // namespace kumi
+
+#include <kumi/started.hpp>
 
 #endif /* KUMI_GROUP_HPP */

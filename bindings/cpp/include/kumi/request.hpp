@@ -25,6 +25,7 @@ namespace kumi {
 class context;
 class completion;
 class completion_queue;
+class group;
 template <class T>
 class future;
 
@@ -160,6 +161,7 @@ public:
 
 private:
 	friend class context;
+	friend class group;
 	friend class request_list;
 	template <class>
 	friend class future;
@@ -207,7 +209,7 @@ private:
 	request under_way_;
 };
 
-/* ... the elements of a get, whose memory belongs to the future. */
+/* ... the elements of a get or a gather, whose memory belongs to the future. */
 template <class T>
 class [[nodiscard]] future<std::vector<T>> {
 public:
@@ -232,6 +234,7 @@ public:
 	const request &pending() const noexcept { return under_way_; }
 
 private:
+	friend class group;
 	template <class>
 	friend class window;
 	future(request &&under_way, std::vector<T> &&elements)
