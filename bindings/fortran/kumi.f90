@@ -192,6 +192,13 @@
 !   kumi_group_alltoallv(group, send, send_counts, recv, recv_counts [, stat])
 !   kumi_group_reduce_scatter(group, send, recv, op [, stat])
 !   kumi_group_reduce_scatterv(group, send, recv, counts, op [, stat])
+!   Each of these can be a request: the name has an `i` before the verb, and what holds for requests holds for all arrays.
+!   kumi_group_ibarrier(group, request [, completion] [, queue] [, word] [, stat])
+!   kumi_group_ibroadcast(group, root, data, request [, completion] [, queue] [, word] [, stat])
+!   kumi_group_ireduce(group, root, data, op, request [, completion] [, queue] [, word] [, stat])
+!   kumi_group_igather(group, root, send, recv, request [, completion] [, queue] [, word] [, stat])   and so on
+!       It ends when this member's part is over.  Members start them in the same order as all others of the group; up to
+!       128 are under way at a time.  One that is released is given up, and other members may wait for ever.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi
@@ -217,6 +224,7 @@ module kumi
     kumi_request_wait_any, kumi_request_test_any, kumi_request_wait_some, kumi_request_test_some, &
     kumi_request_cancel, kumi_request_release, kumi_request_count, kumi_queue_create, kumi_queue_free, &
     kumi_queue_poll, kumi_queue_wait, kumi_message_await, kumi_message_claim, kumi_claim_free
+  use kumi_started, only: kumi_group_ibarrier
   use kumi_starts
   implicit none
   public

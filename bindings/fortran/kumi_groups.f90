@@ -8,7 +8,7 @@ module kumi_groups
   use kumi_base, only: finish, kumi_op, number_of, suits
   implicit none
   public
-  private :: handle_of, made
+  private :: made
 
   ! A group's handle.  Copies are the same group.
   type :: kumi_group
@@ -336,11 +336,11 @@ contains
 
   ! ---- collectives of elements of `units` numbers each ----------------------------------------------
 
-  pure type(c_ptr) function handle_of(group)
+  pure type(c_ptr) function group_handle(group)
     type(kumi_group), intent(in) :: group
 
-    handle_of = group%handle
-  end function handle_of
+    group_handle = group%handle
+  end function group_handle
 
   subroutine group_broadcast_units(group, root, data, count, kind, units, stat)
     type(kumi_group), intent(in) :: group
@@ -349,7 +349,7 @@ contains
     integer(c_size_t), intent(in) :: count
     integer(c_int), intent(out), optional :: stat
 
-    call finish(c_group_broadcast(handle_of(group), root, data, count * units, kind), 'kumi_group_broadcast', stat)
+    call finish(c_group_broadcast(group_handle(group), root, data, count * units, kind), 'kumi_group_broadcast', stat)
   end subroutine group_broadcast_units
 
   ! `how`: 'reduce', 'allreduce', 'scan' or 'exclusive_scan', in place.
@@ -369,7 +369,7 @@ contains
       call finish(KUMI_ERR_OPERATION, 'kumi_group_'//how, stat, 'complex numbers can only be summed up')
       return
     end if
-    handle = handle_of(group)
+    handle = group_handle(group)
     number = number_of(op)
     all = count * units
     select case (how)
@@ -442,7 +442,7 @@ contains
     integer(c_int), intent(out), optional :: stat
     type(c_ptr) :: handle
 
-    handle = handle_of(group)
+    handle = group_handle(group)
     if (present(counts)) then
       if (.not. are_whole(group, root, counts, recv_count, 'kumi_group_gatherv', stat)) return
       call finish(c_group_gatherv(handle, root, send, count * units, recv, int(counts, c_size_t) * units, kind), &
@@ -462,7 +462,7 @@ contains
     integer(c_int), intent(out), optional :: stat
     type(c_ptr) :: handle
 
-    handle = handle_of(group)
+    handle = group_handle(group)
     if (present(counts)) then
       if (.not. are_whole(group, root, counts, send_count, 'kumi_group_scatterv', stat)) return
       call finish(c_group_scatterv(handle, root, send, int(counts, c_size_t) * units, recv, count * units, kind), &
@@ -482,7 +482,7 @@ contains
     integer(c_int), intent(out), optional :: stat
     type(c_ptr) :: handle
 
-    handle = handle_of(group)
+    handle = group_handle(group)
     if (present(counts)) then
       if (.not. are_whole(group, counts=counts, count=recv_count, name='kumi_group_allgatherv', stat=stat)) return
       if (counts(kumi_group_member(group) + 1) /= count) then
@@ -508,7 +508,7 @@ contains
     block = count / max(kumi_group_members(group), 1)
     if (.not. is_whole(group, count=count, block=block, name='kumi_group_alltoall', stat=stat)) return
     if (.not. is_whole(group, count=recv_count, block=block, name='kumi_group_alltoall', stat=stat)) return
-    call finish(c_group_alltoall(handle_of(group), send, recv, block * units, kind), 'kumi_group_alltoall', stat)
+    call finish(c_group_alltoall(group_handle(group), send, recv, block * units, kind), 'kumi_group_alltoall', stat)
   end subroutine group_alltoall_units
 
   subroutine group_alltoallv_units(group, send, count, send_counts, recv, recv_count, recv_counts, kind, units, stat)
@@ -521,7 +521,7 @@ contains
 
     if (.not. are_whole(group, counts=send_counts, count=count, name=name, stat=stat)) return
     if (.not. are_whole(group, counts=recv_counts, count=recv_count, name=name, stat=stat)) return
-    call finish(c_group_alltoallv(handle_of(group), send, int(send_counts, c_size_t) * units, recv, &
+    call finish(c_group_alltoallv(group_handle(group), send, int(send_counts, c_size_t) * units, recv, &
                                   int(recv_counts, c_size_t) * units, kind), name, stat)
   end subroutine group_alltoallv_units
 
@@ -536,7 +536,7 @@ contains
     character(len=*), parameter :: name = 'kumi_group_reduce_scatter'
     type(c_ptr) :: handle
 
-    handle = handle_of(group)
+    handle = group_handle(group)
     if (.not. suits(op, units)) then
       call finish(KUMI_ERR_OPERATION, name, stat, 'complex numbers can only be summed up')
     else if (present(counts)) then

@@ -11,7 +11,7 @@ module kumi_requests
   use kumi_onesided, only: follows, kumi_completion
   implicit none
   public
-  private :: told, iatomic, handles_of, keep, some
+  private :: iatomic, handles_of, keep, some
 
   ! A request that was started, or none.  Copies are the same request.
   type :: kumi_request
@@ -65,6 +65,18 @@ contains
     if (present(word)) report%word = word
     if (present(completion) .or. present(queue)) address = c_loc(report)
   end function told
+
+  ! A start has returned: the request has this handle, unless it has failed.
+  subroutine begun(code, handle, request, name, stat)
+    integer(c_int), intent(in) :: code
+    integer(c_int64_t), intent(in) :: handle
+    type(kumi_request), intent(inout) :: request
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(out), optional :: stat
+
+    if (code == KUMI_OK) request%handle = handle
+    call finish(code, name, stat)
+  end subroutine begun
 
   ! What is sent or received is a target or pointer: an array that was copied for the call would be gone afterwards.
   logical function suitable(gapless, there, name, stat)

@@ -5,6 +5,7 @@ program main
   use lists
   use requests
   use groups
+  use started
   implicit none
   character(len=16) :: argument
 
@@ -43,6 +44,10 @@ program main
     call split()
     call collectives()
     call wrong_groups()
+    call started_in_place()
+    call started_blocks()
+    call started_counts()
+    call wrong_starts()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'
