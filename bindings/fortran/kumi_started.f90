@@ -137,11 +137,11 @@ module kumi_started
       integer(c_int) :: code
     end function c_group_iallgatherv
 
-    function c_group_ialltoall(group, send, recv, count, type, report, request) result(code) &
+    function c_group_ialltoall(group, send, recv, count_per_member, type, report, request) result(code) &
       bind(c, name='kumi_group_ialltoall')
       import :: c_int, c_int64_t, c_ptr, c_size_t
       type(c_ptr), value :: group, send, recv, report
-      integer(c_size_t), value :: count
+      integer(c_size_t), value :: count_per_member
       integer(c_int), value :: type
       integer(c_int64_t), intent(inout) :: request
       integer(c_int) :: code

@@ -241,7 +241,7 @@ fn the_interfaces_of_fortran_are_those_of_the_header() {
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let modules = ["kumi_c", "kumi_c_requests", "kumi_groups"]
+    let modules = ["kumi_c", "kumi_c_requests", "kumi_groups", "kumi_started"]
         .map(|name| read(&format!("bindings/fortran/{name}.f90")));
     let mut functions = bound(&(modules.concat() + &atomics));
     functions.retain(|function| function.name != "strlen");

@@ -130,4 +130,5 @@ void groups(kumi::context &job)
 	moved.barrier();
 	THROWS(KUMI_ERR_GROUP, copy.barrier());
 	THROWS(KUMI_ERR_RANK, moved.rank(moved.members()));
+	started(job);
 }

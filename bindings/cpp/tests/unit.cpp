@@ -529,7 +529,6 @@ int main(int argc, char **argv)
 			onesided(job);
 			lists_and_memory(job);
 			groups(job);
-			started(job);
 			requests(job);
 			late = new kumi::window<int>(job, 1024);
 			queue = new kumi::fifo(*late, 0, 64);
