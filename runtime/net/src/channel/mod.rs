@@ -218,8 +218,7 @@ impl<H: Handler> Channel<H> {
     ) -> Result<Channel<H>, AttachError> {
         let remote = core.remote.is_some();
         let processors = processors();
-        let crowded = attachment.local_count() > processors;
-        core.waits.spin = AdaptiveSpin::new(settings.spin, crowded);
+        core.waits.spin = AdaptiveSpin::new(settings.spin, attachment.local_count(), processors);
         let processor = attachment.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
@@ -256,10 +255,11 @@ impl<H: Handler> Channel<H> {
     }
 
     /// How long a wait may spin now.
-    fn limit(&self, spin: &AdaptiveSpin) -> SpinLimit<'_> {
+    fn limit(&self, spin: &mut AdaptiveSpin) -> SpinLimit<'_> {
         let rotation = self.disclosed.as_ref();
         let page = rotation.filter(|_| spin.asks()).map(|page| (page, self.processor));
-        SpinLimit { bound: spin.bound(), at_once: spin.why_at_once(), page, rotation }
+        let (bound, yields) = spin.begin();
+        SpinLimit { bound, at_once: spin.why_at_once(), page, rotation, yields }
     }
 
     /// A way to have this channel served from another thread.
@@ -336,8 +336,8 @@ impl<H: Handler> Channel<H> {
         wait: Wait,
         mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
     ) -> Result<R, E> {
-        let limit = self.limit(&guard.core().waits.spin);
-        let mut waiting = WaitFlags::new(&self.shared.attachment, wait);
+        let limit = self.limit(&mut guard.core().waits.spin);
+        let mut waiting = WaitFlags::new(&self.shared.attachment, wait, limit.yields);
         loop {
             let result = attempt(&mut guard.lend())?;
             if let Some(result) = result {

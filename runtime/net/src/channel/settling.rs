@@ -65,7 +65,7 @@ fn settle<H: Handler>(
             return Ok(None);
         }
         if now - begin > SPIN {
-            let mut waiting = WaitFlags::new(&guard.shared.attachment, Wait::Frames);
+            let mut waiting = WaitFlags::new(&guard.shared.attachment, Wait::Frames, false);
             waiting.sleeping(false);
             guard.sleep(&mut waiting, Some(end));
         }

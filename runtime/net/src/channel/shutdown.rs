@@ -55,7 +55,7 @@ impl<H: Handler> Channel<H> {
             if now > progress + patience {
                 return Ok(false);
             }
-            let mut waiting = WaitFlags::new(attachment, Wait::Frames);
+            let mut waiting = WaitFlags::new(attachment, Wait::Frames, false);
             waiting.sleeping(false);
             guard.sleep(&mut waiting, Some(progress + patience + 1));
         }

@@ -26,7 +26,7 @@ pub(crate) struct WaitState {
 
 impl WaitState {
     pub(crate) fn new() -> WaitState {
-        WaitState { spin: AdaptiveSpin::new(SpinMode::Blind, false), driven: false, parked: 0 }
+        WaitState { spin: AdaptiveSpin::new(SpinMode::Blind, 1, 1), driven: false, parked: 0 }
     }
 }
 

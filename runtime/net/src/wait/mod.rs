@@ -47,6 +47,8 @@ pub(crate) enum WaitEvent {
 const CLOCK_SPINS: u32 = 512;
 /// Spins between two tries of a wait for room; divides [`CLOCK_SPINS`].
 const ROOM_SPINS: u32 = 64;
+/// How many spins one yield counts as: the clock is read after every fourth.
+const YIELD_SPINS: u32 = CLOCK_SPINS / 4;
 /// How many spins one look at the socket counts as.
 const SOCKET_SPINS: u32 = 64;
 
@@ -85,12 +87,16 @@ impl<H: Handler> Guard<'_, H> {
                     if self.core().poll()? {
                         return Ok(WaitEvent::Socket);
                     }
-                    self.core().poll_less_often(attachment);
+                    if !limit.yields {
+                        self.core().poll_less_often(attachment);
+                    }
                     socket = self.core().interval;
                     spins += SOCKET_SPINS;
-                } else {
-                    std::hint::spin_loop();
                 }
+            }
+            if limit.yields {
+                spins += YIELD_SPINS;
+                std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
             }
@@ -188,21 +194,25 @@ pub(crate) struct WaitFlags<'p> {
     /// Spins since the last look at the clock, and at how many a wait for room tries again.
     spins: u32,
     next_try: u32,
+    yields: bool,
 }
 
 impl<'p> WaitFlags<'p> {
-    pub(crate) fn new(attachment: &'p Attachment, wait: Wait) -> WaitFlags<'p> {
+    /// `yields`: the wait gives the processor away, and is told how long that took.
+    pub(crate) fn new(attachment: &'p Attachment, wait: Wait, yields: bool) -> WaitFlags<'p> {
         tracepoints::wait();
+        let began = if yields { sys::now() } else { 0 };
         WaitFlags {
             attachment,
             wait,
-            began: 0,
-            since: 0,
+            began,
+            since: began,
             slept: false,
             why: None,
             awaited: None,
             spins: 0,
             next_try: ROOM_SPINS,
+            yields,
         }
     }
 
@@ -268,7 +278,7 @@ impl<'p> WaitFlags<'p> {
             spin.blocked(sys::now().saturating_sub(self.began));
         } else {
             self.attachment.count(Counter::WaitsSpun, 1);
-            spin.spun();
+            spin.spun(self.yields.then(|| sys::now().saturating_sub(self.began)));
         }
     }
 }
@@ -295,12 +305,12 @@ mod tests {
     {
         let attachment = Attachment::singleton(1 << 20).expect("attachment");
         let state = || state_of(attachment.own(), attachment.own_lines());
-        let waiting = WaitFlags::new(&attachment, Wait::Counter { index: 3, at_least: 2 });
+        let waiting = WaitFlags::new(&attachment, Wait::Counter { index: 3, at_least: 2 }, false);
         waiting.idle(true);
         assert_eq!(state(), RankState::Idle);
         waiting.idle(false);
         // Another thread gets the channel, and waits for it to settle.
-        drop(WaitFlags::new(&attachment, Wait::Frames));
+        drop(WaitFlags::new(&attachment, Wait::Frames, false));
         waiting.idle(true);
         assert_eq!(state(), RankState::Idle);
         attachment.own_lines().notifies.0[3].count.store(2, Relaxed);

@@ -10,6 +10,12 @@ const MOST: u64 = 500;
 const LEAST: u64 = 20;
 /// First bound.
 const START: u64 = 200;
+/// Microseconds in which a wait of a crowded rank gives its processor to others before it blocks.
+const YIELD: u64 = 100;
+/// Most ranks for each processor with which that pays: every one that waits looks for itself in its turn.
+const MOST_YIELDING: usize = 8;
+/// Waits that block at once after one whose end did not come in time: at first, and at most.
+const PAUSES: [u32; 2] = [4, 1_024];
 
 /// The setting `KUMI_SPIN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +89,8 @@ pub(crate) struct SpinLimit<'p> {
     pub(crate) page: Option<(&'p DisclosedPages, usize)>,
     /// Where it says that the job is outside the rotation, so that no wait spins, whatever its bound.
     pub(crate) rotation: Option<&'p DisclosedPages>,
+    /// The processor is given to others between two looks.
+    pub(crate) yields: bool,
 }
 
 impl SpinLimit<'_> {
@@ -115,21 +123,66 @@ pub(crate) struct AdaptiveSpin {
     mode: SpinMode,
     bound: u64,
     /// More ranks here than processors: a spinning rank keeps its peer from answering.
-    crowded: bool,
+    crowd: Option<YieldPhase>,
+}
+
+/// Waits of a rank that shares its processor with other ranks. They give it away and look again, which costs less than to
+/// block and be woken while all of them only communicate. If one computes, the processor comes back late: then they block.
+#[derive(Debug)]
+struct YieldPhase {
+    /// Few enough ranks share the processor.
+    pays: bool,
+    /// Waits that block at once.
+    pause: u32,
+    /// How many will, after the next one whose end does not come in time.
+    next_pause: u32,
+    /// The wait under way gives the processor away.
+    under_way: bool,
+}
+
+impl YieldPhase {
+    fn of(ranks: usize, processors: usize) -> Option<YieldPhase> {
+        let pays = ranks <= MOST_YIELDING * processors;
+        let phase = YieldPhase { pays, pause: 0, next_pause: PAUSES[0], under_way: false };
+        (ranks > processors).then_some(phase)
+    }
+
+    /// Microseconds for a wait that begins.
+    fn begin(&mut self) -> u64 {
+        self.under_way = self.pays && self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        if self.under_way { YIELD } else { 0 }
+    }
+
+    fn end(&mut self, in_time: bool) {
+        if !std::mem::replace(&mut self.under_way, false) {
+            return;
+        }
+        if in_time {
+            self.next_pause = (self.next_pause / 2).max(PAUSES[0]);
+        } else {
+            self.pause = self.next_pause;
+            self.next_pause = (self.next_pause * 2).min(PAUSES[1]);
+        }
+    }
 }
 
 impl AdaptiveSpin {
-    pub(crate) fn new(mode: SpinMode, crowded: bool) -> AdaptiveSpin {
-        AdaptiveSpin { mode, bound: START, crowded }
+    /// For a rank of so many on a node, which have so many processors.
+    pub(crate) fn new(mode: SpinMode, ranks: usize, processors: usize) -> AdaptiveSpin {
+        AdaptiveSpin { mode, bound: START, crowd: YieldPhase::of(ranks, processors) }
     }
 
-    /// Microseconds to spin now; `None`: for ever.
-    pub(crate) fn bound(&self) -> Option<u64> {
-        match self.mode {
-            SpinMode::Adaptive | SpinMode::Blind if self.crowded => Some(0),
-            SpinMode::Adaptive | SpinMode::Blind => Some(self.bound),
-            SpinMode::Fixed(bound) => Some(bound),
-            SpinMode::Infinite => None,
+    /// Microseconds that a wait that begins may spin; `None`: for ever. And whether it yields meanwhile.
+    pub(crate) fn begin(&mut self) -> (Option<u64>, bool) {
+        match (self.mode, &mut self.crowd) {
+            (SpinMode::Adaptive | SpinMode::Blind, Some(crowd)) => {
+                let bound = crowd.begin();
+                (Some(bound), bound > 0)
+            }
+            (SpinMode::Adaptive | SpinMode::Blind, None) => (Some(self.bound), false),
+            (SpinMode::Fixed(bound), _) => (Some(bound), false),
+            (SpinMode::Infinite, _) => (None, false),
         }
     }
 
@@ -150,6 +203,9 @@ impl AdaptiveSpin {
     /// spins are longer; otherwise shorter spins waste less. The least bound is the cost of blocking (Karlin et
     /// al., competitive spinning).
     pub(crate) fn blocked(&mut self, waited: u64) {
+        if let Some(crowd) = &mut self.crowd {
+            crowd.end(false);
+        }
         self.bound = if waited <= 2 * MOST {
             (self.bound * 2).min(MOST)
         } else {
@@ -157,8 +213,11 @@ impl AdaptiveSpin {
         };
     }
 
-    /// Tells that a wait ended while it spun.
-    pub(crate) fn spun(&mut self) {
+    /// Tells that a wait ended while it spun, or yielded for so many microseconds.
+    pub(crate) fn spun(&mut self, yielded: Option<u64>) {
+        if let Some((crowd, yielded)) = self.crowd.as_mut().zip(yielded) {
+            crowd.end(yielded <= YIELD);
+        }
         if self.bound < START {
             self.bound += self.bound / 8 + 1;
         }
@@ -197,21 +256,50 @@ mod tests {
 
     #[test]
     fn the_bound_shrinks_with_long_waits_and_recovers() {
-        let mut spin = AdaptiveSpin::new(SpinMode::Adaptive, false);
+        let mut spin = AdaptiveSpin::new(SpinMode::Adaptive, 2, 2);
         for _ in 0..20 {
             spin.blocked(1_000_000);
         }
-        assert_eq!(spin.bound(), Some(LEAST));
+        assert_eq!(spin.begin(), (Some(LEAST), false));
         for _ in 0..40 {
-            spin.spun();
+            spin.spun(None);
         }
-        assert!(spin.bound().is_some_and(|bound| (START..=MOST).contains(&bound)));
+        assert!(spin.begin().0.is_some_and(|bound| (START..=MOST).contains(&bound)));
         for _ in 0..20 {
             spin.blocked(300);
         }
-        assert_eq!(spin.bound(), Some(MOST));
-        assert_eq!(AdaptiveSpin::new(SpinMode::Adaptive, true).bound(), Some(0));
-        assert_eq!(AdaptiveSpin::new(SpinMode::Infinite, true).bound(), None);
+        assert_eq!(spin.begin(), (Some(MOST), false));
+        assert_eq!(AdaptiveSpin::new(SpinMode::Infinite, 3, 2).begin(), (None, false));
+    }
+
+    /// Waits that block at once, until one yields again.
+    fn pause(spin: &mut AdaptiveSpin) -> u32 {
+        (0..).find(|_| spin.begin() != (Some(0), false)).unwrap_or(u32::MAX)
+    }
+
+    #[test]
+    fn a_crowded_rank_yields_while_that_pays() {
+        let mut spin = AdaptiveSpin::new(SpinMode::Adaptive, 3, 2);
+        assert_eq!(spin.begin(), (Some(YIELD), true));
+        // The longer it does not pay, the rarer it is tried.
+        for times in 0..12 {
+            spin.blocked(3_000);
+            assert_eq!(pause(&mut spin), (PAUSES[0] << times).min(PAUSES[1]));
+        }
+        // A wait that did not yield says nothing.
+        spin.blocked(3_000);
+        assert_eq!(spin.begin(), (Some(0), false));
+        spin.blocked(3_000);
+        assert_eq!(pause(&mut spin), PAUSES[1] - 1);
+        for _ in 0..12 {
+            spin.spun(Some(YIELD));
+            assert_eq!(spin.begin(), (Some(YIELD), true));
+        }
+        // The end was there when the processor came back, but that was late.
+        spin.spun(Some(YIELD + 1));
+        assert_eq!(pause(&mut spin), PAUSES[0]);
+        let mut many = AdaptiveSpin::new(SpinMode::Adaptive, 2 * MOST_YIELDING + 1, 2);
+        assert_eq!(many.begin(), (Some(0), false));
     }
 
     #[test]
@@ -222,8 +310,13 @@ mod tests {
         let fds = [node.as_fd(), job.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
         let page = DisclosedPages::open(&fds[0], &fds[1]).unwrap();
         let at_once = BlockReason::Bound;
-        let asking =
-            SpinLimit { bound: Some(100), at_once, page: Some((&page, 1)), rotation: None };
+        let asking = SpinLimit {
+            bound: Some(100),
+            at_once,
+            page: Some((&page, 1)),
+            rotation: None,
+            yields: false,
+        };
         assert_eq!(asking.ends(0, None), Some(BlockReason::Unscheduled));
         node.set_turn(Turn::Job(7));
         assert_eq!(
@@ -243,9 +336,9 @@ mod tests {
         assert_eq!(in_rotation.ends(0, None), Some(BlockReason::Unscheduled));
         job.set_idle(false);
         assert_eq!(in_rotation.ends(0, None), None);
-        assert_eq!(AdaptiveSpin::new(SpinMode::Adaptive, true).why_at_once(), BlockReason::Others);
-        assert_eq!(AdaptiveSpin::new(SpinMode::Fixed(0), true).why_at_once(), BlockReason::Bound);
-        let asks = |mode| AdaptiveSpin::new(mode, false).asks();
+        assert_eq!(AdaptiveSpin::new(SpinMode::Adaptive, 3, 2).why_at_once(), BlockReason::Others);
+        assert_eq!(AdaptiveSpin::new(SpinMode::Fixed(0), 3, 2).why_at_once(), BlockReason::Bound);
+        let asks = |mode| AdaptiveSpin::new(mode, 2, 2).asks();
         assert!(asks(SpinMode::Adaptive) && !asks(SpinMode::Blind) && !asks(SpinMode::Fixed(9)));
     }
 }
