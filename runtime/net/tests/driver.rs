@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kumi_net::driver::{Driver, PacketRun, SleepDescriptors};
 use kumi_net::launch::{bind_socket, doorbell};
@@ -152,6 +153,21 @@ fn frames_go_over_a_wire_of_ones_own_and_wake_who_sleeps() {
     sender.join().expect("sent");
     let frames = other.frames.lock().expect("frames");
     assert!(frames.iter().zip(0..).all(|(frame, number)| frame == &[number; 500]));
+}
+
+/// Nobody acks. The clock by which that is noticed is not only read when the channel is taken.
+#[test]
+fn who_keeps_the_channel_still_sends_again_what_is_lost() {
+    let (incoming, lost) = (Queue::new(), Queue::new());
+    let rank = rank(0, &incoming, &lost);
+    let mut guard = rank.channel.lock().expect("lock");
+    assert!(guard.send(1, &[b"lost"]).expect("room"));
+    guard.transmit().expect("sent");
+    let end = Instant::now() + Duration::from_secs(60);
+    while lost.packets.lock().expect("packets").len() < 2 {
+        assert!(Instant::now() < end, "it was sent once");
+        guard.progress().expect("progress");
+    }
 }
 
 #[test]

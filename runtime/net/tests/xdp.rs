@@ -262,7 +262,6 @@ fn short_packets_go_past_the_stack_and_long_runs_do_not() {
             }
             guard.transmit().expect("transmit");
             drop(guard);
-            rank.until("unacked_packets", 0);
         } else {
             rank.wait_for(200 + long.len());
             let frames = rank.frames.lock().expect("frames");
@@ -417,8 +416,11 @@ fn other_ports_are_untouched_and_nothing_is_left() {
         duplex.meet();
         assert!(rank.port != 0);
         drop(rank.steering.take());
-        let shown = ip(&format!("-details link show {DEVICE}"));
-        assert!(!shown.contains("xdp"), "the program is gone: {shown}");
+        // The other node may be starting a program just now, whose process has all descriptors for a moment.
+        let end = Instant::now() + Duration::from_secs(60);
+        while ip(&format!("-details link show {DEVICE}")).contains("xdp") {
+            assert!(Instant::now() < end, "the program stays");
+        }
         // Without it everything goes by the stack.
         let before = rank.counter("xdp_in");
         duplex.meet();

@@ -279,6 +279,8 @@ impl<H: Handler> Guard<'_, H> {
     /// Those of the channel.
     pub fn progress(&mut self) -> Result<(), ChannelError> {
         let (core, attachment) = self.parts();
+        // The caller may have had the channel for long: what is due is so by this clock.
+        core.update_clock();
         let most = 2 * attachment.ring_bytes() / crate::channel::core::ENOUGH + 1;
         for _ in 0..most {
             core.drain_rings(attachment)?;
