@@ -51,11 +51,18 @@ fn run(cluster: &TestCluster, python: &str, program: &str, arguments: &[&str]) -
 fn python_programs_communicate() {
     let Some(python) = interpreter("python_programs_communicate") else { return };
     let cluster = TestCluster::up(2);
-    let source = std::fs::read_to_string(repository().join("bindings/python/tests/ranks.py"));
-    let tests = source.expect("the program").matches("\n@test\n").count();
-    let out = run(&cluster, &python, "bindings/python/tests/ranks.py", &[]).ok().out;
-    assert!(tests > 5, "{tests}");
-    assert_eq!(out.lines().filter(|line| line.starts_with("passed ")).count(), 4 * tests, "{out}");
+    let passed = |program: &str| {
+        let out = run(&cluster, &python, program, &[]).ok().out;
+        out.lines().filter(|line| line.starts_with("passed ")).count()
+    };
+    for (program, least) in [("ranks.py", 6), ("ranks_collectives.py", 4)] {
+        let program = format!("bindings/python/tests/{program}");
+        let source = std::fs::read_to_string(repository().join(&program));
+        let tests = source.expect("the program").matches("\n@test\n").count();
+        assert!(tests >= least, "{program}: {tests}");
+        assert_eq!(passed(&program), 4 * tests, "{program}");
+    }
+    assert_eq!(passed("bindings/python/tests/ranks_threads.py"), 4);
 }
 
 /// The last line is as those of the other examples.

@@ -20,10 +20,10 @@ pub fn ranks_of(state: &State, ranks: Vec<i64>) -> Result<Vec<u32>, Failure> {
     ranks.into_iter().map(|rank| rank_of(state, rank)).collect()
 }
 
-/// Joins the job.
+/// Joins the job, for this thread alone or for all.
 #[pyfunction]
-pub fn initialise(py: Python<'_>) -> PyResult<()> {
-    Ok(crate::state::initialise(py)?)
+pub fn initialise(py: Python<'_>, threads: bool) -> PyResult<()> {
+    Ok(crate::state::initialise(py, threads)?)
 }
 
 /// Leaves the job.

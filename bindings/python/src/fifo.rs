@@ -1,9 +1,8 @@
 //! FIFOs and signal ports. Their offsets and capacities are in bytes, in the package too, because they are
 //! not arrays of elements.
 
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::{Fifo, Signal, Window};
 use pyo3::prelude::*;
@@ -13,31 +12,41 @@ use crate::buffer::Input;
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
 use crate::number::{name, whole};
-use crate::state::{State, current, number, released};
+use crate::state::{Held, State, current, handles_signals, number, released};
+use crate::turn::Turn;
 use crate::window::{NativeWindow, WindowOnMemory, notify_of};
 
 /// A FIFO and the window that it borrows, in the order of their ends.
 pub struct FifoOnWindow {
-    fifo: Fifo<'static>,
-    _window: Rc<WindowOnMemory>,
+    fifo: Mutex<Fifo<'static>>,
+    /// Who has it uses the FIFO.
+    turn: Turn,
+    _window: Arc<WindowOnMemory>,
 }
 
 impl FifoOnWindow {
     fn new(
-        window: Rc<WindowOnMemory>,
+        window: Arc<WindowOnMemory>,
         place: (usize, usize, u32),
     ) -> Result<FifoOnWindow, Failure> {
         let (offset, capacity, notify) = place;
         // SAFETY: `window` is kept beside the FIFO, and dropped after it.
-        let borrowed: &'static Window<'static> = unsafe { &*Rc::as_ptr(&window) };
+        let borrowed: &'static Window<'static> = unsafe { &*Arc::as_ptr(&window) };
         let fifo = borrowed.fifo(offset, capacity, notify)?;
-        Ok(FifoOnWindow { fifo, _window: window })
+        Ok(FifoOnWindow { fifo: Mutex::new(fifo), turn: Turn::default(), _window: window })
+    }
+}
+
+impl FifoOnWindow {
+    /// For who has the turn, and so never waits for the lock.
+    fn fifo(&self) -> MutexGuard<'_, Fifo<'static>> {
+        self.fifo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A FIFO of this rank.
 pub struct FifoEntry {
-    held: Rc<FifoOnWindow>,
+    held: Arc<FifoOnWindow>,
     window: u64,
     freed: Arc<AtomicBool>,
 }
@@ -52,9 +61,11 @@ impl Drop for FifoEntry {
 /// the first error; it removes the other ports nevertheless.
 pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(), Failure> {
     let goes = |number: u64| window.is_none_or(|window| window == number);
-    state.fifos.borrow_mut().retain(|_, entry| !goes(entry.window));
+    let closed: Vec<_> = state.fifos.lock().extract_if(|_, entry| goes(entry.window)).collect();
+    // Only now, while the table is not locked: the last one may end a window.
+    drop(closed);
     let ports: Vec<(u64, usize)> = {
-        let mut ports = state.ports.borrow_mut();
+        let mut ports = state.ports.lock();
         let (gone, left) = ports.iter().partition(|port| goes(port.0));
         *ports = left;
         gone
@@ -80,11 +91,11 @@ pub struct NativeFifo {
 }
 
 impl NativeFifo {
-    fn find(&self) -> Result<Rc<FifoOnWindow>, Failure> {
+    fn find(&self) -> Result<Held<FifoOnWindow>, Failure> {
         let state = current()?;
-        let fifos = state.fifos.borrow();
         let gone = || Failure::new("FreedFifoError", "this FIFO was freed, or its window was");
-        fifos.get(&self.number).map(|entry| Rc::clone(&entry.held)).ok_or_else(gone)
+        let found = state.fifos.lock().get(&self.number).map(|entry| Arc::clone(&entry.held));
+        Ok(Held::new(found.ok_or_else(gone)?, state))
     }
 }
 
@@ -104,16 +115,16 @@ impl NativeFifo {
         let (state, inside) = window.find()?;
         let held = FifoOnWindow::new(inside, (offset, capacity, notify_of(notify)?))?;
         let (number, freed) = (number(), Arc::<AtomicBool>::default());
-        let (held, window) = (Rc::new(held), window.number);
+        let (held, window) = (Arc::new(held), window.number);
         let entry = FifoEntry { held, window, freed: Arc::clone(&freed) };
-        state.fifos.borrow_mut().insert(number, entry);
+        state.fifos.lock().insert(number, entry);
         Ok(NativeFifo { number, freed })
     }
 
     /// Ends the FIFO.
     fn free(&self) -> PyResult<()> {
         if !self.freed.load(Ordering::Acquire) {
-            let entry = current()?.fifos.borrow_mut().remove(&self.number);
+            let entry = current()?.fifos.lock().remove(&self.number);
             drop(entry);
         }
         Ok(())
@@ -128,14 +139,19 @@ impl NativeFifo {
     /// Waits for the next record and takes it.
     fn pop<'py>(&self, py: Python<'py>) -> PyResult<Record<'py>> {
         let held = self.find()?;
-        let (from, data) = released(py, || held.fifo.pop_vec()).map_err(Failure::from)?;
+        let turn = held.turn.take(py, || Ok(false))?;
+        let (from, data) = released(py, || held.fifo().pop_vec()).map_err(Failure::from)?;
+        drop(turn);
         Ok((from, PyBytes::new(py, &data)))
     }
 
     /// Takes the next record if there is one.
     fn try_pop<'py>(&self, py: Python<'py>) -> PyResult<Option<Record<'py>>> {
         let held = self.find()?;
-        let popped = released(py, || held.fifo.try_pop_vec()).map_err(Failure::from)?;
+        // What comes is for the thread that waits.
+        let Some(turn) = held.turn.try_take() else { return Ok(None) };
+        let popped = released(py, || held.fifo().try_pop_vec()).map_err(Failure::from)?;
+        drop(turn);
         Ok(popped.map(|(from, data)| (from, PyBytes::new(py, &data))))
     }
 }
@@ -202,6 +218,7 @@ pub fn on_signal(
     let (state, inside) = window.find()?;
     let call = move |signal: Signal<'_>| {
         // Nothing can run in an interpreter that is shutting down.
+        handles_signals();
         let outcome = Python::try_attach(|py| {
             let data = PyBytes::new(py, signal.data);
             handler.call1(py, (signal.from, data)).map(drop).map_err(keep_cause)
@@ -212,7 +229,7 @@ pub fn on_signal(
         }
     };
     inside.on_signal(offset, capacity, call).map_err(Failure::from)?;
-    state.ports.borrow_mut().push((window.number, offset));
+    state.ports.lock().push((window.number, offset));
     Ok(())
 }
 
@@ -225,6 +242,6 @@ pub fn remove_signal(
 ) -> PyResult<()> {
     let (state, inside) = window.find()?;
     released(py, || inside.remove_signal(offset)).map_err(Failure::from)?;
-    state.ports.borrow_mut().retain(|port| *port != (window.number, offset));
+    state.ports.lock().retain(|port| *port != (window.number, offset));
     Ok(())
 }

@@ -1,16 +1,18 @@
 //! Groups, and their collective operations. Only reductions need the element type, as numpy's code ("f8"); all others move
 //! bytes.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kumi_mem::{Error, Group, Op, Scalar};
 use pyo3::prelude::*;
 
 use crate::buffer::{Input, Output};
+use crate::collective::{self, Arrays};
 use crate::control::rank_of;
-use crate::error::{Failure, wrong_type};
+use crate::error::Failure;
 use crate::number::{maybe, name, whole};
-use crate::state::{State, current, number, released};
+use crate::request::NativeRequest;
+use crate::state::{Held, State, current, number, released};
 
 /// A group of this rank: the job's, or one that was made of another.
 #[pyclass(frozen)]
@@ -20,17 +22,21 @@ pub struct NativeGroup {
 }
 
 impl NativeGroup {
-    fn find(&self, state: &State) -> Result<Rc<Group<'static>>, Failure> {
-        let Some(number) = self.number else { return Ok(Rc::new(state.context.group())) };
+    fn find(&self) -> Result<Held<Group<'static>>, Failure> {
+        let state = current()?;
+        let Some(number) = self.number else {
+            return Ok(Held::new(Arc::new(state.context.group()), state));
+        };
         let text = "this group is not one of this job, or was freed";
         let gone = || Failure::new("FreedGroupError", text);
-        state.groups.borrow().get(&number).cloned().ok_or_else(gone)
+        let found = state.groups.lock().get(&number).cloned();
+        Ok(Held::new(found.ok_or_else(gone)?, state))
     }
 
     /// Checks the number of a member.
-    fn member_at(&self, state: &State, group: &Group<'_>, member: i64) -> Result<u32, Failure> {
+    fn member_at(&self, group: &Held<Group<'static>>, member: i64) -> Result<u32, Failure> {
         if self.number.is_none() {
-            return rank_of(state, member);
+            return rank_of(group.state(), member);
         }
         let members = group.members();
         u32::try_from(member).ok().filter(|member| *member < members).ok_or_else(|| {
@@ -42,7 +48,7 @@ impl NativeGroup {
     /// Keeps a group that was made.
     fn keep(state: &State, group: Group<'static>) -> NativeGroup {
         let number = number();
-        state.groups.borrow_mut().insert(number, Rc::new(group));
+        state.groups.lock().insert(number, Arc::new(group));
         NativeGroup { number: Some(number) }
     }
 
@@ -55,11 +61,10 @@ impl NativeGroup {
         body: impl FnOnce(&Group<'static>, u32, &mut [u8]) -> Result<(), Error>,
     ) -> PyResult<()> {
         let mut data = Output::of(data, "array")?;
-        let state = current()?;
-        let group = self.find(&state)?;
-        let root = self.member_at(&state, &group, root)?;
+        let group = self.find()?;
+        let root = self.member_at(&group, root)?;
         let body = |data: &mut [u8]| body(&group, root, data);
-        let done = released(py, || data.collective(state.context, body));
+        let done = released(py, || data.collective(group.state().context, body));
         Ok(done.map_err(Failure::from)?)
     }
 
@@ -74,18 +79,18 @@ impl NativeGroup {
     ) -> PyResult<()> {
         let send = send.map(|send| Input::of(send, "array")).transpose()?;
         let mut recv = recv.map(|recv| Output::of(recv, "out")).transpose()?;
-        let state = current()?;
-        let group = self.find(&state)?;
-        let root = self.member_at(&state, &group, root)?;
+        let group = self.find()?;
+        let root = self.member_at(&group, root)?;
         if let (Some(recv), Some(send)) = (&recv, &send) {
             recv.check_disjoint(send)?;
         }
         let done = released(py, || {
-            let sent = send.as_ref().map(|send| send.collective(state.context)).transpose()?;
+            let sent =
+                send.as_ref().map(|send| send.collective(group.state().context)).transpose()?;
             let sent = sent.as_deref().unwrap_or_default();
             let body = |into: &mut [u8]| body(&group, root, sent, into);
             match &mut recv {
-                Some(recv) => recv.collective(state.context, body),
+                Some(recv) => recv.collective(group.state().context, body),
                 None => body(&mut []),
             }
         });
@@ -114,26 +119,48 @@ struct Reduction<'a, 'py> {
     blocks: Option<(&'a mut Output, Vec<usize>)>,
 }
 
-impl Reduction<'_, '_> {
-    fn of_code(self, code: &str) -> PyResult<()> {
-        match code {
-            "u1" => self.run::<u8>(),
-            "i1" => self.run::<i8>(),
-            "u2" => self.run::<u16>(),
-            "i2" => self.run::<i16>(),
-            "u4" => self.run::<u32>(),
-            "i4" => self.run::<i32>(),
-            "u8" => self.run::<u64>(),
-            "i8" => self.run::<i64>(),
-            "f4" => self.run::<f32>(),
-            "f8" => self.run::<f64>(),
-            _ => Err(wrong_type(format!("elements of type {code} cannot be reduced"))),
-        }
-    }
+/// What is done once the type of elements is known.
+pub trait OfScalar {
+    /// What it gives.
+    type Output;
 
-    fn run<T: Scalar>(self) -> PyResult<()> {
+    /// Does it.
+    fn run<T: Scalar>(self) -> Self::Output;
+}
+
+/// Does it for elements of numpy's code.
+///
+/// # Errors
+/// `BadTypeError` if such elements cannot be reduced.
+pub fn with_scalar<F: OfScalar>(code: &str, body: F) -> Result<F::Output, Failure> {
+    Ok(match code {
+        "u1" => body.run::<u8>(),
+        "i1" => body.run::<i8>(),
+        "u2" => body.run::<u16>(),
+        "i2" => body.run::<i16>(),
+        "u4" => body.run::<u32>(),
+        "i4" => body.run::<i32>(),
+        "u8" => body.run::<u64>(),
+        "i8" => body.run::<i64>(),
+        "f4" => body.run::<f32>(),
+        "f8" => body.run::<f64>(),
+        _ => {
+            let text = format!("elements of type {code} cannot be reduced");
+            return Err(Failure::new("BadTypeError", text));
+        }
+    })
+}
+
+/// The failure for an array that a reduction cannot use.
+pub fn misaligned() -> Failure {
+    Failure::new("BadTypeError", "the array is not aligned for its elements")
+}
+
+impl OfScalar for Reduction<'_, '_> {
+    type Output = Result<(), Failure>;
+
+    fn run<T: Scalar>(self) -> Self::Output {
         let Reduction { py, state, group, wanted, op, data, blocks } = self;
-        let misaligned = || wrong_type("the array is not aligned for its elements".to_owned());
         let done = released(py, || match blocks {
             None => data.reduction(state.context, |elements: &mut [T]| match wanted {
                 Wanted::Root(root) => group.reduce(root, op, elements),
@@ -155,12 +182,17 @@ impl Reduction<'_, '_> {
                 done.filter(|_| fits)
             }
         });
-        Ok(done.ok_or_else(misaligned)?.map_err(Failure::from)?)
+        Ok(done.ok_or_else(misaligned)??)
     }
 }
 
-fn operation(op: i32) -> PyResult<Op> {
-    Op::from_number(op).ok_or_else(|| wrong_type(format!("{op} is not a kumi.Op")))
+/// An operation by its number.
+///
+/// # Errors
+/// `BadTypeError` if there is none.
+pub fn operation(op: i32) -> Result<Op, Failure> {
+    let unknown = || Failure::new("BadTypeError", format!("{op} is not a kumi.Op"));
+    Op::from_number(op).ok_or_else(unknown)
 }
 
 #[pymethods]
@@ -179,10 +211,9 @@ impl NativeGroup {
         #[pyo3(from_py_with = maybe)] colour: Option<u32>,
         #[pyo3(from_py_with = whole)] key: i64,
     ) -> PyResult<Option<NativeGroup>> {
-        let state = current()?;
-        let group = self.find(&state)?;
+        let group = self.find()?;
         let made = released(py, || Made(group.split(colour, key))).0.map_err(Failure::from)?;
-        Ok(made.map(|made| NativeGroup::keep(&state, made)))
+        Ok(made.map(|made| NativeGroup::keep(group.state(), made)))
     }
 
     /// Makes a group of these members.
@@ -191,27 +222,25 @@ impl NativeGroup {
         py: Python<'_>,
         #[pyo3(from_py_with = whole)] members: Vec<i64>,
     ) -> PyResult<Option<NativeGroup>> {
-        let state = current()?;
-        let group = self.find(&state)?;
+        let group = self.find()?;
         // One that cannot be is refused by all members together.
         let members: Vec<u32> =
             members.into_iter().map(|it| u32::try_from(it).unwrap_or(u32::MAX)).collect();
         let made = released(py, || Made(group.subset(&members))).0.map_err(Failure::from)?;
-        Ok(made.map(|made| NativeGroup::keep(&state, made)))
+        Ok(made.map(|made| NativeGroup::keep(group.state(), made)))
     }
 
     /// Makes a group with the same members.
     fn duplicate(&self, py: Python<'_>) -> PyResult<NativeGroup> {
-        let state = current()?;
-        let group = self.find(&state)?;
+        let group = self.find()?;
         let made = released(py, || Made(group.duplicate())).0.map_err(Failure::from)?;
-        Ok(NativeGroup::keep(&state, made))
+        Ok(NativeGroup::keep(group.state(), made))
     }
 
     /// Whether it was freed.
     #[getter]
     fn freed(&self) -> bool {
-        current().is_ok_and(|state| self.find(&state).is_err())
+        current().is_ok() && self.find().is_err()
     }
 
     /// Frees it.
@@ -221,7 +250,7 @@ impl NativeGroup {
             let text = "the job's group stays until kumi.finalize()";
             return Err(Failure::new("BadGroupError", text).into());
         };
-        let gone = state.groups.borrow_mut().remove(&number);
+        let gone = state.groups.lock().remove(&number);
         drop(gone);
         Ok(())
     }
@@ -229,34 +258,56 @@ impl NativeGroup {
     /// This rank's number in it.
     #[getter]
     fn member(&self) -> PyResult<u32> {
-        Ok(self.find(&*current()?)?.member())
+        Ok(self.find()?.member())
     }
 
     /// How many members there are.
     #[getter]
     fn members(&self) -> PyResult<u32> {
-        Ok(self.find(&*current()?)?.members())
+        Ok(self.find()?.members())
     }
 
     /// The rank of a member.
     fn rank_of(&self, #[pyo3(from_py_with = name)] member: i64) -> PyResult<u32> {
-        let state = current()?;
-        let group = self.find(&state)?;
-        let member = self.member_at(&state, &group, member)?;
+        let group = self.find()?;
+        let member = self.member_at(&group, member)?;
         Ok(group.rank_of(member).map_err(Failure::from)?)
     }
 
     /// The number of a rank, if it is a member.
     fn member_of(&self, #[pyo3(from_py_with = name)] rank: i64) -> PyResult<Option<u32>> {
-        let state = current()?;
-        let rank = rank_of(&state, rank)?;
-        Ok(self.find(&state)?.member_of(rank))
+        let group = self.find()?;
+        let rank = rank_of(group.state(), rank)?;
+        Ok(group.member_of(rank))
     }
 
     /// Returns when all members have called it.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        let group = self.find(&*current()?)?;
+        let group = self.find()?;
         Ok(released(py, || group.barrier()).map_err(Failure::from)?)
+    }
+
+    /// Starts a collective by its name. Those in place have `receive` only; reductions have a code and an operation.
+    #[pyo3(signature = (kind, root, send, receive, reduced, guard))]
+    fn start(
+        &self,
+        kind: &str,
+        #[pyo3(from_py_with = name)] root: i64,
+        send: Option<&Bound<'_, PyAny>>,
+        receive: Option<&Bound<'_, PyAny>>,
+        reduced: Option<(String, i32)>,
+        guard: Option<Py<PyAny>>,
+    ) -> PyResult<NativeRequest> {
+        let group = self.find()?;
+        let root = self.member_at(&group, root)?;
+        let reduced = reduced.as_ref().map(|(code, op)| (code.as_str(), *op));
+        collective::start(
+            group.state(),
+            &group,
+            (kind, root),
+            Arrays { send, receive, guard },
+            reduced,
+        )
     }
 
     /// Copies the root's data to all members.
@@ -280,17 +331,17 @@ impl NativeGroup {
         #[pyo3(from_py_with = whole)] op: i32,
     ) -> PyResult<()> {
         let mut data = Output::of(data, "array")?;
-        let state = current()?;
-        let group = self.find(&state)?;
+        let group = self.find()?;
         let wanted = match how {
-            "root" => Wanted::Root(self.member_at(&state, &group, root)?),
+            "root" => Wanted::Root(self.member_at(&group, root)?),
             "scan" => Wanted::Scan,
             "exclusive" => Wanted::ExclusiveScan,
             _ => Wanted::All,
         };
         let (op, data) = (operation(op)?, &mut data);
-        let (state, group) = (&*state, &*group);
-        Reduction { py, state, group, wanted, op, data, blocks: None }.of_code(code)
+        let (state, group) = (group.state(), &*group);
+        let reduction = Reduction { py, state, group, wanted, op, data, blocks: None };
+        Ok(with_scalar(code, reduction)??)
     }
 
     /// Combines the data of all members, and gives each its block. `data` is used up; lengths are bytes.
@@ -306,12 +357,11 @@ impl NativeGroup {
         let (send, mut data) = (Input::of(data, "array")?, Output::of(data, "array")?);
         let mut block = Output::of(block, "out")?;
         block.check_disjoint(&send)?;
-        let state = current()?;
-        let group = self.find(&state)?;
+        let group = self.find()?;
         let (wanted, op, data) = (Wanted::All, operation(op)?, &mut data);
-        let (state, group) = (&*state, &*group);
+        let (state, group) = (group.state(), &*group);
         let blocks = Some((&mut block, lengths));
-        Reduction { py, state, group, wanted, op, data, blocks }.of_code(code)
+        Ok(with_scalar(code, Reduction { py, state, group, wanted, op, data, blocks })??)
     }
 
     /// Collects blocks at the root; the other members give no memory for them. Lengths are bytes.
@@ -385,9 +435,9 @@ unsafe impl<G> Send for Made<G> {}
 
 impl Drop for NativeGroup {
     fn drop(&mut self) {
-        // If another thread drops it, or while a call waits, it stays until `finalize`.
+        // If a thread drops it that may not call, or while a call waits, it stays until `finalize`.
         if let (Some(number), Ok(state)) = (self.number, current()) {
-            let gone = state.groups.borrow_mut().remove(&number);
+            let gone = state.groups.lock().remove(&number);
             drop(gone);
         }
     }

@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `state` | the one [`kumi_mem::Context`] of the process, and the rules for using it |
+//! | `turn` | threads that would wait for the same |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | conversion of errors to exceptions |
 //! | `number` | numbers that Python passes |
@@ -15,12 +16,14 @@
 //! | `object` | objects of classes |
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | calls that are recorded and run together |
-//! | `request` | operations that go on after their call |
-//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `group`, `machine` | the functions |
+//! | `request`, `collective` | operations that go on after their call |
+//! | `control`, `message`, `claim`, `window`, `transfer`, `list`, `fifo`, `group`, `machine` | the functions |
 
 mod buffer;
 mod call;
 mod callback;
+mod claim;
+mod collective;
 mod control;
 mod error;
 mod fifo;
@@ -36,6 +39,7 @@ mod state;
 mod target;
 mod transaction;
 mod transfer;
+mod turn;
 mod wake_event;
 mod window;
 
@@ -63,6 +67,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::call::{NativeCall, NativeClient};
+    #[pymodule_export]
+    use crate::claim::{NativeClaim, await_claim, claim};
     #[pymodule_export]
     use crate::control::{
         barrier, fence, finalize, flush, forked, initialise, job, node, owned, progress, rank,

@@ -47,7 +47,7 @@ pub fn put_list(
     let (state, window) = window.find()?;
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
-    let completion = completion.map(|completion| completion.find(&state)).transpose()?;
+    let completion = completion.map(NativeCompletion::find).transpose()?;
     let data: Vec<_> = data.iter().map(Input::shared).collect();
     let done = released(py, || {
         let after = OnPlacement { notify, completion: completion.as_deref() };

@@ -35,7 +35,7 @@ pub fn wanted(
 }
 
 /// Source, tag and length in bytes.
-fn status(received: MessageStatus) -> (u32, i32, usize) {
+pub fn status(received: MessageStatus) -> (u32, i32, usize) {
     (received.from, received.tag, received.len)
 }
 

@@ -2,33 +2,36 @@
 //!
 //! All ends are told by one queue, whose entries are kept until somebody asks for them. While a request is under way it
 //! holds the buffer that it uses, so the memory stays and Python refuses to resize it.
+//!
+//! Of several threads that wait one has the turn: it waits for an entry of the queue, keeps it, and lets all look again.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use kumi_mem::{
-    Atomic, CompletionEntry, CompletionQueue, Context, Outcome, PutEnd, PutOptions, Report,
+    Atomic, CompletionEntry, CompletionQueue, Context, Error, Outcome, PutEnd, PutOptions, Report,
     RequestHandle, SharedBytes, SharedBytesMut,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use crate::buffer::{Input, Output};
+use crate::collective::CollectiveMemory;
 use crate::control::rank_of;
 use crate::error::{Failure, wrong_type};
 use crate::message::{tag_of, wanted};
 use crate::number::{maybe_name, name, whole};
-use crate::state::{State, current, number, released};
+use crate::state::{Locked, State, current, number, released};
+use crate::turn::Turn;
 use crate::window::{NativeWindow, notify_of};
 
 /// Memory that a request uses, and what keeps its object from moving it.
-enum Memory {
+pub enum Memory {
     Read(Input),
     Write(Output),
+    Collective(CollectiveMemory),
     None,
 }
 
@@ -37,6 +40,7 @@ impl Memory {
         match self {
             Memory::Read(input) => input.shared(),
             Memory::Write(output) => output.shared().shared(),
+            Memory::Collective(memory) => memory.read(),
             Memory::None => SharedBytes::default(),
         }
     }
@@ -44,22 +48,28 @@ impl Memory {
     fn write(&self) -> SharedBytesMut<'_> {
         match self {
             Memory::Write(output) => output.shared(),
+            Memory::Collective(memory) => memory.write(),
             Memory::Read(_) | Memory::None => SharedBytesMut::default(),
         }
     }
 }
 
-struct Lent {
+/// Memory that belongs to a request.
+pub struct Lent {
     memory: Memory,
     /// Keeps the object from moving the memory although its buffer is held.
     _guard: Option<Py<PyAny>>,
 }
 
+impl Lent {
+    /// Memory, and what keeps its object from moving it.
+    pub fn new(memory: Memory, guard: Option<Py<PyAny>>) -> Lent {
+        Lent { memory, _guard: guard }
+    }
+}
+
 enum Progress {
-    /// What was lent is only kept.
-    UnderWay {
-        _lent: Lent,
-    },
+    UnderWay(Lent),
     Ended(Result<Outcome, Failure>),
 }
 
@@ -73,47 +83,64 @@ struct RequestEntry {
 /// The requests of a rank whose results nobody has taken yet.
 #[derive(Default)]
 pub struct Requests {
-    queue: OnceCell<Rc<CompletionQueue<'static>>>,
-    all: RefCell<HashMap<u64, RequestEntry>>,
+    queue: OnceLock<Arc<CompletionQueue<'static>>>,
+    all: Locked<HashMap<u64, RequestEntry>>,
+    /// Who has it takes entries of the queue.
+    turn: Turn,
 }
 
 impl Requests {
-    fn queue(&self, context: &'static Context) -> Result<Rc<CompletionQueue<'static>>, Failure> {
+    fn queue(&self, context: &'static Context) -> Result<Arc<CompletionQueue<'static>>, Failure> {
         if let Some(queue) = self.queue.get() {
-            return Ok(Rc::clone(queue));
+            return Ok(Arc::clone(queue));
         }
-        let made = Rc::new(context.completion_queue()?);
-        Ok(Rc::clone(self.queue.get_or_init(|| made)))
+        let made = Arc::new(context.completion_queue()?);
+        Ok(Arc::clone(self.queue.get_or_init(|| made)))
     }
 
     /// Keeps what an entry of the queue says, and lets the buffer go.
     fn settle(&self, entry: CompletionEntry) {
         let CompletionEntry { word, result, .. } = entry;
-        let mut all = self.all.borrow_mut();
+        let mut all = self.all.lock();
         let mut over = None;
         if let Some(request) = all.get_mut(&word) {
+            if let (Ok(_), Progress::UnderWay(lent)) = (&result, &request.progress)
+                && let Memory::Collective(memory) = &lent.memory
+            {
+                memory.write_back();
+            }
             let ended = Progress::Ended(result.map_err(Failure::from));
             over = Some(std::mem::replace(&mut request.progress, ended));
             if request.abandoned.load(Ordering::Acquire) {
                 all.remove(&word);
             }
         }
-        // Only now, while the table is not borrowed: an object that gets its buffer back may run code.
+        // Only now, while the table is not locked: an object that gets its buffer back may run code.
         drop(all);
         drop(over);
     }
 
     fn ended(&self, word: u64) -> Result<bool, Failure> {
-        let all = self.all.borrow();
+        let all = self.all.lock();
         let request = all.get(&word).ok_or_else(stale)?;
         Ok(matches!(request.progress, Progress::Ended(_)))
     }
 
+    /// Whether a request that is under way has a private copy of some of this memory.
+    pub fn copies(&self, start: usize, bytes: usize) -> bool {
+        self.all.lock().values().any(|request| match &request.progress {
+            Progress::UnderWay(Lent { memory: Memory::Collective(memory), .. }) => {
+                memory.copies(start, bytes)
+            }
+            _ => false,
+        })
+    }
+
     /// Gives all buffers back.
     pub fn end(&self, context: &Context) {
-        let all = std::mem::take(&mut *self.all.borrow_mut());
+        let all = std::mem::take(&mut *self.all.lock());
         for request in all.values() {
-            if let Progress::UnderWay { .. } = request.progress {
+            if let Progress::UnderWay(_) = request.progress {
                 // Fails only if the channel is broken, and then nothing is written any more.
                 let _ = context.release(request.handle);
             }
@@ -126,21 +153,43 @@ fn stale() -> Failure {
     Failure::new("StaleRequestError", "the result of this request was taken already")
 }
 
-/// Takes what the queue has.
-fn collect(py: Python<'_>, state: &State) -> Result<(), Failure> {
+/// Takes what the queue has; whether there was something. If another thread waits for the queue, that takes it.
+pub fn collect(py: Python<'_>, state: &State) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
+    let Some(_turn) = state.requests.turn.try_take() else {
+        released(py, || state.context.progress())?;
+        return Ok(false);
+    };
+    let mut found = false;
     while let Some(entry) = released(py, || queue.poll())? {
         state.requests.settle(entry);
+        found = true;
     }
-    Ok(())
+    Ok(found)
 }
 
-/// Waits for an entry and keeps it.
-fn await_entry(py: Python<'_>, state: &State) -> Result<(), Failure> {
+/// Waits until something may have ended, and keeps it; whether it was `enough`.
+fn await_entry(
+    py: Python<'_>,
+    state: &State,
+    mut enough: impl FnMut() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
-    let entry = released(py, || queue.wait())?;
-    state.requests.settle(entry);
-    Ok(())
+    let Some(_turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
+    match released(py, || queue.wait()) {
+        Ok(entry) => {
+            state.requests.settle(entry);
+            enough()
+        }
+        // Another thread may have released what this one waits for.
+        Err(error) => {
+            if enough()? {
+                Ok(true)
+            } else {
+                Err(error.into())
+            }
+        }
+    }
 }
 
 /// An operation that was started.
@@ -152,34 +201,39 @@ pub struct NativeRequest {
 
 impl NativeRequest {
     /// Starts an operation on memory, which the request holds.
-    fn start(
+    pub fn start<E: Into<Failure>>(
         state: &State,
         lent: Lent,
-        body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, kumi_mem::Error>,
+        body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, E>,
     ) -> PyResult<NativeRequest> {
         let queue = state.requests.queue(state.context)?;
         let word = number();
-        let handle = body(Report::Queue(&queue, word), &lent.memory).map_err(Failure::from)?;
+        let handle = body(Report::Queue(&queue, word), &lent.memory).map_err(Into::into)?;
         let abandoned = Arc::<AtomicBool>::default();
         let entry = RequestEntry {
             handle,
-            progress: Progress::UnderWay { _lent: lent },
+            progress: Progress::UnderWay(lent),
             abandoned: Arc::clone(&abandoned),
         };
-        state.requests.all.borrow_mut().insert(word, entry);
+        // Nobody has kept its end before: for that the interpreter's lock is needed, which this thread has.
+        state.requests.all.lock().insert(word, entry);
         Ok(NativeRequest { word, abandoned })
     }
 
     fn handle(&self, state: &State) -> Result<RequestHandle, Failure> {
-        let all = state.requests.all.borrow();
+        let all = state.requests.all.lock();
         all.get(&self.word).map(|request| request.handle).ok_or_else(stale)
     }
 
     /// Gives the buffer back and forgets the request.
     fn give_up(&self, state: &State) -> Result<(), Failure> {
-        let request = state.requests.all.borrow_mut().remove(&self.word).ok_or_else(stale)?;
+        let request = state.requests.all.lock().remove(&self.word).ok_or_else(stale)?;
         match request.progress {
-            Progress::UnderWay { .. } => Ok(state.context.release(request.handle)?),
+            Progress::UnderWay(_) => match state.context.release(request.handle) {
+                // It has ended, and the queue was not asked yet.
+                Err(Error::StaleRequest { .. }) => Ok(()),
+                released => Ok(released?),
+            },
             Progress::Ended(_) => Ok(()),
         }
     }
@@ -196,13 +250,15 @@ impl NativeRequest {
         Ok(state.requests.ended(self.word)?)
     }
 
-    /// Waits until it has ended.
-    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+    /// Whether it has ended, as far as is known.
+    fn over(&self) -> PyResult<bool> {
+        Ok(current()?.requests.ended(self.word)?)
+    }
+
+    /// Waits until it has ended. False: another one has, so that somebody else may have to be told before it goes on.
+    fn wait(&self, py: Python<'_>) -> PyResult<bool> {
         let state = current()?;
-        while !state.requests.ended(self.word)? {
-            await_entry(py, &state)?;
-        }
-        Ok(())
+        Ok(await_entry(py, &state, || state.requests.ended(self.word))?)
     }
 
     /// Takes the result of a request that has ended: nothing, a value, or source, tag and length.
@@ -211,7 +267,7 @@ impl NativeRequest {
         if !state.requests.ended(self.word)? {
             return Err(Failure::new("KumiError", "the request is under way").into());
         }
-        let request = state.requests.all.borrow_mut().remove(&self.word).ok_or_else(stale)?;
+        let request = state.requests.all.lock().remove(&self.word).ok_or_else(stale)?;
         let Progress::Ended(result) = request.progress else { return Err(stale().into()) };
         match result? {
             Outcome::Value(value) => value.into_py_any(py),
@@ -230,7 +286,11 @@ impl NativeRequest {
         if state.requests.ended(self.word)? {
             return Ok(false);
         }
-        Ok(state.context.cancel(self.handle(&state)?).map_err(Failure::from)?)
+        match state.context.cancel(self.handle(&state)?) {
+            // As for `give_up`.
+            Err(Error::StaleRequest { .. }) => Ok(false),
+            cancelled => Ok(cancelled.map_err(Failure::from)?),
+        }
     }
 
     /// Gives the buffer back now and forgets the request.
@@ -241,7 +301,7 @@ impl NativeRequest {
 
 impl Drop for NativeRequest {
     fn drop(&mut self) {
-        // If another thread drops it, or while a call waits, the buffer is held until the request has ended.
+        // If a thread drops it that may not call, or while a call waits, the buffer is held until the request has ended.
         self.abandoned.store(true, Ordering::Release);
         if let Ok(state) = current() {
             // It may be over, and its result taken.
@@ -250,10 +310,10 @@ impl Drop for NativeRequest {
     }
 }
 
-/// Waits until at least one of these has ended.
+/// Waits until at least one of these has ended. False: another one has, as of [`NativeRequest::wait`].
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
-pub fn wait_any(py: Python<'_>, requests: Vec<PyRef<'_, NativeRequest>>) -> PyResult<()> {
+pub fn wait_any(py: Python<'_>, requests: Vec<PyRef<'_, NativeRequest>>) -> PyResult<bool> {
     let state = current()?;
     let any = || -> Result<bool, Failure> {
         let mut any = false;
@@ -262,10 +322,7 @@ pub fn wait_any(py: Python<'_>, requests: Vec<PyRef<'_, NativeRequest>>) -> PyRe
         }
         Ok(any)
     };
-    while !any()? {
-        await_entry(py, &state)?;
-    }
-    Ok(())
+    Ok(await_entry(py, &state, any)?)
 }
 
 /// A descriptor that becomes readable when a request has ended; [`collect_ends`] makes it unreadable again.
@@ -276,9 +333,9 @@ pub fn ends_descriptor() -> PyResult<i32> {
     Ok(queue.descriptor().map_err(Failure::from)?.as_raw_fd())
 }
 
-/// Looks for ends without waiting.
+/// Looks for ends without waiting; whether there were some.
 #[pyfunction]
-pub fn collect_ends(py: Python<'_>) -> PyResult<()> {
+pub fn collect_ends(py: Python<'_>) -> PyResult<bool> {
     Ok(collect(py, &*current()?)?)
 }
 
@@ -299,7 +356,7 @@ pub fn start_put(
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
     let end = if sent { PutEnd::Sent } else { PutEnd::Placed };
-    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: the entry of the request holds the buffer until the queue has told the end or it was released.
         unsafe { window.start_put(to, offset, memory.read(), PutOptions { notify, end, report }) }
     })
@@ -318,7 +375,7 @@ pub fn start_get(
     let memory = Memory::Write(Output::of(into, "out")?);
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { window.start_get(from, offset, memory.write(), report) }
     })
@@ -359,7 +416,7 @@ pub fn start_atomic(
     let to = rank_of(&state, rank)?;
     let unknown = || wrong_type(format!("there is no atomic {operation} on {width} bytes"));
     let operation = operation_of(operation, numbers, width).ok_or_else(unknown)?;
-    let nothing = Lent { memory: Memory::None, _guard: None };
+    let nothing = Lent::new(Memory::None, None);
     NativeRequest::start(&state, nothing, |report, _| {
         window.start_atomic(to, offset, operation, report)
     })
@@ -377,7 +434,7 @@ pub fn start_send(
     let memory = Memory::Read(Input::of(data, "data")?);
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
-    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_send(to, tag, memory.read(), report) }
     })
@@ -395,7 +452,7 @@ pub fn start_receive(
     let memory = Memory::Write(Output::of(buffer, "buffer")?);
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
-    NativeRequest::start(&state, Lent { memory, _guard: guard }, |report, memory| {
+    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_receive(source, tag, memory.write(), report) }
     })

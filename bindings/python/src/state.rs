@@ -1,18 +1,20 @@
 //! The one context of the process, and the rules for using it.
 //!
-//! [`Context`] is not `Sync`, so a slot of the thread that made it keeps the state. Other threads find their
-//! slots empty and are refused; no lock is needed. While a call waits, it releases the interpreter's lock.
-//! This thread is inside the call meanwhile, so no Python code in it can call the library again. The
-//! exception are signal handlers, whose calls are refused ([`ask`]).
+//! One place for all threads leads to the state. Unless the program has asked for several threads, all but the one that made it
+//! are refused. A call keeps the state until it returns, so that its end finds out whether anybody is in a call.
+//!
+//! The interpreter's lock is held wherever tables are locked. Nobody releases it or runs code of the program meanwhile, so none
+//! waits long for them. While a call waits, it releases the interpreter's lock. Signal handlers of Python that run then, and
+//! handlers of signal ports, are refused.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::mem::ManuallyDrop;
-use std::rc::Rc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kumi_mem::{Completion, Context, Group};
+use kumi_mem::{ClaimedMessage, Completion, Context, Group};
 use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
@@ -21,7 +23,23 @@ use crate::request::Requests;
 use crate::window::{WindowEntry, WindowOnMemory};
 
 /// Interval at which a wait checks for signals that Python handles.
-const SLICE: Duration = Duration::from_millis(25);
+pub const SLICE: Duration = Duration::from_millis(25);
+
+/// A table of the state.
+#[derive(Debug, Default)]
+pub struct Locked<T>(Mutex<T>);
+
+impl<T> Locked<T> {
+    /// Locks it. Meanwhile nobody releases the interpreter's lock, waits, or drops what may run code of the program.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was in it.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The state between `initialise` and `finalize`.
 pub struct State {
@@ -29,23 +47,54 @@ pub struct State {
     /// takes it back.
     pub context: &'static Context,
     /// Windows that still have memory, by number.
-    pub windows: RefCell<HashMap<u64, WindowEntry>>,
+    pub windows: Locked<HashMap<u64, WindowEntry>>,
     /// FIFOs that were not freed, by number.
-    pub fifos: RefCell<HashMap<u64, FifoEntry>>,
+    pub fifos: Locked<HashMap<u64, FifoEntry>>,
     /// The signal ports: window and offset.
-    pub ports: RefCell<Vec<(u64, usize)>>,
+    pub ports: Locked<Vec<(u64, usize)>>,
     /// Completions of the Python program, by number.
-    pub completions: RefCell<HashMap<u64, Rc<Completion<'static>>>>,
+    pub completions: Locked<HashMap<u64, Arc<Completion<'static>>>>,
     /// Groups that were not freed, by number.
-    pub groups: RefCell<HashMap<u64, Rc<Group<'static>>>>,
+    pub groups: Locked<HashMap<u64, Arc<Group<'static>>>>,
+    /// Messages that were claimed and not received yet, by number.
+    pub claims: Locked<HashMap<u64, ClaimedMessage<'static>>>,
     /// Requests whose results nobody has taken.
     pub requests: Requests,
+    /// All threads may call.
+    threads: bool,
+}
+
+/// Something of the state, and the state, which stays as long as it is used.
+pub struct Held<T> {
+    // In the order of their ends.
+    thing: Arc<T>,
+    state: Arc<State>,
+}
+
+impl<T> Held<T> {
+    /// Something of a state.
+    pub fn new(thing: Arc<T>, state: Arc<State>) -> Held<T> {
+        Held { thing, state }
+    }
+
+    /// The state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.thing
+    }
 }
 
 impl State {
     /// The window with a number.
-    pub fn window(&self, number: u64) -> Result<Rc<WindowOnMemory>, Failure> {
-        let windows = self.windows.borrow();
+    pub fn window(&self, number: u64) -> Result<Arc<WindowOnMemory>, Failure> {
+        let windows = self.windows.lock();
         let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
         windows.get(&number).map(WindowEntry::window).ok_or_else(gone)
     }
@@ -61,17 +110,26 @@ pub fn number() -> u64 {
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// This process is a fork of one with a state. Only the parent is the rank.
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// The state. If its thread ends without `finalize` it stays, because numpy arrays may still show memory of its windows.
+static STATE: Locked<Option<Arc<State>>> = Locked(Mutex::new(None));
 
 thread_local! {
-    /// This thread's state. If the thread ends without `finalize` the state stays, because numpy arrays in
-    /// other threads may still show memory of its windows.
-    static STATE: RefCell<Option<ManuallyDrop<Rc<State>>>> = const { RefCell::new(None) };
+    /// This thread has made the state.
+    static OWNER: Cell<bool> = const { Cell::new(false) };
     /// A Python signal handler runs while a call of this thread waits.
     static ASKING: Cell<bool> = const { Cell::new(false) };
+    /// This thread is a signal port's.
+    static HANDLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread's state.
-pub fn current() -> Result<Rc<State>, Failure> {
+/// Several threads may use a state.
+const _: () = {
+    const fn for_all_threads<T: Send + Sync>() {}
+    for_all_threads::<State>();
+};
+
+/// The state, if this thread may use it.
+pub fn current() -> Result<Arc<State>, Failure> {
     if FORKED.load(Ordering::Relaxed) {
         let text = "this process is a fork of a rank; only the rank itself can communicate";
         return Err(Failure::new("ForkedError", text));
@@ -80,19 +138,29 @@ pub fn current() -> Result<Rc<State>, Failure> {
         let text = "called by a signal handler of Python while another call waits";
         return Err(Failure::new("KumiError", text));
     }
-    if let Some(state) = STATE.with_borrow(|slot| slot.clone().map(ManuallyDrop::into_inner)) {
-        return Ok(state);
-    }
-    if ACTIVE.load(Ordering::Acquire) {
-        let text = "called by another thread than the one that called kumi.init()";
+    let Some(state) = STATE.lock().clone() else {
+        return Err(Failure::new("NotInitialisedError", "kumi.init() has not been called"));
+    };
+    if HANDLING.get() {
+        let text = "called by the handler of a signal port";
         return Err(Failure::new("WrongThreadError", text));
     }
-    Err(Failure::new("NotInitialisedError", "kumi.init() has not been called"))
+    if !state.threads && !OWNER.get() {
+        let text = "called by another thread than the one that called kumi.init(), which did not \
+                    say threads=True";
+        return Err(Failure::new("WrongThreadError", text));
+    }
+    Ok(state)
 }
 
-/// Whether this thread has a state.
+/// This thread is a signal port's: its calls are refused.
+pub fn handles_signals() {
+    HANDLING.set(true);
+}
+
+/// Whether this thread has made the state.
 pub fn is_owner() -> bool {
-    current().is_ok()
+    OWNER.get() && current().is_ok()
 }
 
 /// Whether any thread of this process has a state.
@@ -128,16 +196,27 @@ pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
 /// Lets Python run handlers of pending signals. Returns true if one raised an exception; the waiting call
 /// then ends with that.
 fn ask() -> bool {
-    Python::attach(|py| {
+    // While the interpreter is shutting down nobody handles signals any more.
+    let asked = Python::try_attach(|py| {
         ASKING.set(true);
         let raised = py.check_signals().map_err(keep_signal).is_err();
         ASKING.set(false);
         raised
-    })
+    });
+    asked.unwrap_or(false)
 }
 
-/// Makes the context.
-pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
+/// As [`ask`], for a wait that is not the library's.
+///
+/// # Errors
+/// The exception that a handler raised.
+pub fn check_signals() -> Result<(), Failure> {
+    // Its exception takes the place of this failure.
+    if ask() { Err(Failure::new("KumiError", "a signal handler ended the call")) } else { Ok(()) }
+}
+
+/// Makes the context, for this thread alone or for all.
+pub fn initialise(py: Python<'_>, threads: bool) -> Result<(), Failure> {
     if FORKED.load(Ordering::Relaxed) {
         return current().map(drop);
     }
@@ -159,14 +238,17 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
     };
     let state = State {
         context,
-        windows: RefCell::default(),
-        fifos: RefCell::default(),
-        ports: RefCell::default(),
-        completions: RefCell::default(),
-        groups: RefCell::default(),
+        windows: Locked::default(),
+        fifos: Locked::default(),
+        ports: Locked::default(),
+        completions: Locked::default(),
+        groups: Locked::default(),
+        claims: Locked::default(),
         requests: Requests::default(),
+        threads,
     };
-    STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
+    OWNER.set(true);
+    *STATE.lock() = Some(Arc::new(state));
     forget_cause();
     Ok(())
 }
@@ -187,22 +269,33 @@ impl SentContext {
     }
 }
 
-/// Frees the windows, then the context.
+/// Frees the windows, then the context. Only for the thread that made it, and while no other thread is in a call.
 pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
-    close_all(py, current()?.as_ref(), None)?;
-    let taken = STATE.with_borrow_mut(Option::take).map(ManuallyDrop::into_inner);
-    let Some(state) = taken else { return Ok(()) };
-    let state = match Rc::try_unwrap(state) {
-        Ok(state) => state,
-        Err(state) => {
-            // A buffer of a class written in Python can run code during a call.
-            STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(state)));
-            return Err(Failure::new("KumiError", "kumi.finalize() inside of another call"));
+    drop(current()?);
+    if !OWNER.get() {
+        let text = "kumi.finalize() is for the thread that called kumi.init()";
+        return Err(Failure::new("WrongThreadError", text));
+    }
+    // From here on no other thread begins a call; those that have begun keep the state.
+    let Some(mut taken) = STATE.lock().take() else { return Ok(()) };
+    if Arc::get_mut(&mut taken).is_none() {
+        *STATE.lock() = Some(taken);
+        // A buffer of a class written in Python can run code during a call of this thread, too.
+        let text = "kumi.finalize() inside of another call, or while other threads are in calls";
+        return Err(Failure::new("BusyError", text));
+    }
+    let closed = close_all(py, &taken, None);
+    let state = match (closed, Arc::try_unwrap(taken)) {
+        (Ok(()), Ok(state)) => state,
+        (closed, kept) => {
+            *STATE.lock() = Some(kept.map_or_else(|kept| kept, Arc::new));
+            return closed;
         }
     };
+    OWNER.set(false);
     state.requests.end(state.context);
     drop(state.requests);
-    drop((state.completions, state.groups));
+    drop((state.completions, state.groups, state.claims, state.fifos));
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(WindowEntry::end).filter(|shown| *shown).count();
     let context = std::ptr::from_ref(state.context).cast_mut();

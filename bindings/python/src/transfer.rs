@@ -1,6 +1,6 @@
 //! Completions, strided puts and gets, atomic operations, multicast. In bytes.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use kumi_mem::{Completion, Error, OnPlacement, Strided, Window};
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use crate::buffer::{Input, Output};
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, wrong_type};
 use crate::number::{maybe, maybe_name, name, whole};
-use crate::state::{State, current, number, released};
+use crate::state::{Held, current, number, released};
 use crate::window::{NativeWindow, notify_of};
 
 /// A counter of this rank's puts that are in place.
@@ -19,10 +19,12 @@ pub struct NativeCompletion {
 }
 
 impl NativeCompletion {
-    pub fn find(&self, state: &State) -> Result<Rc<Completion<'static>>, Failure> {
+    pub fn find(&self) -> Result<Held<Completion<'static>>, Failure> {
+        let state = current()?;
         let text = "this completion is not one of this job: kumi.finalize() has ended it";
         let gone = || Failure::new("FreedCompletionError", text);
-        state.completions.borrow().get(&self.number).cloned().ok_or_else(gone)
+        let found = state.completions.lock().get(&self.number).cloned();
+        Ok(Held::new(found.ok_or_else(gone)?, state))
     }
 }
 
@@ -34,13 +36,13 @@ impl NativeCompletion {
         let state = current()?;
         let completion = state.context.completion().map_err(Failure::from)?;
         let number = number();
-        state.completions.borrow_mut().insert(number, Rc::new(completion));
+        state.completions.lock().insert(number, Arc::new(completion));
         Ok(NativeCompletion { number })
     }
 
     /// How many puts are in place.
     fn done(&self, py: Python<'_>) -> PyResult<u64> {
-        let completion = self.find(&*current()?)?;
+        let completion = self.find()?;
         Ok(released(py, || completion.done()).map_err(Failure::from)?)
     }
 
@@ -51,7 +53,7 @@ impl NativeCompletion {
         py: Python<'_>,
         #[pyo3(from_py_with = maybe)] at_least: Option<u64>,
     ) -> PyResult<u64> {
-        let completion = self.find(&*current()?)?;
+        let completion = self.find()?;
         let done = released(py, || match at_least {
             Some(at_least) => completion.wait(at_least),
             None => completion.wait_all().and_then(|()| completion.done()),
@@ -62,9 +64,9 @@ impl NativeCompletion {
 
 impl Drop for NativeCompletion {
     fn drop(&mut self) {
-        // If another thread drops it, or while a call waits, it stays until `finalize`.
+        // If a thread drops it that may not call, or while a call waits, it stays until `finalize`.
         if let Ok(state) = current() {
-            let gone = state.completions.borrow_mut().remove(&self.number);
+            let gone = state.completions.lock().remove(&self.number);
             drop(gone);
         }
     }
@@ -93,7 +95,7 @@ pub fn put_blocks(
     let (state, window) = window.find()?;
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
-    let completion = completion.map(|completion| completion.find(&state)).transpose()?;
+    let completion = completion.map(NativeCompletion::find).transpose()?;
     let done = released(py, || {
         let after = OnPlacement { notify, completion: completion.as_deref() };
         window.put_strided_shared(to, strided(blocks), data.shared(), after)

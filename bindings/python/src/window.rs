@@ -7,7 +7,6 @@
 
 use std::ffi::c_int;
 use std::ops::Deref;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -21,6 +20,7 @@ use crate::control::rank_of;
 use crate::error::Failure;
 use crate::fifo::close_all;
 use crate::number::{maybe_name, name, whole};
+use crate::request::collect;
 use crate::state::{State, current, number, released};
 
 /// State that a window shares with the objects that show its memory. Views may be made and dropped in any
@@ -57,14 +57,14 @@ impl Deref for WindowOnMemory {
 
 /// A window that has memory.
 pub struct WindowEntry {
-    window: Rc<WindowOnMemory>,
+    window: Arc<WindowOnMemory>,
     shown: Arc<ExportCount>,
 }
 
 impl WindowEntry {
     /// The window.
-    pub fn window(&self) -> Rc<WindowOnMemory> {
-        Rc::clone(&self.window)
+    pub fn window(&self) -> Arc<WindowOnMemory> {
+        Arc::clone(&self.window)
     }
 
     /// Whether no operation can use it any more.
@@ -75,7 +75,7 @@ impl WindowEntry {
     /// Ends it with the job. If its memory is still shown, it forgets the window instead and returns true.
     pub fn end(self) -> bool {
         self.shown.freed.store(true, Ordering::Release);
-        match Rc::try_unwrap(self.window) {
+        match Arc::try_unwrap(self.window) {
             Ok(window) if self.shown.views.load(Ordering::Acquire) == 0 => {
                 drop(window);
                 false
@@ -100,9 +100,8 @@ pub fn reap() -> PyResult<()> {
 }
 
 fn clear(state: &State) {
-    let over =
-        state.windows.borrow_mut().extract_if(|_, entry| entry.is_over()).collect::<Vec<_>>();
-    // Only now, while the table is not borrowed: an object that gets its buffer back may run code.
+    let over = state.windows.lock().extract_if(|_, entry| entry.is_over()).collect::<Vec<_>>();
+    // Only now, while the table is not locked: an object that gets its buffer back may run code.
     drop(over);
 }
 
@@ -125,7 +124,7 @@ impl NativeWindow {
     }
 
     /// The state of this thread and its window.
-    pub fn find(&self) -> Result<(Rc<State>, Rc<WindowOnMemory>), Failure> {
+    pub fn find(&self) -> Result<(Arc<State>, Arc<WindowOnMemory>), Failure> {
         self.check()?;
         let state = current()?;
         let window = state.window(self.number)?;
@@ -160,9 +159,9 @@ impl NativeWindow {
         let number = number();
         let address = window.base() as usize;
         let shown = Arc::<ExportCount>::default();
-        let window = Rc::new(WindowOnMemory { window, _memory: memory });
+        let window = Arc::new(WindowOnMemory { window, _memory: memory });
         let entry = WindowEntry { window, shown: Arc::clone(&shown) };
-        state.windows.borrow_mut().insert(number, entry);
+        state.windows.lock().insert(number, entry);
         Ok(NativeWindow { number, address, bytes, shown })
     }
 }
@@ -216,7 +215,12 @@ impl NativeWindow {
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shown.freed.load(Ordering::Acquire) {
             let state = current()?;
-            if state.context.lends(self.address as *const u8, self.bytes) {
+            let lends = || {
+                state.context.lends(self.address as *const u8, self.bytes)
+                    || state.requests.copies(self.address, self.bytes)
+            };
+            // What has ended is not under way, even if nobody has asked for it yet.
+            if lends() && (collect(py, &state).is_err() || lends()) {
                 return Err(Failure::from(Error::BufferLent).into());
             }
             close_all(py, state.as_ref(), Some(self.number))?;

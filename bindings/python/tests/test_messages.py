@@ -77,3 +77,65 @@ def test_a_message_too_large_to_keep_is_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(kumi.UnreadError) as caught:
         kumi.send(0, bytes(2000))
     assert caught.value.bytes == 2000
+
+
+def test_claimed_messages_are_received_by_their_holder_only() -> None:
+    assert kumi.claim() is None
+    for tag, data in ((1, b"first"), (2, b"second"), (1, b"third")):
+        kumi.send(0, data, tag)
+    first = kumi.claim(0, 1)
+    assert first is not None and first.status == (0, 1, 5)
+    assert kumi.probe(tag=1) == (0, 1, 5) and kumi.recv(tag=1).data == b"third"
+    second = kumi.await_claim(tag=2)
+    assert kumi.probe() is None and kumi.claim() is None
+    out = np.zeros(8, np.uint8)
+    assert second.receive_into(out) == kumi.Status(0, 2, 6)
+    assert out.tobytes() == b"second\0\0"
+    assert first.receive() == kumi.Message(0, 1, b"first")
+    for again in (first.receive, first.release, lambda: second.receive_into(out)):
+        with pytest.raises(kumi.StaleClaimError):
+            again()
+    # What it was is still known.
+    assert first.status.length == 5
+
+
+def test_a_claimed_message_that_is_dropped_is_at_its_old_place_again() -> None:
+    for data in (b"1", b"2", b"3"):
+        kumi.send(0, data, 4)
+    # By its last reference, by hand, and by the end of a block.
+    message = kumi.await_claim(0, 4)
+    assert kumi.recv().data == b"2"
+    del message
+    assert kumi.probe() == (0, 4, 1)
+    kumi.await_claim().release()
+    with kumi.await_claim():
+        pass
+    assert kumi.recv().data == b"1"
+    with kumi.await_claim() as message:
+        assert message.receive().data == b"3"
+    assert kumi.probe() is None
+
+
+def test_what_a_claim_cannot_be_of_is_refused() -> None:
+    for call in (kumi.claim, kumi.await_claim):
+        with pytest.raises(kumi.BadRankError):
+            call(1)
+        with pytest.raises(kumi.BadTagError):
+            call(0, -1)
+    kumi.send(0, b"longer")
+    message = kumi.await_claim()
+    with pytest.raises(TypeError, match="read-only"):
+        message.receive_into(b"constant")
+    # That took nothing.
+    with pytest.raises(kumi.TruncatedError) as caught:
+        message.receive_into(bytearray(3))
+    assert caught.value.needed == 6
+    assert kumi.probe() is None
+    kumi.send(0, b"left")
+    message = kumi.await_claim()
+    kumi.finalize()
+    with pytest.raises(kumi.NotInitialisedError):
+        message.receive()
+    kumi.init()
+    with pytest.raises(kumi.StaleClaimError):
+        message.receive()

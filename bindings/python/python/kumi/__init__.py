@@ -13,11 +13,11 @@
         print(window.array, kumi.allreduce(window.array))
 
 Start it with ``kumi run -n 4 python3 program.py``, or by hand with ``KUMI_SINGLETON=1`` as a job of one rank.
-Only the thread that called :func:`init` may call the functions. While a call waits, other threads of the
-program run; they must not change the arrays of the call. Ctrl-C (``KeyboardInterrupt``) ends a waiting call,
-and so does every other signal whose handler raises an exception. Afterwards the program can go on
-communicating only if the call was a receive, or a wait for a notification, a completion or a record.
-Otherwise it gets :class:`FaultError`.
+Only the thread that called :func:`init` may call the functions, unless it asked for ``threads=True``. While a
+call waits, other threads of the program run; they must not change the arrays of the call. Ctrl-C
+(``KeyboardInterrupt``) ends a waiting call of the main thread, and so does every other signal whose handler
+raises an exception. Afterwards the program can go on communicating only if the call was a receive, or a wait for
+a notification, a completion or a record. Otherwise it gets :class:`FaultError`.
 """
 
 from importlib import import_module

@@ -1,7 +1,22 @@
 """All names for ranks; :mod:`kumi` loads this module when one of them is first used."""
 
 from ._cluster import NodeLoad, node_load
-from ._collectives import allreduce, alltoall, alltoallv, broadcast, gather, reduce
+from ._collectives import (
+    allreduce,
+    alltoall,
+    alltoallv,
+    broadcast,
+    gather,
+    reduce,
+    start_allgather,
+    start_allreduce,
+    start_alltoall,
+    start_barrier,
+    start_broadcast,
+    start_gather,
+    start_reduce,
+    start_scatter,
+)
 from ._completion import Completion
 from ._errors import (
     AlreadyInitialisedError,
@@ -18,6 +33,7 @@ from ._errors import (
     BadTypeError,
     BadWindowError,
     BufferLentError,
+    BusyError,
     FaultError,
     FifoDamagedError,
     FifoFullError,
@@ -43,6 +59,7 @@ from ._errors import (
     RefusedError,
     RequestCancelledError,
     RequestListedError,
+    StaleClaimError,
     StaleRequestError,
     TruncatedError,
     UnreadError,
@@ -52,7 +69,18 @@ from ._errors import (
 from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
 from ._group import Group, Op, group
 from ._job import Job, finalize, init
-from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
+from ._messages import (
+    ClaimedMessage,
+    Message,
+    Status,
+    await_claim,
+    claim,
+    probe,
+    recv,
+    recv_into,
+    send,
+    sendrecv,
+)
 from ._native import (
     barrier,
     cluster_nodes,
@@ -89,6 +117,8 @@ __all__ = [
     "BadTypeError",
     "BadWindowError",
     "BufferLentError",
+    "BusyError",
+    "ClaimedMessage",
     "Completion",
     "FaultError",
     "Fifo",
@@ -124,6 +154,7 @@ __all__ = [
     "Request",
     "RequestCancelledError",
     "RequestListedError",
+    "StaleClaimError",
     "StaleRequestError",
     "Status",
     "TruncatedError",
@@ -134,8 +165,10 @@ __all__ = [
     "allreduce",
     "alltoall",
     "alltoallv",
+    "await_claim",
     "barrier",
     "broadcast",
+    "claim",
     "cluster_nodes",
     "fence",
     "finalize",
@@ -161,6 +194,14 @@ __all__ = [
     "send",
     "sendrecv",
     "size",
+    "start_allgather",
+    "start_allreduce",
+    "start_alltoall",
+    "start_barrier",
+    "start_broadcast",
+    "start_gather",
+    "start_reduce",
+    "start_scatter",
     "time",
     "wait_all",
     "wait_any",

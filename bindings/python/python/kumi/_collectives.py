@@ -7,6 +7,7 @@ from typing import SupportsIndex
 
 from ._arrays import Array
 from ._group import Op, group
+from ._requests import Request
 
 
 def broadcast(array: Array, root: int = 0) -> None:
@@ -63,3 +64,52 @@ def alltoallv(
     Both lists have a number for every rank, and ``counts`` add up to the first axis.
     """
     return group().alltoallv(array, counts, out_counts, out=out)
+
+
+def start_barrier() -> Request[None]:
+    """Starts :func:`kumi.barrier` and returns at once. It has ended when all ranks have started theirs.
+
+    For this and the following, :meth:`kumi.Group.start_barrier` says what all ranks keep to.
+    """
+    return group().start_barrier()
+
+
+def start_broadcast(array: Array, root: int = 0) -> Request[None]:
+    """Starts :func:`broadcast` and returns at once."""
+    return group().start_broadcast(array, root)
+
+
+def start_allreduce(
+    array: Array, op: Op = Op.SUM, *, out: Array | None = None
+) -> Request[Array]:
+    """Starts :func:`allreduce` and returns at once. The result is ``out``, or a new array."""
+    return group().start_allreduce(array, op, out=out)
+
+
+def start_reduce(
+    array: Array, op: Op = Op.SUM, root: int = 0, *, out: Array | None = None
+) -> Request[Array | None]:
+    """Starts :func:`reduce` and returns at once. The result is that array at the root, otherwise None."""
+    return group().start_reduce(array, op, root, out=out)
+
+
+def start_gather(
+    array: Array, root: int = 0, *, out: Array | None = None
+) -> Request[Array | None]:
+    """Starts :func:`gather` and returns at once. The result is that array at the root, otherwise None."""
+    return group().start_gather(array, root, out=out)
+
+
+def start_scatter(array: Array | None, out: Array, root: int = 0) -> Request[Array]:
+    """Starts :meth:`kumi.Group.scatter` of all ranks and returns at once. The result is ``out``."""
+    return group().start_scatter(array, out, root)
+
+
+def start_allgather(array: Array, *, out: Array | None = None) -> Request[Array]:
+    """Starts :meth:`kumi.Group.allgather` of all ranks and returns at once. The result is ``out``, or a new array."""
+    return group().start_allgather(array, out=out)
+
+
+def start_alltoall(array: Array, *, out: Array | None = None) -> Request[Array]:
+    """Starts :func:`alltoall` and returns at once. The result is ``out``, or a new array."""
+    return group().start_alltoall(array, out=out)

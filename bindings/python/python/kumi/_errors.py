@@ -37,7 +37,12 @@ class AlreadyInitialisedError(KumiError):
 
 
 class WrongThreadError(KumiError):
-    """Called by another thread than the one that called :func:`kumi.init`."""
+    """Called by another thread than the one that called :func:`kumi.init` without ``threads=True``, or by the handler of
+    a signal port."""
+
+
+class BusyError(KumiError):
+    """:func:`kumi.finalize` was called while other threads are in calls, or inside of another call."""
 
 
 class ForkedError(KumiError):
@@ -72,6 +77,10 @@ class GroupDisagreesError(KumiError):
 
 class StaleRequestError(KumiError, ValueError):
     """The result of the request was taken already, or it was released."""
+
+
+class StaleClaimError(KumiError, ValueError):
+    """The message was received or released already, or :func:`kumi.finalize` has ended its job."""
 
 
 class ForeignRequestError(KumiError, ValueError):

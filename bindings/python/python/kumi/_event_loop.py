@@ -11,7 +11,7 @@ class _Waiting:
     """The requests that tasks of one loop wait for.
 
     The library makes a descriptor readable when a request ends, in whichever thread that happens. The loop watches it
-    while somebody waits.
+    while somebody waits. Several loops, of several threads, may watch it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -29,22 +29,33 @@ class _Waiting:
                 self._loop.add_reader(self._descriptor, self._look)
                 _WAITING[self._loop] = self
             self._futures[request] = future
+            if request.over():
+                # Another thread has just learnt of it, and has not seen that this loop waits.
+                self.notice()
         return future
 
     def notice(self) -> None:
-        """Has the loop look soon."""
-        self._loop.call_soon(self._look)
+        """Has the loop look soon; may be called in any thread."""
+        if asyncio._get_running_loop() is self._loop:
+            self._loop.call_soon(self._look)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._look)
+        except RuntimeError:
+            # It has just been closed: nobody waits in it any more.
+            _WAITING.pop(self._loop, None)
 
     def _look(self) -> None:
         failure: Exception | None = None
         try:
-            _native.collect_ends()
+            if _native.collect_ends():
+                noticed(besides=self)
         except Exception as error:
             # The job has ended, or the channel broke: nobody waits in vain.
             failure = error
         for request, future in list(self._futures.items()):
             try:
-                if failure is None and not request.poll():
+                if failure is None and not request.over():
                     continue
                 if not future.done():
                     _finish(future, failure)
@@ -52,7 +63,9 @@ class _Waiting:
                 # Somebody else has taken the result.
                 _finish(future, error)
             del self._futures[request]
-        if not self._futures and _WAITING.pop(self._loop, None) is not None:
+        # A look that was called for before may come when another one has taken the place of this.
+        if not self._futures and _WAITING.get(self._loop) is self:
+            del _WAITING[self._loop]
             self._loop.remove_reader(self._descriptor)
 
 
@@ -67,12 +80,12 @@ def _finish(future: asyncio.Future[None], failure: Exception | None) -> None:
 _WAITING: dict[asyncio.AbstractEventLoop, _Waiting] = {}
 
 
-def noticed() -> None:
+def noticed(besides: _Waiting | None = None) -> None:
     """Tells the loops that a call outside of them may have learnt of ends: the descriptor does not tell these again."""
     for loop, waiting in list(_WAITING.items()):
         if loop.is_closed():
-            del _WAITING[loop]
-        else:
+            _WAITING.pop(loop, None)
+        elif waiting is not besides:
             waiting.notice()
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
 from . import _native
 from ._arrays import Array, contiguous, octets, output, whole, writable
 from ._errors import BadArgumentError, BadTypeError
+from ._requests import Request, guard
 from ._scope import Freed
+
+
+_Result = TypeVar("_Result")
 
 
 class Op(enum.IntEnum):
@@ -116,11 +120,7 @@ class Group(Freed):
         self._native.broadcast(root, octets(writable(array, "array")))
 
     def _reduced(self, how: str, array: Array, op: Op, root: int, out: Array | None) -> Array:
-        checked = contiguous(array, "array")
-        code, operation = _code(checked.dtype), _operation(op)
-        result = output(out, checked.shape, checked.dtype)
-        if result is not checked:
-            np.copyto(result, checked)
+        result, (code, operation) = _in_place(array, op, out)
         self._native.reduce(how, root, octets(result), code, operation)
         return result
 
@@ -194,16 +194,8 @@ class Group(Freed):
         The others' ``array`` is not used and may be None.
         """
         result = writable(out, "out")
-        if self.member != root:
-            self._native.scatter(root, None, None, octets(result))
-            return result
-        checked = contiguous(array, "array")
-        if checked.shape != (self.members, *result.shape) or checked.dtype != result.dtype:
-            raise BadTypeError(
-                f"array must be of shape {(self.members, *result.shape)} and dtype {result.dtype}, "
-                f"not {checked.shape} and {checked.dtype}"
-            )
-        self._native.scatter(root, octets(checked), None, octets(result))
+        checked = self._dealt(array, result) if self.member == root else None
+        self._native.scatter(root, _octets(checked), None, octets(result))
         return result
 
     def scatterv(
@@ -255,12 +247,7 @@ class Group(Freed):
         The first axis must be a multiple of the number of members. The result has the same shape; the block from
         member i is its i-th.
         """
-        checked = contiguous(array, "array")
-        members = self.members
-        if checked.ndim == 0 or checked.shape[0] % members != 0:
-            raise BadArgumentError(
-                f"the first axis of shape {checked.shape} is not a multiple of the {members} members"
-            )
+        checked = self._blocks(array)
         result = output(out, checked.shape, checked.dtype)
         self._native.alltoall(octets(checked), None, octets(result))
         return result
@@ -318,6 +305,102 @@ class Group(Freed):
         self._native.reduce_scatter(work, _bytes(lengths, entry), octets(result), code, operation)
         return result
 
+    # ---- collective operations that are requests ------------------------------------------------
+
+    def start_barrier(self) -> Request[None]:
+        """Starts :meth:`barrier` and returns at once. It has ended when all members have started theirs.
+
+        This and the following are :class:`kumi.Request`. All members start them in the same order as their other
+        collectives, and wait for them in any order. Up to 128 of a group are under way at a time. Arrays are the
+        request's until it has ended. A request that is dropped or released before is given up: others may wait for
+        this member for ever.
+        """
+        return self._start("barrier", 0, None, None, None)
+
+    def start_broadcast(self, array: Array, root: int = 0) -> Request[None]:
+        """Starts :meth:`broadcast` and returns at once."""
+        into = writable(array, "array")
+        return self._start("broadcast", root, None, into, None)
+
+    def start_allreduce(
+        self, array: Array, op: Op = Op.SUM, *, out: Array | None = None
+    ) -> Request[Array]:
+        """Starts :meth:`allreduce` and returns at once. The result is ``out``, or a new array."""
+        result, how = _in_place(array, op, out)
+        return self._start("allreduce", 0, None, result, result, how)
+
+    def start_reduce(
+        self, array: Array, op: Op = Op.SUM, root: int = 0, *, out: Array | None = None
+    ) -> Request[Array | None]:
+        """Starts :meth:`reduce` and returns at once. The result is that array at the root, otherwise None."""
+        is_root = self.member == root
+        work, how = _in_place(array, op, out if is_root else None)
+        result = work if is_root else None
+        return self._start("reduce", root, None, work, result, how)
+
+    def start_gather(
+        self, array: Array, root: int = 0, *, out: Array | None = None
+    ) -> Request[Array | None]:
+        """Starts :meth:`gather` and returns at once. The result is that array at the root, otherwise None."""
+        checked = contiguous(array, "array")
+        result: Array | None = None
+        if self.member == root:
+            result = output(out, (self.members, *checked.shape), checked.dtype)
+        return self._start("gather", root, checked, result, result)
+
+    def start_scatter(
+        self, array: Array | None, out: Array, root: int = 0
+    ) -> Request[Array]:
+        """Starts :meth:`scatter` and returns at once. The result is ``out``."""
+        result = writable(out, "out")
+        checked = self._dealt(array, result) if self.member == root else None
+        return self._start("scatter", root, checked, result, result)
+
+    def start_allgather(self, array: Array, *, out: Array | None = None) -> Request[Array]:
+        """Starts :meth:`allgather` and returns at once. The result is ``out``, or a new array."""
+        checked = contiguous(array, "array")
+        result = output(out, (self.members, *checked.shape), checked.dtype)
+        return self._start("allgather", 0, checked, result, result)
+
+    def start_alltoall(self, array: Array, *, out: Array | None = None) -> Request[Array]:
+        """Starts :meth:`alltoall` and returns at once. The result is ``out``, or a new array."""
+        checked = self._blocks(array)
+        result = output(out, checked.shape, checked.dtype)
+        return self._start("alltoall", 0, checked, result, result)
+
+    def _start(
+        self,
+        kind: str,
+        root: int,
+        send: Array | None,
+        receive: Array | None,
+        result: _Result,
+        how: tuple[str, int] | None = None,
+    ) -> Request[_Result]:
+        guards = guard(send), guard(receive)
+        native = self._native.start(kind, root, _octets(send), _octets(receive), how, guards)
+        return Request(native, lambda _: result)
+
+    def _blocks(self, array: Array) -> Array:
+        """The array, if its first axis has a block for each member."""
+        checked = contiguous(array, "array")
+        members = self.members
+        if checked.ndim == 0 or checked.shape[0] % members != 0:
+            raise BadArgumentError(
+                f"the first axis of shape {checked.shape} is not a multiple of the {members} members"
+            )
+        return checked
+
+    def _dealt(self, array: Array | None, out: Array) -> Array:
+        """The root's array, if it has an ``out`` for each member."""
+        checked = contiguous(array, "array")
+        if checked.shape != (self.members, *out.shape) or checked.dtype != out.dtype:
+            raise BadTypeError(
+                f"array must be of shape {(self.members, *out.shape)} and dtype {out.dtype}, "
+                f"not {checked.shape} and {checked.dtype}"
+            )
+        return checked
+
     def _counts(self, counts: Sequence[SupportsIndex] | None) -> list[int]:
         numbers = [whole(count, "a count") for count in counts or ()]
         if len(numbers) != self.members or any(number < 0 for number in numbers):
@@ -328,6 +411,22 @@ class Group(Freed):
         if self.freed:
             return "<kumi.Group, freed>"
         return f"<kumi.Group member {self.member} of {self.members}>"
+
+
+def _in_place(
+    array: Array, op: Op, out: Array | None
+) -> tuple[Array, tuple[str, int]]:
+    """The array that a reduction changes, in which is what it reduces, and how that is done."""
+    checked = contiguous(array, "array")
+    how = _code(checked.dtype), _operation(op)
+    result = output(out, checked.shape, checked.dtype)
+    if result is not checked:
+        np.copyto(result, checked)
+    return result, how
+
+
+def _octets(array: Array | None) -> Array | None:
+    return None if array is None else octets(array)
 
 
 def _axis(array: Array | None) -> tuple[Array, int]:

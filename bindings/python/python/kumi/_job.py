@@ -29,15 +29,15 @@ class Job(Block):
 _registered = False
 
 
-def init() -> Job:
+def init(*, threads: bool = False) -> Job:
     """Joins the job that ``kumi run`` started this process for.
 
     With ``KUMI_SINGLETON=1`` in the environment, a program started by hand runs as a job of one rank. Only
-    the calling thread may call the other functions. When the program ends, it calls :func:`finalize`
-    automatically.
+    the calling thread may call the other functions, or all threads with ``threads``. When the program ends, it calls
+    :func:`finalize` automatically.
     """
     global _registered
-    _native.initialise()
+    _native.initialise(threads)
     if not _registered:
         atexit.register(_at_exit)
         _registered = True
@@ -49,7 +49,8 @@ def finalize() -> None:
     everything that this rank sent.
 
     Not collective: a rank that must not leave before the others calls :func:`kumi.barrier` first.
-    Arrays of windows stay readable. A rank can join its job only once.
+    Arrays of windows stay readable. A rank can join its job only once. Only the thread that called :func:`init` can
+    leave, when no other is in a call (otherwise: :class:`kumi.BusyError`).
     """
     _native.finalize()
 

@@ -19,7 +19,7 @@ _Result_co = TypeVar("_Result_co", covariant=True)
 
 
 class Request(Generic[_Result_co]):
-    """An operation that was started: a put, a get, an atomic operation, a send or a receive.
+    """An operation that was started: a put, a get, an atomic operation, a send, a receive or a collective.
 
     It goes on by itself, also while the program computes. Its result is taken once: by :meth:`wait`, by
     ``await request`` in a coroutine, or by :func:`kumi.wait_all` and its like. Taken again, it raises
@@ -28,7 +28,7 @@ class Request(Generic[_Result_co]):
     While it is under way the request holds the memory of its array: numpy and ``bytearray`` refuse to resize it,
     and a window on it refuses to be freed (:class:`kumi.BufferLentError`). The program must not change what is sent.
     A request that is dropped gives the memory back at once: what is not sent yet is copied and sent, the answer of a
-    get is dropped, and the message of a receive stays for the next one.
+    get is dropped, the message of a receive stays for the next one, and a collective is given up.
     """
 
     __slots__ = ("__weakref__", "_finish", "_native")
@@ -47,20 +47,20 @@ class Request(Generic[_Result_co]):
 
     def wait(self) -> _Result_co:
         """Waits for the end and returns the result: of a get the array, of a receive a
-        :class:`kumi.Status`, of an atomic operation the value before, otherwise None.
+        :class:`kumi.Status`, of an atomic operation the value before, of a collective what that returns, otherwise
+        None.
 
         Raises the error of the operation, and :class:`kumi.RequestCancelledError` after a cancel. Other threads of
         the program run meanwhile.
         """
-        self._native.wait()
-        noticed()
+        _until(self._native.wait)
         return self._take()
 
     def __await__(self) -> Generator[Any, None, _Result_co]:
         """As :meth:`wait`, while other tasks of the event loop run.
 
-        The loop must run in the thread of :func:`kumi.init`. If the task is cancelled the request goes on, and can
-        be awaited again.
+        The loop runs in a thread that may call the package. If the task is cancelled the request goes on, and can be
+        awaited again.
         """
         if not self.done():
             yield from ended(self._native).__await__()
@@ -88,8 +88,7 @@ def wait_all(requests: Iterable[Request[_Result]]) -> list[_Result]:
     """
     listed = _listed(requests)
     for request in listed:
-        request._native.wait()
-    noticed()
+        _until(request._native.wait)
     results: list[_Result] = []
     failure: Exception | None = None
     for request in listed:
@@ -116,9 +115,10 @@ def wait_some(requests: Iterable[Request[Any]]) -> list[int]:
     if not listed:
         raise BadArgumentError("there is no request to wait for")
     natives = [request._native for request in listed]
-    _native.wait_any(natives)
+    _until(lambda: _native.wait_any(natives))
+    over = [index for index, native in enumerate(natives) if native.poll()]
     noticed()
-    return [index for index, native in enumerate(natives) if native.poll()]
+    return over
 
 
 def isend(to: int, data: Any, tag: int = 0) -> Request[None]:
@@ -133,6 +133,13 @@ def irecv(buffer: Any, source: int | None = None, tag: int | None = None) -> Req
     """
     native = _native.start_receive(buffer, source, tag, guard(buffer))
     return Request(native, lambda told: Status(*told))
+
+
+def _until(wait: Callable[[], bool]) -> None:
+    """Waits until ``wait`` says that it was enough. Loops may be told of ends that it learns of before that."""
+    while not wait():
+        noticed()
+    noticed()
 
 
 def nothing(_: Any) -> None:

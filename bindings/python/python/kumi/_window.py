@@ -27,6 +27,7 @@ from ._arrays import (
 )
 from ._completion import Completion
 from ._errors import BadArgumentError, BadTypeError, FreedWindowError, OutOfBoundsError
+from ._event_loop import noticed
 from ._fifo import Fifo
 from ._lists import Pieces, several, table
 from ._regions import Region
@@ -409,6 +410,7 @@ class Window(Starts):
         if self.freed:
             return  # By an earlier call, or by finalize().
         self._native.free()
+        noticed()
         self._array = None
         _native.reap()
 
