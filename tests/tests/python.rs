@@ -93,6 +93,10 @@ fn python_examples_verify() {
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
     let out = run(&cluster, &python, "examples/python/pieces.py", &["--pieces", "300"]).ok().out;
     verified("pieces", &out);
+    let size = ["--rounds", "20", "--count", "5000"];
+    let out = run(&cluster, &python, "examples/python/draws.py", &size).ok().out;
+    verified("draws", &out);
+    run(&cluster, &python, "examples/python/draws.py", &["--rounds", "0"]).fails(64, &["--rounds"]);
     run(&cluster, &python, "examples/python/pieces.py", &["--workers", "0"])
         .fails(64, &["--workers"]);
 }

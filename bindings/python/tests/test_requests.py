@@ -263,6 +263,37 @@ def test_a_request_survives_the_end_of_a_task_that_waits_for_it() -> None:
     assert buffer == b"late"
 
 
+def test_a_loop_that_is_told_twice_loses_no_request() -> None:
+    async def run() -> None:
+        first, second = (kumi.irecv(bytearray(1), tag=tag) for tag in (1, 2))
+        begin = asyncio.Event()
+
+        async def later() -> kumi.Status:
+            await begin.wait()
+            return await second
+
+        tasks = [asyncio.create_task(_of(first)), asyncio.create_task(later())]
+        await asyncio.sleep(0.01)
+        kumi.send(0, b"x", 1)
+        # The loop looks, then the task begins to wait, then the loop looks once more.
+        assert first.done()
+        begin.set()
+        assert not second.done()
+        await tasks[0]
+        kumi.send(0, b"y", 2)
+        assert (await asyncio.wait_for(tasks[1], 60)).tag == 2
+
+    asyncio.run(run())
+
+
+def test_what_has_just_ended_is_released_and_not_cancelled() -> None:
+    kumi.isend(0, b"x").release()
+    sent = kumi.isend(0, b"y")
+    assert not sent.cancel()
+    sent.wait()
+    assert [kumi.recv().data for _ in range(2)] == [b"x", b"y"]
+
+
 async def _of(request: kumi.Request[Any]) -> Any:
     return await request
 
