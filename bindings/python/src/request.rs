@@ -181,14 +181,11 @@ fn await_entry(
             state.requests.settle(entry);
             enough()
         }
-        // Another thread may have released what this one waits for.
-        Err(error) => {
-            if enough()? {
-                Ok(true)
-            } else {
-                Err(error.into())
-            }
-        }
+        // Another thread may have released what this one waits for. The exception of a signal handler does not wait.
+        Err(error) => match matches!(error, Error::NoRequests) && enough()? {
+            true => Ok(true),
+            false => Err(error.into()),
+        },
     }
 }
 
