@@ -288,6 +288,7 @@ impl NativeGroup {
     }
 
     /// Starts a collective by its name. Those in place have `receive` only; reductions have a code and an operation.
+    #[allow(clippy::needless_pass_by_value)] // As Python gives it.
     #[pyo3(signature = (kind, root, send, receive, reduced, guard))]
     fn start(
         &self,

@@ -191,6 +191,44 @@ def test_loops_of_several_threads_await_while_others_wait() -> None:
     assert counter.array[0] == 3 * 5 * 40
 
 
+@pytest.mark.parametrize("blocked", [True, False])
+def test_a_loop_that_sleeps_is_told_of_what_another_thread_has_taken(blocked: bool) -> None:
+    loops, rounds = 2, 100
+    turn = [threading.Semaphore(0) for _ in range(loops)]
+
+    async def listen(me: int) -> None:
+        for _ in range(rounds):
+            receive = kumi.irecv(bytearray(1), tag=me)
+            waits = asyncio.ensure_future(_of(receive))
+            await asyncio.sleep(0)
+            turn[me].release()
+            # One loop sleeps, the other is busy when its end comes.
+            time.sleep(0.005 * me)
+            assert (await waits).tag == me
+
+    def listener(me: int) -> Callable[[], object]:
+        return lambda: asyncio.run(listen(me))
+
+    def speak() -> None:
+        for _ in range(rounds):
+            for me in range(loops):
+                assert turn[me].acquire(timeout=LONG)
+            for me in range(loops):
+                kumi.send(0, b"x", me)
+
+    # It takes the ends of all, or one loop takes those of the other.
+    late = kumi.irecv(bytearray(1), tag=99)
+    join = start(late.wait) if blocked else None
+    together([listener(me) for me in range(loops)] + [speak])
+    kumi.send(0, b"x", 99)
+    if join is not None:
+        join()
+
+
+async def _of(request: kumi.Request[Any]) -> Any:
+    return await request
+
+
 def test_records_of_a_fifo_go_to_one_thread_each() -> None:
     window = kumi.window(16384, np.uint8)
     fifo = window.fifo(0, 8192)
