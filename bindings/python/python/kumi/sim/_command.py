@@ -9,12 +9,17 @@ import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, TypeVar
 
 from .._errors import KumiError
 
 # How long a command that was told to end may take before it is killed, in seconds.
 _GRACE = 5.0
+# How long a thread that waits may not notice a signal, in seconds.
+_LOOK = 0.2
+
+T = TypeVar("T")
 
 
 class SimError(KumiError):
@@ -44,6 +49,18 @@ class CommandMissingError(SimError, FileNotFoundError):
 
 class MissingExtraError(KumiError, ImportError):
     """pandas or pyarrow is needed and not installed: ``pip install kumi[sim]``."""
+
+
+def next_of(queue: SimpleQueue[T]) -> T:
+    """Waits for the next entry, or for an interrupt.
+
+    A signal that comes just before a thread blocks is noticed when it goes on. So it never blocks for long.
+    """
+    while True:
+        try:
+            return queue.get(timeout=_LOOK)
+        except Empty:
+            continue
 
 
 class Answer(NamedTuple):
@@ -88,6 +105,27 @@ class Running:
             SimError: The command is missing or failed, or :meth:`end` was called.
         """
         command = [find(), *arguments]
+        told: SimpleQueue[Answer | BaseException] = SimpleQueue()
+
+        def work() -> None:
+            try:
+                told.put(self._run(command, environment))
+            except BaseException as error:
+                told.put(error)
+
+        # Interrupts come to the main thread. There one could come between the start of the command and its note, and leave
+        # it running. This thread waits with a lock that is written in C.
+        try:
+            threading.Thread(target=work, daemon=True).start()
+            answer = next_of(told)
+        except BaseException:
+            self.end()
+            raise
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _run(self, command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
         with self._lock:
             if self._ended:
                 raise SimError("interrupted; nothing was simulated")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .._errors import BadArgumentError, BadTypeError
 from . import _tables
-from ._command import MissingExtraError, Running, SimError, find
+from ._command import MissingExtraError, Running, SimError, find, next_of
 from ._result import Result
 from ._run import Case, run
 
@@ -245,9 +245,9 @@ def _here(cases: Sequence[Case], tables: bool, told: Callable[[int], object]) ->
     # Interrupts come to the main thread. Between two steps of a lock of threading or of the pool, an
     # interrupt leaves the lock locked for ever. So another thread owns the pool, and this thread waits with a
     # lock that is written in C.
-    threading.Thread(target=all_of_them, daemon=True).start()
     try:
-        while isinstance(new := news.get(), int):
+        threading.Thread(target=all_of_them, daemon=True).start()
+        while isinstance(new := next_of(news), int):
             told(new)
     except BaseException:
         running.end()
