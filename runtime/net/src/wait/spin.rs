@@ -10,8 +10,9 @@ const MOST: u64 = 500;
 const LEAST: u64 = 20;
 /// First bound.
 const START: u64 = 200;
-/// Microseconds in which a wait of a crowded rank gives its processor to others before it blocks.
-const YIELD: u64 = 100;
+/// Microseconds in which a wait of a crowded rank gives its processor to others before it blocks. Others that only
+/// communicate need some tens each; one that computes keeps it for milliseconds.
+const YIELD: u64 = 500;
 /// Most ranks for each processor with which that pays: every one that waits looks for itself in its turn.
 const MOST_YIELDING: usize = 8;
 /// Waits that block at once after one whose end did not come in time: at first, and at most.
