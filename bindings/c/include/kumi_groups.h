@@ -92,7 +92,8 @@ int kumi_group_find(kumi_group *group, int job_rank, int *member);
  * longjmp(), no C++ exception), and functions of this library that it calls
  * fail with WRONG_THREAD.  For a request it is called on any thread of the
  * program that is in a call of the library, or on one of the library's own, at
- * any time until the request has ended. */
+ * any time until the request has ended.  Other threads' calls wait meanwhile, so
+ * it must not wait for a thread that may be in one. */
 typedef void (*kumi_combine)(void *into, const void *other, size_t count,
                              kumi_type type, void *context);
 
@@ -219,12 +220,14 @@ int kumi_group_reduce_scatterv(kumi_group *group, const void *send, void *recv,
  * the function returns.
  *
  * A request that is released takes part no more, and other members may wait for
- * it for ever.  One that has begun cannot be cancelled.
+ * it for ever.  Its number is not used again: 127 calls later the group takes no
+ * more requests (MEMORY).  One that has begun cannot be cancelled.
  *
  * What can be seen at once is the function's error, and nothing was started
- * then: the arguments', COMPLETION, QUEUE, and MEMORY if there are too many
- * under way.  LENGTH if another member's count differs, DISAGREE, FAULT and IO
- * are the request's. */
+ * then: the arguments', COMPLETION, QUEUE, HANDLER, FAULT and IO if the channel
+ * had failed before, and MEMORY if there are too many under way.  LENGTH if
+ * another member's count differs, DISAGREE, and later FAULT and IO are the
+ * request's. */
 
 /* Starts kumi_group_barrier(): it ends when all members have started theirs.
  * Errors: GROUP, NULL, COMPLETION, QUEUE, MEMORY; DISAGREE is the request's. */

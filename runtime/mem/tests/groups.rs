@@ -282,6 +282,33 @@ fn members_that_disagree_in_requests_are_told() {
     });
 }
 
+/// The message of a broadcast that was given up is no later one's, though tags come again.
+#[test]
+fn what_was_given_up_is_nobody_elses() {
+    run("what_was_given_up_is_nobody_elses", &[&[2], &[1, 1]], |context| {
+        let (me, job) = (context.rank(), context.group());
+        let group = job.duplicate().expect("duplicate");
+        if me == 0 {
+            context.recv(Source::Rank(1), Tag::Is(3), &mut []).expect("receive");
+            group.start_broadcast(0, vec![1u64]).expect("begun").wait().expect("sent");
+        } else {
+            drop(group.start_broadcast(0, vec![1u64]).expect("begun"));
+            context.send(0, 3, &[]).expect("send");
+        }
+        for _ in 0..127 {
+            let barrier = group.start_barrier(Report::Handle).expect("begun");
+            context.wait(barrier).expect("barrier");
+        }
+        let next = group.start_broadcast(0, vec![2u64]);
+        if me == 0 {
+            next.expect("begun").wait().expect("sent");
+        } else {
+            assert!(matches!(next, Err(Error::TooManyRequests { most: 128 })), "{next:?}");
+        }
+        job.barrier().expect("other groups go on");
+    });
+}
+
 #[test]
 fn wrong_members_are_refused_at_all() {
     run("wrong_members_are_refused_at_all", &[&[3], &[2, 1]], |context| {

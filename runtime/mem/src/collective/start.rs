@@ -31,11 +31,12 @@ struct RunningCollective<T, R> {
     /// Bytes of the messages of the round that is under way.
     expected: Vec<usize>,
     /// The group counts it as under way as long as this is there.
-    _under_way: CallUnderWay,
+    under_way: CallUnderWay,
 }
 
 impl<T: Scalar, R: Reduction<T> + Send> Schedule for RunningCollective<T, R> {
     fn round(&mut self, steps: &mut Steps<'_>) -> Result<Round, Error> {
+        self.under_way.begun();
         for (given, needed) in steps.received().iter().zip(self.expected.drain(..)) {
             same_length("the data of another rank (in bytes)", *given, needed)?;
         }
@@ -57,6 +58,7 @@ impl<T: Scalar, R: Reduction<T> + Send> Schedule for RunningCollective<T, R> {
         if !work.is_empty() && !output.is_empty() {
             output.copy_from(bytes(work));
         }
+        self.under_way.done();
         Ok(Round::Over)
     }
 
@@ -302,7 +304,7 @@ impl<'c> Group<'c> {
             scratch: vec![T::default(); schedule.scratch],
             op,
             expected: Vec::new(),
-            _under_way: self.call_under_way(number),
+            under_way: self.call_under_way(number),
         };
         // SAFETY: the caller's promise.
         let handle = unsafe { self.context().start_schedule(Box::new(running), report) }?;

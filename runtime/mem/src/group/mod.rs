@@ -189,7 +189,7 @@ impl<'c> Group<'c> {
     /// The number of the next call, which has not begun.
     ///
     /// # Errors
-    /// [`Error::TooManyRequests`] if one that is under way has the same tags.
+    /// [`Error::TooManyRequests`] if one that is under way, or was given up, has the same tags.
     pub(crate) fn next_call(&self) -> Result<u32, Error> {
         let state = self.state();
         let next = state.calls.load(Relaxed).wrapping_add(1);
@@ -214,7 +214,7 @@ impl<'c> Group<'c> {
     pub(crate) fn call_under_way(&self, call: u32) -> CallUnderWay {
         let under_way = &self.state().under_way;
         under_way.lock().insert(call);
-        CallUnderWay { calls: Arc::clone(under_way), call }
+        CallUnderWay { calls: Arc::clone(under_way), call, half_done: false }
     }
 
     /// The ranks of the members; none if they are those of the job.
@@ -232,7 +232,8 @@ impl<'c> Group<'c> {
     }
 }
 
-/// The calls of a group that are requests and not over.
+/// The calls of a group that are requests and not over. One that this member gave up stays here, since its messages may still
+/// come: the group never uses its tag again, nor any other group this one's number.
 #[derive(Debug)]
 struct CallsUnderWay {
     calls: Mutex<BTreeSet<u32>>,
@@ -249,7 +250,9 @@ impl CallsUnderWay {
 
 impl Drop for CallsUnderWay {
     fn drop(&mut self) {
-        if let Some((numbers, number)) = &self.frees {
+        if let Some((numbers, number)) = &self.frees
+            && self.lock().is_empty()
+        {
             numbers.free(*number);
         }
     }
@@ -260,11 +263,27 @@ impl Drop for CallsUnderWay {
 pub(crate) struct CallUnderWay {
     calls: Arc<CallsUnderWay>,
     call: u32,
+    /// This member has begun its part, and not done all of it.
+    half_done: bool,
+}
+
+impl CallUnderWay {
+    /// From here on messages of other members may come that only this call takes.
+    pub(crate) fn begun(&mut self) {
+        self.half_done = true;
+    }
+
+    /// This member has done its part.
+    pub(crate) fn done(&mut self) {
+        self.half_done = false;
+    }
 }
 
 impl Drop for CallUnderWay {
     fn drop(&mut self) {
-        self.calls.lock().remove(&self.call);
+        if !self.half_done {
+            self.calls.lock().remove(&self.call);
+        }
     }
 }
 

@@ -85,7 +85,12 @@ impl Window<'_> {
             Operation::Put { token, window, offset, notify }
         };
         // SAFETY: the caller's promise, or the request has it.
-        unsafe { context.begin(request, operation, data) }
+        let begun = unsafe { context.begin(request, operation, data) };
+        if end == PutEnd::Sent {
+            // Once more, as at the end of every put. (Of placed ones `begin` does it.)
+            context.puts_to(to);
+        }
+        begun
     }
 
     /// Begins a get and returns at once; see [`Window::start_put`].
