@@ -52,6 +52,17 @@ const YIELD_SPINS: u32 = CLOCK_SPINS / 4;
 /// How many spins one look at the socket counts as.
 const SOCKET_SPINS: u32 = 64;
 
+/// Lets others use the processor, or parts of it, for a moment; how many spins that counts as.
+#[inline]
+fn pause(yields: bool) -> u32 {
+    if yields {
+        std::thread::yield_now();
+        return YIELD_SPINS;
+    }
+    std::hint::spin_loop();
+    1
+}
+
 impl<H: Handler> Guard<'_, H> {
     /// Spins until something may have happened.
     pub(crate) fn watch(
@@ -94,13 +105,7 @@ impl<H: Handler> Guard<'_, H> {
                     spins += SOCKET_SPINS;
                 }
             }
-            if limit.yields {
-                spins += YIELD_SPINS;
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-            spins += 1;
+            spins += pause(limit.yields);
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
             let room = waiting.wait == Wait::Room || self.core().blocked;
             if room && !clock && spins >= waiting.next_try {
