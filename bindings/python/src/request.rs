@@ -69,12 +69,13 @@ impl Lent {
 }
 
 enum Progress {
-    UnderWay(Lent),
+    UnderWay(Arc<Lent>),
     Ended(Result<Outcome, Failure>),
 }
 
 struct RequestEntry {
-    handle: RequestHandle,
+    /// None until its start has returned.
+    handle: Option<RequestHandle>,
     progress: Progress,
     /// Nobody will ask for the result.
     abandoned: Arc<AtomicBool>,
@@ -129,10 +130,11 @@ impl Requests {
     /// Whether a request that is under way has a private copy of some of this memory.
     pub fn copies(&self, start: usize, bytes: usize) -> bool {
         self.all.lock().values().any(|request| match &request.progress {
-            Progress::UnderWay(Lent { memory: Memory::Collective(memory), .. }) => {
-                memory.copies(start, bytes)
-            }
-            _ => false,
+            Progress::UnderWay(lent) => match &lent.memory {
+                Memory::Collective(memory) => memory.copies(start, bytes),
+                _ => false,
+            },
+            Progress::Ended(_) => false,
         })
     }
 
@@ -140,9 +142,9 @@ impl Requests {
     pub fn end(&self, context: &Context) {
         let all = std::mem::take(&mut *self.all.lock());
         for request in all.values() {
-            if let Progress::UnderWay(_) = request.progress {
+            if let (Progress::UnderWay(_), Some(handle)) = (&request.progress, request.handle) {
                 // Fails only if the channel is broken, and then nothing is written any more.
-                let _ = context.release(request.handle);
+                let _ = context.release(handle);
             }
         }
         drop(all);
@@ -197,41 +199,57 @@ pub struct NativeRequest {
 }
 
 impl NativeRequest {
-    /// Starts an operation on memory, which the request holds.
+    /// Starts an operation on memory, which the request holds. A start may wait, as for earlier puts before a notification:
+    /// it runs without the interpreter's lock.
     pub fn start<E: Into<Failure>>(
+        py: Python<'_>,
         state: &State,
         lent: Lent,
         body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, E>,
     ) -> PyResult<NativeRequest> {
         let queue = state.requests.queue(state.context)?;
         let word = number();
-        let handle = body(Report::Queue(&queue, word), &lent.memory).map_err(Into::into)?;
+        // Another thread may learn of its end before the start returns.
+        let lent = Arc::new(lent);
         let abandoned = Arc::<AtomicBool>::default();
         let entry = RequestEntry {
-            handle,
-            progress: Progress::UnderWay(lent),
+            handle: None,
+            progress: Progress::UnderWay(Arc::clone(&lent)),
             abandoned: Arc::clone(&abandoned),
         };
-        // Nobody has kept its end before: for that the interpreter's lock is needed, which this thread has.
         state.requests.all.lock().insert(word, entry);
+        let started =
+            released(py, || body(Report::Queue(&queue, word), &lent.memory).map_err(Into::into));
+        let gone = {
+            let mut all = state.requests.all.lock();
+            match (&started, all.get_mut(&word)) {
+                (Ok(handle), Some(entry)) => {
+                    entry.handle = Some(*handle);
+                    None
+                }
+                _ => all.remove(&word),
+            }
+        };
+        drop(gone);
+        started?;
         Ok(NativeRequest { word, abandoned })
     }
 
     fn handle(&self, state: &State) -> Result<RequestHandle, Failure> {
         let all = state.requests.all.lock();
-        all.get(&self.word).map(|request| request.handle).ok_or_else(stale)
+        all.get(&self.word).and_then(|request| request.handle).ok_or_else(stale)
     }
 
     /// Gives the buffer back and forgets the request.
     fn give_up(&self, state: &State) -> Result<(), Failure> {
         let request = state.requests.all.lock().remove(&self.word).ok_or_else(stale)?;
-        match request.progress {
-            Progress::UnderWay(_) => match state.context.release(request.handle) {
+        match (&request.progress, request.handle) {
+            (Progress::UnderWay(_), Some(handle)) => match state.context.release(handle) {
                 // It has ended, and the queue was not asked yet.
                 Err(Error::StaleRequest { .. }) => Ok(()),
                 released => Ok(released?),
             },
-            Progress::Ended(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -340,6 +358,7 @@ pub fn collect_ends(py: Python<'_>) -> PyResult<bool> {
 #[pyfunction]
 #[pyo3(signature = (window, rank, data, offset, notify, sent, guard))]
 pub fn start_put(
+    py: Python<'_>,
     window: &NativeWindow,
     #[pyo3(from_py_with = name)] rank: i64,
     data: &Bound<'_, PyAny>,
@@ -353,7 +372,7 @@ pub fn start_put(
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
     let end = if sent { PutEnd::Sent } else { PutEnd::Placed };
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: the entry of the request holds the buffer until the queue has told the end or it was released.
         unsafe { window.start_put(to, offset, memory.read(), PutOptions { notify, end, report }) }
     })
@@ -363,6 +382,7 @@ pub fn start_put(
 #[pyfunction]
 #[pyo3(signature = (window, rank, into, offset, guard))]
 pub fn start_get(
+    py: Python<'_>,
     window: &NativeWindow,
     #[pyo3(from_py_with = name)] rank: i64,
     into: &Bound<'_, PyAny>,
@@ -372,7 +392,7 @@ pub fn start_get(
     let memory = Memory::Write(Output::of(into, "out")?);
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { window.start_get(from, offset, memory.write(), report) }
     })
@@ -402,6 +422,7 @@ fn operation_of(operation: &str, numbers: [u64; 2], width: u8) -> Option<Atomic>
 /// Starts an atomic operation on 4 or 8 bytes. Operands are unsigned; for 4 bytes their lower half counts.
 #[pyfunction]
 pub fn start_atomic(
+    py: Python<'_>,
     window: &NativeWindow,
     operation: &str,
     #[pyo3(from_py_with = name)] rank: i64,
@@ -414,7 +435,7 @@ pub fn start_atomic(
     let unknown = || wrong_type(format!("there is no atomic {operation} on {width} bytes"));
     let operation = operation_of(operation, numbers, width).ok_or_else(unknown)?;
     let nothing = Lent::new(Memory::None, None);
-    NativeRequest::start(&state, nothing, |report, _| {
+    NativeRequest::start(py, &state, nothing, |report, _| {
         window.start_atomic(to, offset, operation, report)
     })
 }
@@ -423,6 +444,7 @@ pub fn start_atomic(
 #[pyfunction]
 #[pyo3(signature = (to, data, tag, guard))]
 pub fn start_send(
+    py: Python<'_>,
     #[pyo3(from_py_with = name)] to: i64,
     data: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = name)] tag: i64,
@@ -431,7 +453,7 @@ pub fn start_send(
     let memory = Memory::Read(Input::of(data, "data")?);
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_send(to, tag, memory.read(), report) }
     })
@@ -441,6 +463,7 @@ pub fn start_send(
 #[pyfunction]
 #[pyo3(signature = (buffer, source, tag, guard))]
 pub fn start_receive(
+    py: Python<'_>,
     buffer: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
     #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
@@ -449,7 +472,7 @@ pub fn start_receive(
     let memory = Memory::Write(Output::of(buffer, "buffer")?);
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_receive(source, tag, memory.write(), report) }
     })
