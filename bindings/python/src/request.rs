@@ -4,6 +4,7 @@
 //! holds the buffer that it uses, so the memory stays and Python refuses to resize it.
 //!
 //! Of several threads that wait one has the turn: it waits for an entry of the queue, keeps it, and lets all look again.
+//! What is over goes after the turn: an object that gets its buffer back may run code that waits.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -99,26 +100,23 @@ impl Requests {
         Ok(Arc::clone(self.queue.get_or_init(|| made)))
     }
 
-    /// Keeps what an entry of the queue says, and lets the buffer go.
-    fn settle(&self, entry: CompletionEntry) {
+    /// Keeps what an entry of the queue says. The result has the buffer: it goes after the turn, and while no table is locked.
+    #[must_use]
+    fn settle(&self, entry: CompletionEntry) -> Option<Progress> {
         let CompletionEntry { word, result, .. } = entry;
         let mut all = self.all.lock();
-        let mut over = None;
-        if let Some(request) = all.get_mut(&word) {
-            if let (Ok(_), Progress::UnderWay(lent)) = (&result, &request.progress)
-                && let Memory::Collective(memory) = &lent.memory
-            {
-                memory.write_back();
-            }
-            let ended = Progress::Ended(result.map_err(Failure::from));
-            over = Some(std::mem::replace(&mut request.progress, ended));
-            if request.abandoned.load(Ordering::Acquire) {
-                all.remove(&word);
-            }
+        let request = all.get_mut(&word)?;
+        if let (Ok(_), Progress::UnderWay(lent)) = (&result, &request.progress)
+            && let Memory::Collective(memory) = &lent.memory
+        {
+            memory.write_back();
         }
-        // Only now, while the table is not locked: an object that gets its buffer back may run code.
-        drop(all);
-        drop(over);
+        let ended = Progress::Ended(result.map_err(Failure::from));
+        let over = std::mem::replace(&mut request.progress, ended);
+        if request.abandoned.load(Ordering::Acquire) {
+            all.remove(&word);
+        }
+        Some(over)
     }
 
     fn ended(&self, word: u64) -> Result<bool, Failure> {
@@ -158,16 +156,23 @@ fn stale() -> Failure {
 /// Takes what the queue has; whether there was something. If another thread waits for the queue, that takes it.
 pub fn collect(py: Python<'_>, state: &State) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
-    let Some(_turn) = state.requests.turn.try_take() else {
+    let mut over = Vec::new();
+    let Some(turn) = state.requests.turn.try_take() else {
         released(py, || state.context.progress())?;
         return Ok(false);
     };
     let mut found = false;
-    while let Some(entry) = released(py, || queue.poll())? {
-        state.requests.settle(entry);
+    let result = loop {
+        match released(py, || queue.poll()) {
+            Ok(Some(entry)) => over.extend(state.requests.settle(entry)),
+            Ok(None) => break Ok(found),
+            Err(error) => break Err(error.into()),
+        }
         found = true;
-    }
-    Ok(found)
+    };
+    drop(turn);
+    drop(over);
+    result
 }
 
 /// Waits until something may have ended, and keeps it; whether it was `enough`.
@@ -177,18 +182,19 @@ fn await_entry(
     mut enough: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
-    let Some(_turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
-    match released(py, || queue.wait()) {
-        Ok(entry) => {
-            state.requests.settle(entry);
-            enough()
-        }
+    let Some(turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
+    let (over, result) = match released(py, || queue.wait()) {
+        Ok(entry) => (state.requests.settle(entry), enough()),
         // Another thread may have released what this one waits for. The exception of a signal handler does not wait.
-        Err(error) => match matches!(error, Error::NoRequests) && enough()? {
-            true => Ok(true),
-            false => Err(error.into()),
+        Err(Error::NoRequests) => match enough() {
+            Ok(false) => (None, Err(Error::NoRequests.into())),
+            found => (None, found),
         },
-    }
+        Err(error) => (None, Err(error.into())),
+    };
+    drop(turn);
+    drop(over);
+    result
 }
 
 /// An operation that was started.

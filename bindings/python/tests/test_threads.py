@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,27 @@ def test_a_request_that_is_released_ends_the_wait_of_another_thread() -> None:
     time.sleep(0.02)
     receive.release()
     join()
+
+
+def test_an_object_that_gets_its_buffer_back_may_wait_itself() -> None:
+    class Array(np.ndarray[Any, Any]):
+        """An array whose end waits for a request."""
+
+        def __del__(self) -> None:
+            if receives:
+                got.append(receives.pop().wait())
+
+    for take in (kumi.Request.wait, kumi.Request.done, lambda first: kumi.wait_all([first])):
+        got: list[kumi.Status] = []
+        receives: list[kumi.Request[kumi.Status]] = []
+        data = np.zeros(1, np.uint8).view(Array)
+        first = kumi.irecv(data, tag=1)
+        receives.append(kumi.irecv(bytearray(1), tag=2))
+        del data
+        for tag in (1, 2):
+            kumi.send(0, b"x", tag)
+        start(partial(take, first))()
+        assert got == [(0, 2, 1)]
 
 
 def test_loops_of_several_threads_await_while_others_wait() -> None:
