@@ -6,9 +6,10 @@
 //! Of several threads that wait one has the turn: it waits for an entry of the queue, keeps it, and lets all look again.
 //! What is over goes after the turn: an object that gets its buffer back may run code that waits.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use kumi_mem::{
@@ -21,7 +22,7 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::collective::CollectiveMemory;
 use crate::control::rank_of;
-use crate::error::{Failure, wrong_type};
+use crate::error::{Failure, has_signal, wrong_type};
 use crate::message::{tag_of, wanted};
 use crate::number::{maybe_name, name, whole};
 use crate::state::{Locked, State, current, number, released};
@@ -175,6 +176,28 @@ pub fn collect(py: Python<'_>, state: &State) -> Result<bool, Failure> {
     result
 }
 
+/// Requests that a thread has released while another one may have waited for them.
+static RELEASES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// How many there were when this thread began to wait for the queue.
+    static RELEASES_SEEN: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Whether this thread waits for the queue, and what it waits for may have been released meanwhile.
+pub fn must_look_again() -> bool {
+    RELEASES_SEEN.get().is_some_and(|seen| seen != RELEASES.load(Ordering::Acquire))
+}
+
+/// Waits for an entry of the queue. [`Error::Interrupted`] if a request was released meanwhile, which makes no entry.
+fn await_queue(py: Python<'_>, queue: &CompletionQueue<'_>) -> Result<CompletionEntry, Error> {
+    // This thread has had the interpreter's lock since it last looked, so no release is missed.
+    RELEASES_SEEN.set(Some(RELEASES.load(Ordering::Acquire)));
+    let result = released(py, || queue.wait());
+    RELEASES_SEEN.set(None);
+    result
+}
+
 /// Waits until something may have ended, and keeps it; whether it was `enough`.
 fn await_entry(
     py: Python<'_>,
@@ -183,9 +206,10 @@ fn await_entry(
 ) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
     let Some(turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
-    let (over, result) = match released(py, || queue.wait()) {
+    let (over, result) = match await_queue(py, &queue) {
         Ok(entry) => (state.requests.settle(entry), enough()),
         // Another thread may have released what this one waits for. The exception of a signal handler does not wait.
+        Err(Error::Interrupted) if !has_signal() => (None, enough()),
         Err(Error::NoRequests) => match enough() {
             Ok(false) => (None, Err(Error::NoRequests.into())),
             found => (None, found),
@@ -276,7 +300,8 @@ impl NativeRequest {
         Ok(current()?.requests.ended(self.word)?)
     }
 
-    /// Waits until it has ended. False: another one has, so that somebody else may have to be told before it goes on.
+    /// Waits until it has ended. False: another one has, so that somebody else may have to be told before it goes on, or was
+    /// released.
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
         let state = current()?;
         Ok(await_entry(py, &state, || state.requests.ended(self.word))?)
@@ -316,7 +341,11 @@ impl NativeRequest {
 
     /// Gives the buffer back now and forgets the request.
     fn release(&self) -> PyResult<()> {
-        Ok(self.give_up(&*current()?)?)
+        let state = current()?;
+        let given_up = self.give_up(&state);
+        // Threads that wait for it find that it is gone.
+        RELEASES.fetch_add(1, Ordering::AcqRel);
+        Ok(given_up?)
     }
 }
 

@@ -157,6 +157,48 @@ def test_a_request_that_is_released_ends_the_wait_of_another_thread() -> None:
     join()
 
 
+def test_a_release_ends_a_wait_while_another_request_is_under_way() -> None:
+    late = kumi.irecv(bytearray(1), tag=2)
+    for wait_for in (kumi.Request.wait, lambda receive: kumi.wait_any([receive, late])):
+        receive = kumi.irecv(bytearray(1), tag=1)
+        waits = _has_turn()
+        join = start(partial(wait_for, receive))
+        waits()
+        receive.release()
+        with pytest.raises(kumi.StaleRequestError):
+            join()
+    kumi.send(0, b"x", 2)
+    assert late.wait() == (0, 2, 1)
+
+
+def test_releases_of_others_end_no_wait() -> None:
+    mine = kumi.irecv(bytearray(1), tag=1)
+    waits = _has_turn()
+    join = start(mine.wait)
+    waits()
+    for _ in range(10):
+        kumi.irecv(bytearray(1), tag=2).release()
+        time.sleep(0.02)
+    kumi.send(0, b"x", 1)
+    join()
+    with pytest.raises(kumi.StaleRequestError):
+        mine.done()
+
+
+def _has_turn() -> Callable[[], None]:
+    """Waits, when it is called, until another thread waits for the queue: that one then takes what ends."""
+    probe = kumi.irecv(bytearray(1), tag=1000)
+
+    def wait() -> None:
+        kumi.send(0, b"x", 1000)
+        while not probe._native.over():
+            time.sleep(0.001)
+        # It waits again.
+        time.sleep(0.1)
+
+    return wait
+
+
 def test_an_object_that_gets_its_buffer_back_may_wait_itself() -> None:
     class Array(np.ndarray[Any, Any]):
         """An array whose end waits for a request."""
