@@ -417,6 +417,33 @@ def test_handlers_of_signal_ports_are_refused_all_the_same() -> None:
     assert isinstance(seen.get(timeout=LONG), kumi.WrongThreadError)
 
 
+def test_a_window_that_is_being_freed_gets_no_port() -> None:
+    window = kumi.window(1024, np.uint8)
+    entered, leave = threading.Event(), threading.Event()
+
+    def handler(source: int, data: bytes) -> None:
+        entered.set()
+        leave.wait(LONG)
+
+    window.on_signal(0, 128, handler)
+    window.signal(0, 0)
+    assert entered.wait(LONG)
+    # It waits for the handler.
+    join = start(window.free)
+    try:
+        deadline = time.monotonic() + LONG / 2
+        while not window.freed and time.monotonic() < deadline:
+            time.sleep(0.001)
+        with pytest.raises(kumi.FreedWindowError):
+            window.on_signal(512, 128, handler)
+        with pytest.raises(kumi.FreedWindowError):
+            window.fifo(512, 128)
+    finally:
+        leave.set()
+    join()
+    assert window.freed
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_ctrl_c_ends_the_wait_of_the_main_thread(first: bool) -> None:
     mine, other = kumi.irecv(bytearray(1), tag=1), kumi.irecv(bytearray(1), tag=2)
