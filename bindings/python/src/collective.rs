@@ -1,7 +1,7 @@
 //! Collectives that go on after their call has returned.
 
-use std::cell::UnsafeCell;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use kumi_mem::{
     CollectiveKind, Context, Error, Group, Op, Report, RequestHandle, Scalar, SharedBytes,
@@ -17,7 +17,7 @@ use crate::state::State;
 
 /// A copy of a window's memory, aligned for every element that can be reduced.
 struct PrivateCopy {
-    words: Box<[UnsafeCell<u64>]>,
+    words: Box<[AtomicU64]>,
     bytes: usize,
 }
 
@@ -28,7 +28,7 @@ impl PrivateCopy {
         let what = "a private copy of a window's memory";
         let full = |_| Error::OutOfMemory { bytes: bytes.len() as u64, what };
         words.try_reserve_exact(count).map_err(full)?;
-        words.resize_with(count, UnsafeCell::default);
+        words.resize_with(count, AtomicU64::default);
         let copy = PrivateCopy { words: words.into_boxed_slice(), bytes: bytes.len() };
         copy.shared().copy_from(bytes);
         Ok(copy)
@@ -156,6 +156,7 @@ pub struct Arrays<'a, 'py> {
 
 /// Starts a collective; `reduced` is the type of the elements of a reduction, and its operation.
 pub fn start(
+    py: Python<'_>,
     state: &State,
     group: &Group<'static>,
     (name, root): (&str, u32),
@@ -171,7 +172,7 @@ pub fn start(
     };
     let memory = CollectiveMemory::new(state.context, send, receive)?;
     let lent = Lent::new(Memory::Collective(memory), arrays.guard);
-    NativeRequest::start(state, lent, |report, memory| {
+    NativeRequest::start(py, state, lent, |report, memory| {
         let (Some(kind), Memory::Collective(memory)) = (kind, memory) else {
             return Ok(group.start_barrier(report)?);
         };

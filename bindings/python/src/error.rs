@@ -172,6 +172,11 @@ pub fn keep_signal(error: PyErr) {
     drop(forgotten);
 }
 
+/// Whether this thread keeps the exception of a Python signal handler.
+pub fn has_signal() -> bool {
+    SIGNAL.with_borrow(Option::is_some)
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         // `Error::Interrupted`, or the error that ending the call caused.

@@ -292,6 +292,7 @@ impl NativeGroup {
     #[pyo3(signature = (kind, root, send, receive, reduced, guard))]
     fn start(
         &self,
+        py: Python<'_>,
         kind: &str,
         #[pyo3(from_py_with = name)] root: i64,
         send: Option<&Bound<'_, PyAny>>,
@@ -303,6 +304,7 @@ impl NativeGroup {
         let root = self.member_at(&group, root)?;
         let reduced = reduced.as_ref().map(|(code, op)| (code.as_str(), *op));
         collective::start(
+            py,
             group.state(),
             &group,
             (kind, root),

@@ -45,8 +45,8 @@ mod window;
 
 use pyo3::prelude::*;
 
-/// The module's contents.
-#[pymodule]
+/// The module's contents. Its tables rely on the interpreter's lock: an interpreter that can do without takes it back.
+#[pymodule(gil_used = true)]
 mod _native {
     /// Bytes that a FIFO or signal port takes beside its capacity.
     #[pymodule_export]

@@ -4,10 +4,12 @@
 //! holds the buffer that it uses, so the memory stays and Python refuses to resize it.
 //!
 //! Of several threads that wait one has the turn: it waits for an entry of the queue, keeps it, and lets all look again.
+//! What is over goes after the turn: an object that gets its buffer back may run code that waits.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use kumi_mem::{
@@ -20,7 +22,7 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::collective::CollectiveMemory;
 use crate::control::rank_of;
-use crate::error::{Failure, wrong_type};
+use crate::error::{Failure, has_signal, wrong_type};
 use crate::message::{tag_of, wanted};
 use crate::number::{maybe_name, name, whole};
 use crate::state::{Locked, State, current, number, released};
@@ -69,12 +71,13 @@ impl Lent {
 }
 
 enum Progress {
-    UnderWay(Lent),
+    UnderWay(Arc<Lent>),
     Ended(Result<Outcome, Failure>),
 }
 
 struct RequestEntry {
-    handle: RequestHandle,
+    /// None until its start has returned.
+    handle: Option<RequestHandle>,
     progress: Progress,
     /// Nobody will ask for the result.
     abandoned: Arc<AtomicBool>,
@@ -98,26 +101,23 @@ impl Requests {
         Ok(Arc::clone(self.queue.get_or_init(|| made)))
     }
 
-    /// Keeps what an entry of the queue says, and lets the buffer go.
-    fn settle(&self, entry: CompletionEntry) {
+    /// Keeps what an entry of the queue says. The result has the buffer: it goes after the turn, and while no table is locked.
+    #[must_use]
+    fn settle(&self, entry: CompletionEntry) -> Option<Progress> {
         let CompletionEntry { word, result, .. } = entry;
         let mut all = self.all.lock();
-        let mut over = None;
-        if let Some(request) = all.get_mut(&word) {
-            if let (Ok(_), Progress::UnderWay(lent)) = (&result, &request.progress)
-                && let Memory::Collective(memory) = &lent.memory
-            {
-                memory.write_back();
-            }
-            let ended = Progress::Ended(result.map_err(Failure::from));
-            over = Some(std::mem::replace(&mut request.progress, ended));
-            if request.abandoned.load(Ordering::Acquire) {
-                all.remove(&word);
-            }
+        let request = all.get_mut(&word)?;
+        if let (Ok(_), Progress::UnderWay(lent)) = (&result, &request.progress)
+            && let Memory::Collective(memory) = &lent.memory
+        {
+            memory.write_back();
         }
-        // Only now, while the table is not locked: an object that gets its buffer back may run code.
-        drop(all);
-        drop(over);
+        let ended = Progress::Ended(result.map_err(Failure::from));
+        let over = std::mem::replace(&mut request.progress, ended);
+        if request.abandoned.load(Ordering::Acquire) {
+            all.remove(&word);
+        }
+        Some(over)
     }
 
     fn ended(&self, word: u64) -> Result<bool, Failure> {
@@ -129,10 +129,11 @@ impl Requests {
     /// Whether a request that is under way has a private copy of some of this memory.
     pub fn copies(&self, start: usize, bytes: usize) -> bool {
         self.all.lock().values().any(|request| match &request.progress {
-            Progress::UnderWay(Lent { memory: Memory::Collective(memory), .. }) => {
-                memory.copies(start, bytes)
-            }
-            _ => false,
+            Progress::UnderWay(lent) => match &lent.memory {
+                Memory::Collective(memory) => memory.copies(start, bytes),
+                _ => false,
+            },
+            Progress::Ended(_) => false,
         })
     }
 
@@ -140,9 +141,9 @@ impl Requests {
     pub fn end(&self, context: &Context) {
         let all = std::mem::take(&mut *self.all.lock());
         for request in all.values() {
-            if let Progress::UnderWay(_) = request.progress {
+            if let (Progress::UnderWay(_), Some(handle)) = (&request.progress, request.handle) {
                 // Fails only if the channel is broken, and then nothing is written any more.
-                let _ = context.release(request.handle);
+                let _ = context.release(handle);
             }
         }
         drop(all);
@@ -156,16 +157,45 @@ fn stale() -> Failure {
 /// Takes what the queue has; whether there was something. If another thread waits for the queue, that takes it.
 pub fn collect(py: Python<'_>, state: &State) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
-    let Some(_turn) = state.requests.turn.try_take() else {
+    let mut over = Vec::new();
+    let Some(turn) = state.requests.turn.try_take() else {
         released(py, || state.context.progress())?;
         return Ok(false);
     };
     let mut found = false;
-    while let Some(entry) = released(py, || queue.poll())? {
-        state.requests.settle(entry);
+    let result = loop {
+        match released(py, || queue.poll()) {
+            Ok(Some(entry)) => over.extend(state.requests.settle(entry)),
+            Ok(None) => break Ok(found),
+            Err(error) => break Err(error.into()),
+        }
         found = true;
-    }
-    Ok(found)
+    };
+    drop(turn);
+    drop(over);
+    result
+}
+
+/// Requests that a thread has released while another one may have waited for them.
+static RELEASES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// How many there were when this thread began to wait for the queue.
+    static RELEASES_SEEN: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Whether this thread waits for the queue, and what it waits for may have been released meanwhile.
+pub fn must_look_again() -> bool {
+    RELEASES_SEEN.get().is_some_and(|seen| seen != RELEASES.load(Ordering::Acquire))
+}
+
+/// Waits for an entry of the queue. [`Error::Interrupted`] if a request was released meanwhile, which makes no entry.
+fn await_queue(py: Python<'_>, queue: &CompletionQueue<'_>) -> Result<CompletionEntry, Error> {
+    // This thread has had the interpreter's lock since it last looked, so no release is missed.
+    RELEASES_SEEN.set(Some(RELEASES.load(Ordering::Acquire)));
+    let result = released(py, || queue.wait());
+    RELEASES_SEEN.set(None);
+    result
 }
 
 /// Waits until something may have ended, and keeps it; whether it was `enough`.
@@ -175,18 +205,20 @@ fn await_entry(
     mut enough: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
     let queue = state.requests.queue(state.context)?;
-    let Some(_turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
-    match released(py, || queue.wait()) {
-        Ok(entry) => {
-            state.requests.settle(entry);
-            enough()
-        }
+    let Some(turn) = state.requests.turn.take(py, &mut enough)? else { return Ok(true) };
+    let (over, result) = match await_queue(py, &queue) {
+        Ok(entry) => (state.requests.settle(entry), enough()),
         // Another thread may have released what this one waits for. The exception of a signal handler does not wait.
-        Err(error) => match matches!(error, Error::NoRequests) && enough()? {
-            true => Ok(true),
-            false => Err(error.into()),
+        Err(Error::Interrupted) if !has_signal() => (None, enough()),
+        Err(Error::NoRequests) => match enough() {
+            Ok(false) => (None, Err(Error::NoRequests.into())),
+            found => (None, found),
         },
-    }
+        Err(error) => (None, Err(error.into())),
+    };
+    drop(turn);
+    drop(over);
+    result
 }
 
 /// An operation that was started.
@@ -197,41 +229,57 @@ pub struct NativeRequest {
 }
 
 impl NativeRequest {
-    /// Starts an operation on memory, which the request holds.
+    /// Starts an operation on memory, which the request holds. A start may wait, as for earlier puts before a notification:
+    /// it runs without the interpreter's lock.
     pub fn start<E: Into<Failure>>(
+        py: Python<'_>,
         state: &State,
         lent: Lent,
         body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, E>,
     ) -> PyResult<NativeRequest> {
         let queue = state.requests.queue(state.context)?;
         let word = number();
-        let handle = body(Report::Queue(&queue, word), &lent.memory).map_err(Into::into)?;
+        // Another thread may learn of its end before the start returns.
+        let lent = Arc::new(lent);
         let abandoned = Arc::<AtomicBool>::default();
         let entry = RequestEntry {
-            handle,
-            progress: Progress::UnderWay(lent),
+            handle: None,
+            progress: Progress::UnderWay(Arc::clone(&lent)),
             abandoned: Arc::clone(&abandoned),
         };
-        // Nobody has kept its end before: for that the interpreter's lock is needed, which this thread has.
         state.requests.all.lock().insert(word, entry);
+        let started =
+            released(py, || body(Report::Queue(&queue, word), &lent.memory).map_err(Into::into));
+        let gone = {
+            let mut all = state.requests.all.lock();
+            match (&started, all.get_mut(&word)) {
+                (Ok(handle), Some(entry)) => {
+                    entry.handle = Some(*handle);
+                    None
+                }
+                _ => all.remove(&word),
+            }
+        };
+        drop(gone);
+        started?;
         Ok(NativeRequest { word, abandoned })
     }
 
     fn handle(&self, state: &State) -> Result<RequestHandle, Failure> {
         let all = state.requests.all.lock();
-        all.get(&self.word).map(|request| request.handle).ok_or_else(stale)
+        all.get(&self.word).and_then(|request| request.handle).ok_or_else(stale)
     }
 
     /// Gives the buffer back and forgets the request.
     fn give_up(&self, state: &State) -> Result<(), Failure> {
         let request = state.requests.all.lock().remove(&self.word).ok_or_else(stale)?;
-        match request.progress {
-            Progress::UnderWay(_) => match state.context.release(request.handle) {
+        match (&request.progress, request.handle) {
+            (Progress::UnderWay(_), Some(handle)) => match state.context.release(handle) {
                 // It has ended, and the queue was not asked yet.
                 Err(Error::StaleRequest { .. }) => Ok(()),
                 released => Ok(released?),
             },
-            Progress::Ended(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -252,7 +300,8 @@ impl NativeRequest {
         Ok(current()?.requests.ended(self.word)?)
     }
 
-    /// Waits until it has ended. False: another one has, so that somebody else may have to be told before it goes on.
+    /// Waits until it has ended. False: another one has, so that somebody else may have to be told before it goes on, or was
+    /// released.
     fn wait(&self, py: Python<'_>) -> PyResult<bool> {
         let state = current()?;
         Ok(await_entry(py, &state, || state.requests.ended(self.word))?)
@@ -292,7 +341,11 @@ impl NativeRequest {
 
     /// Gives the buffer back now and forgets the request.
     fn release(&self) -> PyResult<()> {
-        Ok(self.give_up(&*current()?)?)
+        let state = current()?;
+        let given_up = self.give_up(&state);
+        // Threads that wait for it find that it is gone.
+        RELEASES.fetch_add(1, Ordering::AcqRel);
+        Ok(given_up?)
     }
 }
 
@@ -340,6 +393,7 @@ pub fn collect_ends(py: Python<'_>) -> PyResult<bool> {
 #[pyfunction]
 #[pyo3(signature = (window, rank, data, offset, notify, sent, guard))]
 pub fn start_put(
+    py: Python<'_>,
     window: &NativeWindow,
     #[pyo3(from_py_with = name)] rank: i64,
     data: &Bound<'_, PyAny>,
@@ -353,7 +407,7 @@ pub fn start_put(
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
     let end = if sent { PutEnd::Sent } else { PutEnd::Placed };
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: the entry of the request holds the buffer until the queue has told the end or it was released.
         unsafe { window.start_put(to, offset, memory.read(), PutOptions { notify, end, report }) }
     })
@@ -363,6 +417,7 @@ pub fn start_put(
 #[pyfunction]
 #[pyo3(signature = (window, rank, into, offset, guard))]
 pub fn start_get(
+    py: Python<'_>,
     window: &NativeWindow,
     #[pyo3(from_py_with = name)] rank: i64,
     into: &Bound<'_, PyAny>,
@@ -372,7 +427,7 @@ pub fn start_get(
     let memory = Memory::Write(Output::of(into, "out")?);
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { window.start_get(from, offset, memory.write(), report) }
     })
@@ -402,6 +457,7 @@ fn operation_of(operation: &str, numbers: [u64; 2], width: u8) -> Option<Atomic>
 /// Starts an atomic operation on 4 or 8 bytes. Operands are unsigned; for 4 bytes their lower half counts.
 #[pyfunction]
 pub fn start_atomic(
+    py: Python<'_>,
     window: &NativeWindow,
     operation: &str,
     #[pyo3(from_py_with = name)] rank: i64,
@@ -414,7 +470,7 @@ pub fn start_atomic(
     let unknown = || wrong_type(format!("there is no atomic {operation} on {width} bytes"));
     let operation = operation_of(operation, numbers, width).ok_or_else(unknown)?;
     let nothing = Lent::new(Memory::None, None);
-    NativeRequest::start(&state, nothing, |report, _| {
+    NativeRequest::start(py, &state, nothing, |report, _| {
         window.start_atomic(to, offset, operation, report)
     })
 }
@@ -423,6 +479,7 @@ pub fn start_atomic(
 #[pyfunction]
 #[pyo3(signature = (to, data, tag, guard))]
 pub fn start_send(
+    py: Python<'_>,
     #[pyo3(from_py_with = name)] to: i64,
     data: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = name)] tag: i64,
@@ -431,7 +488,7 @@ pub fn start_send(
     let memory = Memory::Read(Input::of(data, "data")?);
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_send(to, tag, memory.read(), report) }
     })
@@ -441,6 +498,7 @@ pub fn start_send(
 #[pyfunction]
 #[pyo3(signature = (buffer, source, tag, guard))]
 pub fn start_receive(
+    py: Python<'_>,
     buffer: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
     #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
@@ -449,7 +507,7 @@ pub fn start_receive(
     let memory = Memory::Write(Output::of(buffer, "buffer")?);
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
-    NativeRequest::start(&state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_receive(source, tag, memory.write(), report) }
     })

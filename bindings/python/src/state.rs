@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
-use crate::request::Requests;
+use crate::request::{Requests, must_look_again};
 use crate::window::{WindowEntry, WindowOnMemory};
 
 /// Interval at which a wait checks for signals that Python handles.
@@ -193,8 +193,8 @@ pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
     py.detach(move || here.run())
 }
 
-/// Lets Python run handlers of pending signals. Returns true if one raised an exception; the waiting call
-/// then ends with that.
+/// Lets Python run handlers of pending signals. Returns true if one raised an exception, with which the waiting call then
+/// ends, or if the call has to look again.
 fn ask() -> bool {
     // While the interpreter is shutting down nobody handles signals any more.
     let asked = Python::try_attach(|py| {
@@ -203,7 +203,7 @@ fn ask() -> bool {
         ASKING.set(false);
         raised
     });
-    asked.unwrap_or(false)
+    asked.unwrap_or(false) || must_look_again()
 }
 
 /// As [`ask`], for a wait that is not the library's.

@@ -223,8 +223,15 @@ impl NativeWindow {
             if lends() && (collect(py, &state).is_err() || lends()) {
                 return Err(Failure::from(Error::BufferLent).into());
             }
-            close_all(py, state.as_ref(), Some(self.number))?;
+            // From here on nobody makes a port or FIFO in it. It counts as shown: nobody ends it before its ports.
+            self.shown.views.fetch_add(1, Ordering::AcqRel);
             self.shown.freed.store(true, Ordering::Release);
+            let closed = close_all(py, &state, Some(self.number));
+            if closed.is_err() {
+                self.shown.freed.store(false, Ordering::Release);
+            }
+            self.shown.views.fetch_sub(1, Ordering::AcqRel);
+            closed?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,58 @@ def test_a_loop_that_is_told_twice_loses_no_request() -> None:
         await tasks[0]
         kumi.send(0, b"y", 2)
         assert (await asyncio.wait_for(tasks[1], 60)).tag == 2
+
+    asyncio.run(run())
+
+
+def _refused_free(_: kumi.Request[Any]) -> None:
+    window = kumi.window(8, np.uint8)
+    lent = kumi.irecv(window.array, tag=9)
+    with pytest.raises(kumi.BufferLentError):
+        window.free()
+    lent.release()
+
+
+def _failed_wait(_: kumi.Request[Any]) -> None:
+    def wait() -> bool:
+        kumi._native.collect_ends()
+        raise kumi.KumiError("after it has learnt of ends")
+
+    with pytest.raises(kumi.KumiError):
+        kumi._requests._until(wait)
+
+
+def _failed_look(third: kumi.Request[Any]) -> None:
+    class Array(np.ndarray[Any, Any]):
+        """An array whose end releases a request."""
+
+        def __del__(self) -> None:
+            if last:
+                last.pop().release()
+
+    last = [third]
+    octets = np.zeros(1, np.uint8).view(Array)
+    kept = kumi.irecv(octets, tag=9)
+    del octets
+    kumi.send(0, b"x", 9)
+    with pytest.raises(kumi.StaleRequestError):
+        third.done()
+    kept.release()
+
+
+@pytest.mark.parametrize("call", [_refused_free, _failed_wait, _failed_look])
+def test_a_call_that_fails_keeps_no_end_from_a_loop(
+    call: Callable[[kumi.Request[Any]], None],
+) -> None:
+    async def run() -> None:
+        awaited, other = (kumi.irecv(bytearray(1), tag=tag) for tag in (1, 2))
+        task = asyncio.create_task(_of(awaited))
+        while asyncio.get_running_loop() not in kumi._event_loop._WAITING:
+            await asyncio.sleep(0)
+        kumi.send(0, b"x", 1)
+        # It learns of the end before the loop does.
+        call(other)
+        assert (await asyncio.wait_for(task, 60)).tag == 1
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,69 @@ def test_a_request_that_is_released_ends_the_wait_of_another_thread() -> None:
     time.sleep(0.02)
     receive.release()
     join()
+
+
+def test_a_release_ends_a_wait_while_another_request_is_under_way() -> None:
+    late = kumi.irecv(bytearray(1), tag=2)
+    for wait_for in (kumi.Request.wait, lambda receive: kumi.wait_any([receive, late])):
+        receive = kumi.irecv(bytearray(1), tag=1)
+        waits = _has_turn()
+        join = start(partial(wait_for, receive))
+        waits()
+        receive.release()
+        with pytest.raises(kumi.StaleRequestError):
+            join()
+    kumi.send(0, b"x", 2)
+    assert late.wait() == (0, 2, 1)
+
+
+def test_releases_of_others_end_no_wait() -> None:
+    mine = kumi.irecv(bytearray(1), tag=1)
+    waits = _has_turn()
+    join = start(mine.wait)
+    waits()
+    for _ in range(10):
+        kumi.irecv(bytearray(1), tag=2).release()
+        time.sleep(0.02)
+    kumi.send(0, b"x", 1)
+    join()
+    with pytest.raises(kumi.StaleRequestError):
+        mine.done()
+
+
+def _has_turn() -> Callable[[], None]:
+    """Waits, when it is called, until another thread waits for the queue: that one then takes what ends."""
+    probe = kumi.irecv(bytearray(1), tag=1000)
+
+    def wait() -> None:
+        kumi.send(0, b"x", 1000)
+        while not probe._native.over():
+            time.sleep(0.001)
+        # It waits again.
+        time.sleep(0.1)
+
+    return wait
+
+
+def test_an_object_that_gets_its_buffer_back_may_wait_itself() -> None:
+    class Array(np.ndarray[Any, Any]):
+        """An array whose end waits for a request."""
+
+        def __del__(self) -> None:
+            if receives:
+                got.append(receives.pop().wait())
+
+    for take in (kumi.Request.wait, kumi.Request.done, lambda first: kumi.wait_all([first])):
+        got: list[kumi.Status] = []
+        receives: list[kumi.Request[kumi.Status]] = []
+        data = np.zeros(1, np.uint8).view(Array)
+        first = kumi.irecv(data, tag=1)
+        receives.append(kumi.irecv(bytearray(1), tag=2))
+        del data
+        for tag in (1, 2):
+            kumi.send(0, b"x", tag)
+        start(partial(take, first))()
+        assert got == [(0, 2, 1)]
 
 
 def test_loops_of_several_threads_await_while_others_wait() -> None:
@@ -351,6 +415,33 @@ def test_handlers_of_signal_ports_are_refused_all_the_same() -> None:
     window.on_signal(0, 128, handler)
     window.signal(0, 0)
     assert isinstance(seen.get(timeout=LONG), kumi.WrongThreadError)
+
+
+def test_a_window_that_is_being_freed_gets_no_port() -> None:
+    window = kumi.window(1024, np.uint8)
+    entered, leave = threading.Event(), threading.Event()
+
+    def handler(source: int, data: bytes) -> None:
+        entered.set()
+        leave.wait(LONG)
+
+    window.on_signal(0, 128, handler)
+    window.signal(0, 0)
+    assert entered.wait(LONG)
+    # It waits for the handler.
+    join = start(window.free)
+    try:
+        deadline = time.monotonic() + LONG / 2
+        while not window.freed and time.monotonic() < deadline:
+            time.sleep(0.001)
+        with pytest.raises(kumi.FreedWindowError):
+            window.on_signal(512, 128, handler)
+        with pytest.raises(kumi.FreedWindowError):
+            window.fifo(512, 128)
+    finally:
+        leave.set()
+    join()
+    assert window.freed
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -48,11 +48,12 @@ class _Waiting:
     def _look(self) -> None:
         failure: Exception | None = None
         try:
-            if _native.collect_ends():
-                noticed(besides=self)
+            found = _native.collect_ends()
         except Exception as error:
             # The job has ended, or the channel broke: nobody waits in vain.
-            failure = error
+            failure, found = error, True
+        if found:
+            noticed(besides=self)
         for request, future in list(self._futures.items()):
             try:
                 if failure is None and not request.over():

@@ -41,9 +41,10 @@ class Request(Generic[_Result_co]):
 
     def done(self) -> bool:
         """Whether it has ended, without waiting. Then :meth:`wait` returns at once."""
-        over = self._native.poll()
-        noticed()
-        return over
+        try:
+            return self._native.poll()
+        finally:
+            noticed()
 
     def wait(self) -> _Result_co:
         """Waits for the end and returns the result: of a get the array, of a receive a
@@ -116,9 +117,10 @@ def wait_some(requests: Iterable[Request[Any]]) -> list[int]:
         raise BadArgumentError("there is no request to wait for")
     natives = [request._native for request in listed]
     _until(lambda: _native.wait_any(natives))
-    over = [index for index, native in enumerate(natives) if native.poll()]
-    noticed()
-    return over
+    try:
+        return [index for index, native in enumerate(natives) if native.poll()]
+    finally:
+        noticed()
 
 
 def isend(to: int, data: Any, tag: int = 0) -> Request[None]:
@@ -136,10 +138,14 @@ def irecv(buffer: Any, source: int | None = None, tag: int | None = None) -> Req
 
 
 def _until(wait: Callable[[], bool]) -> None:
-    """Waits until ``wait`` says that it was enough. Loops may be told of ends that it learns of before that."""
-    while not wait():
-        noticed()
-    noticed()
+    """Waits until ``wait`` says that it was enough. Loops are told of ends that it learns of before that, or before it
+    fails."""
+    enough = False
+    while not enough:
+        try:
+            enough = wait()
+        finally:
+            noticed()
 
 
 def nothing(_: Any) -> None:

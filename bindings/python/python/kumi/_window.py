@@ -409,8 +409,11 @@ class Window(Starts):
         """
         if self.freed:
             return  # By an earlier call, or by finalize().
-        self._native.free()
-        noticed()
+        try:
+            self._native.free()
+        finally:
+            # It collects ends, also when it refuses.
+            noticed()
         self._array = None
         _native.reap()
 
