@@ -133,10 +133,13 @@ fn a_job_waits_for_a_node_that_is_down_unless_it_may_not() {
     let table = cluster.kumi(&["ps"]).ok().out;
     assert!(table.contains("nodes: 3 wanted, 2 of 3 up"), "{table}");
     assert!(patient.runs(), "its command has given up");
+    let follower = cluster.start(&["attach", &job["job"].to_string()]);
+    assert!(follower.error_line().contains(down), "{}", follower.error_line());
 
     let daemon = cluster.start_daemon(2, &["node", "--node", "2"]);
     let done = patient.finish().ok();
     assert_eq!(done.err.matches(" waits: ").count(), 1, "{done:?}");
+    follower.finish().ok();
     cluster.kumi(&on_three_nodes(&["--wait", "no"])).ok();
     cluster.down().ok();
     daemon.finish();
