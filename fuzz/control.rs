@@ -5,6 +5,7 @@
 use kumi_control::head::{ClientId, Head, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
     ClientRequest, ContentHash, Down, JobRequest, NodeDescription, Program, Report, Up, User,
+    WaitLimit,
 };
 use kumi_sched::{JobId, Mode, NodeId};
 use serde::Serialize;
@@ -28,6 +29,7 @@ fn config() -> HeadConfig {
         max_priority: 4,
         priority: 1,
         estimate_ns: None,
+        wait: WaitLimit::Forever,
         env: Vec::new(),
     }
 }
@@ -60,6 +62,7 @@ fn submission(token: u128) -> ClientRequest {
         encrypt: None,
         priority: 1,
         estimate_ns: None,
+        wait: None,
     }))
 }
 

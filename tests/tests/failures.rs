@@ -93,7 +93,7 @@ fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_others() {
     doomed.must_fail(since, 75, &[&format!("node{node}"), "lost"]);
     other.must_run();
     command::wait_for("loss of the node", || (cluster.nodes_up() == 2).then_some(()));
-    cluster.kumi(&["run", "-n", "3", "--nodes", "3", "true"]).fails(75, &[]);
+    cluster.kumi(&["run", "--wait", "no", "-n", "3", "--nodes", "3", "true"]).fails(75, &[]);
     cluster.kumi(&["run", "-n", "2", "--nodes", "2", "true"]).ok();
 
     let number = node.to_string();
@@ -102,6 +102,45 @@ fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_others() {
     cluster.kumi(&["run", "-n", "3", "--nodes", "3", "true"]).ok();
     other.must_run();
     other.end();
+    cluster.down().ok();
+    daemon.finish();
+}
+
+/// `kumi run` of a job on three nodes.
+fn on_three_nodes<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    [&["run"][..], options, &["-n", "3", "--nodes", "3", "true"]].concat()
+}
+
+#[test]
+fn a_job_waits_for_a_node_that_is_down_unless_it_may_not() {
+    let mut cluster = TestCluster::up(3);
+    machine::signal(cluster.pid("node-2"), Signal::SIGKILL);
+    command::wait_for("loss of the node", || (cluster.nodes_up() == 2).then_some(()));
+    let down = "it wants 3 nodes, and 2 of the cluster's 3 are up";
+    cluster.kumi(&on_three_nodes(&["--wait", "no"])).fails(75, &["cannot start at once", down]);
+    let late = cluster.kumi(&on_three_nodes(&["--wait=1s", "--name", "late"]));
+    late.fails(75, &["(late): it did not start within 1s", down]);
+    let job = cluster.job("late").expect("it was accepted");
+    assert_eq!(job["outcome"]["kind"], "withdrawn", "{job}");
+
+    // Nobody ends the one that may wait. Whoever looks sees why it does.
+    let mut patient = cluster.start(&on_three_nodes(&["--name", "patient"]));
+    let line = patient.error_line();
+    assert!(line.contains("(patient) waits: ") && line.contains(down), "{line}");
+    let job = cluster.wait_state("patient", "queued");
+    let reason = &job["waits_for"];
+    assert_eq!((&reason["kind"], &reason["up"]), (&"nodes_down".into(), &2.into()), "{job}");
+    let table = cluster.kumi(&["ps"]).ok().out;
+    assert!(table.contains("nodes: 3 wanted, 2 of 3 up"), "{table}");
+    assert!(patient.runs(), "its command has given up");
+    let follower = cluster.start(&["attach", &job["job"].to_string()]);
+    assert!(follower.error_line().contains(down), "{}", follower.error_line());
+
+    let daemon = cluster.start_daemon(2, &["node", "--node", "2"]);
+    let done = patient.finish().ok();
+    assert_eq!(done.err.matches(" waits: ").count(), 1, "{done:?}");
+    follower.finish().ok();
+    cluster.kumi(&on_three_nodes(&["--wait", "no"])).ok();
     cluster.down().ok();
     daemon.finish();
 }

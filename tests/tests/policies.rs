@@ -112,6 +112,34 @@ fn easy_queues_and_lets_the_short_overtake() {
 }
 
 #[test]
+fn jobs_that_wait_for_others_say_for_which() {
+    let cluster = TestCluster::up_with(2, &["--policy", "fcfs", "--wait", "1s"]);
+    let first = sleeper(&cluster, "first", "1");
+    let one = cluster.wait_state("first", "running");
+    let start = |name: &str, nodes: &str| {
+        let sizes = ["--wait", "forever", "-n", nodes, "--nodes", nodes];
+        cluster.start(&[&["run", "--name", name], &sizes[..], &["true"]].concat())
+    };
+    let wide = start("wide", "2");
+    let two = cluster.wait_state("wide", "queued");
+    let narrow = start("narrow", "1");
+    let three = cluster.wait_state("narrow", "queued");
+    assert_eq!(two["waits_for"]["kind"], "nodes_taken", "{two}");
+    assert_eq!(two["waits_for"]["free"], 1, "{two}");
+    assert_eq!(three["waits_for"]["job"], number(&two), "{three}");
+    let words = format!("waits: job {} is before it in the queue", number(&two));
+    assert!(narrow.error_line().contains(&words), "{}", narrow.error_line());
+    // As the cluster is configured.
+    cluster.kumi(&["run", "true"]).fails(75, &["did not start within 1s", "is before it"]);
+    // The first in the queue goes, and the next has room.
+    machine::signal(wide.pid(), Signal::SIGINT);
+    wide.finish().fails(130, &["killed"]);
+    narrow.finish().ok();
+    kill(&cluster, &one);
+    first.finish().fails(137, &[]);
+}
+
+#[test]
 fn the_policy_changes_while_jobs_run_and_outlives_the_head() {
     let cluster = TestCluster::up_with(2, &["--policy", "fcfs"]);
     let first = sleeper(&cluster, "first", "2");

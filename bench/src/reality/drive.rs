@@ -146,6 +146,7 @@ impl List<'_> {
             encrypt: Some(false),
             priority: job.priority,
             estimate_ns: Some(job.estimate),
+            wait: None,
         }
     }
 
@@ -215,10 +216,11 @@ fn add_ranks(ran: &mut JobRun, out: &[u8], size: u32, start: u64) -> Result<(), 
 /// The nodes of the jobs.
 async fn add_nodes(client: &mut Client, all: &mut [(JobId, JobRun)]) -> Result<(), BenchError> {
     let reply = client.ask(&ClientRequest::Jobs { all: true }).await?;
-    let ClientReply::Jobs(records, _) = reply else {
+    let ClientReply::Jobs(list) = reply else {
         return Err(ClientError::Protocol("no list of jobs".to_owned()).into());
     };
-    let nodes: BTreeMap<JobId, Vec<u32>> = records
+    let nodes: BTreeMap<JobId, Vec<u32>> = list
+        .records
         .into_iter()
         .map(|record| {
             let nodes = record.spec.layout.iter().map(|part| part.node.0);

@@ -9,8 +9,8 @@ use kumi_sched::{JobId, Mode};
 use serde::{Deserialize, Serialize};
 
 use crate::message::{
-    ClusterStatus, ContentHash, JobRecord, JobRequest, JobState, NodeSample, Outcome, Refusal,
-    Stream,
+    ClusterStatus, ContentHash, JobList, JobRequest, JobState, NodeSample, Outcome, Refusal,
+    Stream, WaitReason,
 };
 
 /// Request of a client to the head.
@@ -144,8 +144,16 @@ pub enum ClientReply {
         /// How.
         outcome: Outcome,
     },
-    /// Answer to `Jobs`, without environments and keys, and which running jobs are idle, so that they have no slots.
-    Jobs(Vec<JobRecord>, Vec<JobId>),
+    /// A job that the client follows is still queued, and this is why. Comes after a second, and again when the
+    /// reason is of another kind.
+    Waits {
+        /// The job.
+        job: JobId,
+        /// What it waits for.
+        reason: WaitReason,
+    },
+    /// Answer to `Jobs`.
+    Jobs(JobList),
     /// Answer to `Cluster`.
     Cluster(ClusterStatus),
     /// Answer to `Sample`.

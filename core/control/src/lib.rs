@@ -27,3 +27,4 @@ mod status;
 mod subtree;
 mod traffic;
 pub mod tree;
+mod waiting;

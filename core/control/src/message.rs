@@ -20,9 +20,10 @@ pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
+pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 8;
+pub const CONTROL_VERSION: u32 = 9;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -98,6 +99,9 @@ pub struct JobRequest {
     /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`]. If none is
     /// given, it is what the cluster is configured to suppose, if that is anything.
     pub estimate_ns: Option<u64>,
+    /// How long it may wait in the queue; if it does not say, as the cluster is configured. A job that the head has
+    /// accepted says it.
+    pub wait: Option<WaitLimit>,
 }
 
 /// A placed job, as every node of it gets it.
@@ -172,6 +176,8 @@ pub enum RefusalKind {
     NoResources,
     /// A node is not connected or was lost.
     NodeLost,
+    /// The job did not start in the time for which it may wait.
+    NotNow,
     /// Nodes or head of different versions.
     Version,
     /// Something went wrong inside Kumi.

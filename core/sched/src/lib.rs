@@ -22,6 +22,6 @@ pub use dqt::{
     AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
 };
 pub use matrix::MatrixGang;
-pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
+pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

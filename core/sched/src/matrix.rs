@@ -6,8 +6,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bits::Bits;
+use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
+    Sharing,
 };
 
 /// The matrix, served round robin by rows.
@@ -309,6 +311,11 @@ impl Policy for MatrixGang {
 
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        let up = self.up.count();
+        held_up_by_first(self.queue.iter().map(|&(job, wanted)| (job, wanted <= up)))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

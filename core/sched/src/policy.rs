@@ -58,6 +58,37 @@ pub enum ArriveError {
     NoEstimate(JobId),
 }
 
+/// What keeps a job waiting, as its policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It wants more nodes than take jobs: no job's end would help it.
+    TooFewNodes,
+    /// Placed jobs have the nodes that it needs, or use up the limit of jobs on them.
+    PlacedJobs,
+    /// This waiting job has its place before it.
+    Behind(JobId),
+}
+
+/// The obstacles of jobs in the order in which they are served: the first that could ever be placed now has no room,
+/// and holds up those behind it. Each comes with whether enough nodes take jobs.
+pub(crate) fn held_up_by_first(
+    queued: impl Iterator<Item = (JobId, bool)>,
+) -> Vec<(JobId, Obstacle)> {
+    let mut first = None;
+    let obstacle = |(job, possible): (JobId, bool)| {
+        let obstacle = match (possible, first) {
+            (false, _) => Obstacle::TooFewNodes,
+            (true, Some(first)) => Obstacle::Behind(first),
+            (true, None) => {
+                first = Some(job);
+                Obstacle::PlacedJobs
+            }
+        };
+        (job, obstacle)
+    };
+    queued.map(obstacle).collect()
+}
+
 impl ArriveError {
     /// Checks that every policy makes for a job with this many nodes.
     pub(crate) fn check(job: JobId, nodes: usize, known: bool) -> Result<(), Self> {
@@ -141,6 +172,12 @@ pub trait Policy {
 
     /// Waiting jobs, in the order in which they would get nodes if all were equal.
     fn queued(&self) -> Vec<JobId>;
+
+    /// Why each of the waiting jobs waits, in any order. It holds once [`Policy::next_placement`] has no more, until
+    /// the next change. The cost is that of one look at each waiting job.
+    fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        held_up_by_first(self.queued().into_iter().map(|job| (job, true)))
+    }
 
     /// One slot passes: names each job that runs in it, once, in no particular order.
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId));

@@ -19,7 +19,8 @@ use crate::batch::pool::Pool;
 use crate::batch::queue::{Queue, WaitingJob};
 use crate::batch::{Batch, Discipline, Machine};
 use crate::buddy::{BuddyAllocator, level_of};
-use crate::{JobId, Placement};
+use crate::policy::held_up_by_first;
+use crate::{JobId, Obstacle, Placement};
 
 /// To larger sizes.
 pub(crate) type ScanUp = Batch<SizeScan<true, false>>;
@@ -59,6 +60,16 @@ impl<const UP: bool, const ROUNDS: bool> SizeScan<UP, ROUNDS> {
         if ROUNDS { self.taking_part } else { usize::MAX }
     }
 
+    /// Waiting jobs in the scan's order.
+    fn in_order(&self) -> impl Iterator<Item = &WaitingJob> {
+        let order = core::iter::successors(Some(self.at), |&at| Some(Self::after(at)));
+        let here = self.served().min(self.queues[self.at].iter().len());
+        let now = self.queues[self.at].iter().take(here);
+        let later = order.take(SIZES).skip(1).flat_map(|at| self.queues[at].iter());
+        let last = self.queues[self.at].iter().skip(here);
+        now.chain(later).chain(last)
+    }
+
     /// Goes to the next job in the scan's order, which may be in the present queue.
     fn go_on(&mut self, pool: &BuddyAllocator) -> Option<usize> {
         for _ in 0..=SIZES {
@@ -90,12 +101,12 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
     }
 
     fn queued(&self, _machine: &Machine<BuddyAllocator>) -> Vec<JobId> {
-        let order = core::iter::successors(Some(self.at), |&at| Some(Self::after(at)));
-        let here = self.served().min(self.queues[self.at].iter().len());
-        let now = self.queues[self.at].iter().take(here);
-        let later = order.take(SIZES).skip(1).flat_map(|at| self.queues[at].iter());
-        let last = self.queues[self.at].iter().skip(here);
-        now.chain(later).chain(last).map(|waiting| waiting.job).collect()
+        self.in_order().map(|waiting| waiting.job).collect()
+    }
+
+    fn obstacles(&self, machine: &Machine<BuddyAllocator>) -> Vec<(JobId, Obstacle)> {
+        let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
+        held_up_by_first(self.in_order().map(|waiting| (waiting.job, possible(waiting))))
     }
 
     fn next(&mut self, machine: &mut Machine<BuddyAllocator>, _now: u64) -> Option<Placement> {

@@ -8,6 +8,7 @@ mod dhc;
 mod dqt;
 mod limits;
 mod matrix;
+mod obstacles;
 mod registry;
 mod rounds;
 mod scan;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kumi_control::message::LONGEST_ESTIMATE;
+use kumi_control::message::{LONGEST_ESTIMATE, WaitLimit};
 
 /// A duration such as `250us`, `1.5ms`, `10ms` or `2s`; `None` if the text is none.
 pub fn duration(text: &str) -> Option<Duration> {
@@ -41,4 +41,13 @@ pub fn estimate(text: &str) -> Option<Duration> {
     };
     let most = Duration::from_nanos(LONGEST_ESTIMATE);
     (!value.is_zero() && value <= most).then_some(value)
+}
+
+/// How long a job may wait in the queue: `no`, `forever`, or a time as [`estimate`] reads it.
+pub fn wait(text: &str) -> Option<WaitLimit> {
+    match text {
+        "no" => Some(WaitLimit::No),
+        "forever" => Some(WaitLimit::Forever),
+        time => u64::try_from(estimate(time)?.as_nanos()).ok().map(WaitLimit::AtMost),
+    }
 }

@@ -19,7 +19,7 @@ pub async fn run(context: &Context, args: &AttachArgs) -> Result<(), Error> {
 /// refuses.
 pub async fn start(client: &mut Client, number: u64, wait: bool) -> Result<Start, Error> {
     let records = match client.ask(&ClientRequest::Jobs { all: true }).await? {
-        ClientReply::Jobs(records, _) => records,
+        ClientReply::Jobs(list) => list.records,
         other => return Err(Error::unexpected(&other)),
     };
     let job = JobId(number);

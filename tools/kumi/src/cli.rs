@@ -2,6 +2,7 @@
 
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kumi_control::message::WaitLimit;
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -135,6 +136,10 @@ pub struct SharingArgs {
     /// Estimated run time of jobs, unless `kumi run` says otherwise: 30s, 10m, 2h
     #[arg(long, value_name = "TIME", value_parser = parse::estimate_text)]
     pub estimate: Option<String>,
+    /// How long jobs may wait in the queue, unless `kumi run` says otherwise: 30s, 10m, no or forever
+    /// [default: forever]
+    #[arg(long, value_name = "TIME", value_parser = parse::wait_text)]
+    pub wait: Option<String>,
 }
 
 /// `kumi cluster init`
@@ -322,6 +327,11 @@ pub struct RunArgs {
     /// [default: as the cluster is configured]
     #[arg(long, value_name = "TIME", env = "KUMI_ESTIMATE", value_parser = parse::estimate)]
     pub estimate: Option<Duration>,
+    /// How long the job may wait in the queue: 30s, 10m; no, so that it starts at once; or forever. If
+    /// it does not start in that time it is withdrawn, exit code 75 [default: as the cluster is
+    /// configured]
+    #[arg(long, value_name = "TIME", env = "KUMI_WAIT", value_parser = parse::wait)]
+    pub wait: Option<WaitLimit>,
     /// Scheduling of the thread that handles messages while a rank computes: other, rr or fifo, with
     /// :low, :even or :high [default: KUMI_HANDLER, or as the cluster is configured]
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]

@@ -354,6 +354,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kumi_control::message::JobList;
 
     #[test]
     fn the_documented_codes() {
@@ -391,7 +392,7 @@ mod tests {
 
     #[test]
     fn an_unexpected_reply_is_named_by_its_kind_only() {
-        let error = Error::unexpected(&ClientReply::Jobs(Vec::new(), Vec::new()));
+        let error = Error::unexpected(&ClientReply::Jobs(JobList::default()));
         assert!(matches!(&error, Error::Unexpected(kind) if kind == "Jobs"), "{error}");
     }
 

@@ -1,7 +1,7 @@
 //! Descriptions of jobs in words: their outcome and state.
 
 use crate::table;
-use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};
+use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus, RefusalKind, WaitReason};
 use kumi_sched::NodeId;
 use nix::sys::signal::Signal;
 
@@ -79,9 +79,24 @@ fn ended(outcome: &Outcome) -> String {
                 Err(_) => format!("signal {number} (rank {rank})"),
             }
         }
+        Outcome::Refused(refusal) if refusal.kind == RefusalKind::NotNow => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),
         Outcome::NodeLost(node) => format!("node {node} lost"),
         Outcome::Killed => "killed".to_owned(),
+    }
+}
+
+/// What a job waits for, in a few words for a column of `kumi ps`.
+pub fn waits_for(reason: &WaitReason) -> String {
+    match *reason {
+        WaitReason::NodesAttaching { up, nodes } => format!("nodes: {up} of {nodes} attached"),
+        WaitReason::NodesDown { wanted, up, nodes } => {
+            format!("nodes: {wanted} wanted, {up} of {nodes} up")
+        }
+        WaitReason::NodesTaken { wanted, free } => format!("nodes: {wanted} wanted, {free} free"),
+        WaitReason::NodesFull { limit } => format!("nodes: {limit} jobs on each"),
+        WaitReason::Behind { job } => format!("job {job}"),
+        WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),
     }
 }
 
@@ -93,7 +108,7 @@ pub fn command(record: &JobRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::{Refusal, RefusalKind};
+    use kumi_control::message::Refusal;
 
     fn names() -> NodeNames {
         NodeNames(vec!["node0".into(), "node1".into()])
@@ -141,5 +156,9 @@ mod tests {
         let status = RankStatus::Exited(1);
         assert_eq!(state(&JobState::Ended(failed(2, 0, status)), false), "exit 1 (rank 2)");
         assert_eq!(state(&JobState::Ending(Outcome::Killed), true), "ending");
+        let refused =
+            |kind| JobState::Ended(Outcome::Refused(Refusal { kind, message: String::new() }));
+        assert_eq!(state(&refused(RefusalKind::NotNow), false), "withdrawn");
+        assert_eq!(state(&refused(RefusalKind::NotFound), false), "refused");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
-use kumi_control::message::MOST_PRIORITY;
+use kumi_control::message::{MOST_PRIORITY, WaitLimit};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use kumi_node::durations;
 use std::time::Duration;
@@ -29,6 +29,11 @@ pub enum ParseError {
         "'{0}' is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
     )]
     Estimate(String),
+    /// Not a time for which a job may wait.
+    #[error(
+        "'{0}' is not a waiting time; write no, forever, or a number with a unit, for example 30s, 10m or 2h, at most 365d"
+    )]
+    Wait(String),
     /// Not a priority.
     #[error("'{0}' is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}")]
     Priority(String),
@@ -60,6 +65,16 @@ pub fn estimate(text: &str) -> Result<Duration, ParseError> {
 /// The same time, in the user's notation.
 pub fn estimate_text(text: &str) -> Result<String, ParseError> {
     estimate(text).map(|_| text.to_owned())
+}
+
+/// How long a job may wait in the queue: `no`, `forever`, or a time as of [`estimate`].
+pub fn wait(text: &str) -> Result<WaitLimit, ParseError> {
+    durations::wait(text).ok_or_else(|| ParseError::Wait(text.to_owned()))
+}
+
+/// The same, in the user's notation.
+pub fn wait_text(text: &str) -> Result<String, ParseError> {
+    wait(text).map(|_| text.to_owned())
 }
 
 /// Priority of a job.
@@ -146,6 +161,16 @@ mod tests {
             ["", "10", "ms", "-1ms", "1 ms", "1e3ms", "1m", "..ms", "99999999999999s", "１ms"]
         {
             assert_eq!(duration(text), Err(ParseError::Duration(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn waits_are_times_or_words() {
+        assert_eq!(wait("no"), Ok(WaitLimit::No));
+        assert_eq!(wait("forever"), Ok(WaitLimit::Forever));
+        assert_eq!(wait("2m"), Ok(WaitLimit::AtMost(120_000_000_000)));
+        for text in ["", "yes", "No", "0s", "10", "-1s", "366d"] {
+            assert_eq!(wait(text), Err(ParseError::Wait(text.to_owned())), "{text:?}");
         }
     }
 

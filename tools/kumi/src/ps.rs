@@ -5,8 +5,10 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::job_descriptions;
 use crate::table::{self, Table};
-use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobState, Outcome, RankStatus};
-use kumi_sched::JobId;
+use kumi_control::message::{
+    ClientReply, ClientRequest, JobList, JobRecord, JobState, Outcome, RankStatus, RefusalKind,
+    WaitReason,
+};
 use serde::Serialize;
 
 /// One job in the form of `--json`.
@@ -20,6 +22,7 @@ pub struct JobView<'a> {
     nodes: Vec<u32>,
     state: &'static str,
     idle: bool,
+    waits_for: Option<ReasonView>,
     outcome: Option<OutcomeView<'a>>,
     submitted_ms: u64,
     started_ms: Option<u64>,
@@ -29,6 +32,27 @@ pub struct JobView<'a> {
     encrypted: bool,
     priority: u16,
     estimate_s: Option<f64>,
+}
+
+/// What a job waits for in the form of `--json`.
+#[derive(Default, Serialize)]
+struct ReasonView {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    up: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<u64>,
+    message: String,
 }
 
 /// Outcome of a job in the form of `--json`.
@@ -51,27 +75,22 @@ struct OutcomeView<'a> {
 pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let jobs = match client.ask(&ClientRequest::Jobs { all: args.all }).await? {
-        ClientReply::Jobs(records, idle) => (records, idle),
+        ClientReply::Jobs(list) => list,
         other => return Err(Error::unexpected(&other)),
     };
-    let jobs = (&*jobs.0, &*jobs.1);
     if args.json {
-        crate::output::json(&views(jobs))
+        crate::output::json(&views(&jobs))
     } else {
-        crate::output::text(&render(jobs, crate::output::wall_ms(), &crate::output::user_name))
+        crate::output::text(&render(&jobs, crate::output::wall_ms(), &crate::output::user_name))
     }
 }
 
-/// Jobs, and the numbers of the idle ones, ascending.
-pub type Jobs<'a> = (&'a [JobRecord], &'a [JobId]);
-
 /// The jobs as data.
-pub fn views((records, idle): Jobs<'_>) -> Vec<JobView<'_>> {
-    let is_idle = |record: &JobRecord| idle.binary_search(&record.spec.job).is_ok();
-    records.iter().map(|record| view(record, is_idle(record))).collect()
+pub fn views(jobs: &JobList) -> Vec<JobView<'_>> {
+    jobs.records.iter().map(|record| view(record, jobs)).collect()
 }
 
-fn view(record: &JobRecord, idle: bool) -> JobView<'_> {
+fn view<'a>(record: &'a JobRecord, jobs: &JobList) -> JobView<'a> {
     let spec = &record.spec;
     let (state, outcome) = match &record.state {
         JobState::Queued => ("queued", None),
@@ -88,7 +107,8 @@ fn view(record: &JobRecord, idle: bool) -> JobView<'_> {
         ranks: spec.request.ranks,
         nodes: spec.layout.iter().map(|part| part.node.0).collect(),
         state,
-        idle,
+        idle: jobs.is_idle(spec.job),
+        waits_for: jobs.waits_for(spec.job).map(reason_view),
         outcome: outcome.map(outcome_view),
         submitted_ms: record.submitted_ms,
         started_ms: record.started_ms,
@@ -99,6 +119,27 @@ fn view(record: &JobRecord, idle: bool) -> JobView<'_> {
         priority: spec.request.priority,
         #[allow(clippy::cast_precision_loss)]
         estimate_s: spec.request.estimate_ns.map(|nanos| nanos as f64 / 1e9),
+    }
+}
+
+fn reason_view(reason: &WaitReason) -> ReasonView {
+    let (kind, message) = (reason.kind(), reason.to_string());
+    let view = ReasonView { kind, message, ..ReasonView::default() };
+    match *reason {
+        WaitReason::NodesAttaching { up, nodes } => {
+            ReasonView { up: Some(up), nodes: Some(nodes), ..view }
+        }
+        WaitReason::NodesDown { wanted, up, nodes } => {
+            ReasonView { wanted: Some(wanted), up: Some(up), nodes: Some(nodes), ..view }
+        }
+        WaitReason::NodesTaken { wanted, free } => {
+            ReasonView { wanted: Some(wanted), free: Some(free), ..view }
+        }
+        WaitReason::NodesFull { limit } => ReasonView { limit: Some(limit), ..view },
+        WaitReason::Behind { job } => ReasonView { job: Some(job.0), ..view },
+        WaitReason::Preparing { ready, nodes } => {
+            ReasonView { ready: Some(ready), nodes: Some(nodes), ..view }
+        }
     }
 }
 
@@ -123,7 +164,8 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             }
         }
         Outcome::Refused(refusal) => {
-            view.kind = "refused";
+            let withdrawn = refusal.kind == RefusalKind::NotNow;
+            view.kind = if withdrawn { "withdrawn" } else { "refused" };
             view.message = Some(&refusal.message);
         }
         Outcome::NodeLost(node) => {
@@ -136,14 +178,17 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
 }
 
 /// The table; `now_ms` is the wall clock. Priorities and estimates have columns only if some job has an
-/// unusual one.
-fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
+/// unusual one, and so has what jobs wait for.
+fn render(jobs: &JobList, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
+    let records = &jobs.records;
     let requests = || records.iter().map(|record| &record.spec.request);
     let priorities = requests().any(|request| request.priority > 1);
     let estimates = requests().any(|request| request.estimate_ns.is_some());
     let mut headings = vec![">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME"];
     headings.extend(priorities.then_some(">PRIORITY"));
     headings.extend(estimates.then_some(">ESTIMATE"));
+    let waits = !jobs.waiting.is_empty();
+    headings.extend(waits.then_some("WAITS FOR"));
     headings.push("COMMAND");
     let mut table = Table::new(&headings);
     for record in records {
@@ -160,11 +205,13 @@ fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) 
             user(spec.user.uid),
             spec.request.ranks.to_string(),
             table::ranges(spec.layout.iter().map(|part| part.node.0)),
-            job_descriptions::state(&record.state, idle.binary_search(&spec.job).is_ok()),
+            job_descriptions::state(&record.state, jobs.is_idle(spec.job)),
             time,
         ];
         row.extend(priorities.then(|| spec.request.priority.to_string()));
         row.extend(estimates.then_some(estimate));
+        let reason = jobs.waits_for(spec.job).map(job_descriptions::waits_for);
+        row.extend(waits.then(|| reason.unwrap_or_else(|| "-".to_owned())));
         row.push(table::shortened(&job_descriptions::command(record), 60));
         table.row(row);
     }
@@ -175,7 +222,8 @@ fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) 
 mod tests {
     use super::*;
     use kumi_control::message::{ContentHash, JobRequest, JobSpec, NodeRanks, Program, User};
-    use kumi_sched::NodeId;
+    use kumi_sched::{JobId, NodeId};
+    use serde_json::Value::Null;
 
     pub fn record(job: u64, name: &str, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/cg".into(), hash: ContentHash([0; 32]), size: 1 };
@@ -191,6 +239,7 @@ mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            wait: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
         let layout =
@@ -216,22 +265,28 @@ mod tests {
     fn the_table() {
         let failed =
             Outcome::RankFailed { rank: 3, node: NodeId(1), status: RankStatus::Signalled(11) };
-        let records = [
+        let records = vec![
             record(8, "reads", JobState::Running),
             record(9, "cg", JobState::Running),
             record(10, "waits", JobState::Queued),
             record(11, "x", JobState::Ended(failed)),
         ];
         let expected = "\
-JOB  NAME   USER  RANKS  NODES  STATE              TIME  COMMAND
-  8  reads  root      8  0-1    idle              1m00s  ./cg A
-  9  cg     root      8  0-1    running           1m00s  ./cg A
- 10  waits  root      8  -      queued                -  ./cg A
- 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  ./cg A
+JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR                   COMMAND
+  8  reads  root      8  0-1    idle              1m00s  -                           ./cg A
+  9  cg     root      8  0-1    running           1m00s  -                           ./cg A
+ 10  waits  root      8  -      queued                -  nodes: 8 wanted, 3 of 8 up  ./cg A
+ 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                           ./cg A
 ";
-        let jobs = (&records[..], &[JobId(8)][..]);
-        assert_eq!(render(jobs, 62_000, &|_| "root".to_owned()), expected);
-        let value = serde_json::to_value(views(jobs)).unwrap();
+        let reason = WaitReason::NodesDown { wanted: 8, up: 3, nodes: 8 };
+        let (idle, waiting) = (vec![JobId(8)], vec![(JobId(10), reason)]);
+        let jobs = JobList { records, idle, waiting };
+        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(&jobs)).unwrap();
+        let reason = &value[2]["waits_for"];
+        assert_eq!((&reason["kind"], &reason["wanted"]), (&"nodes_down".into(), &8.into()));
+        assert_eq!((&reason["job"], &value[1]["waits_for"]), (&Null, &Null));
+        assert_eq!(reason["message"], "it wants 8 nodes, and 3 of the cluster's 8 are up");
         assert_eq!((&value[0]["idle"], &value[0]["state"]), (&true.into(), &"running".into()));
         assert_eq!(value[1]["idle"], false);
     }
@@ -246,8 +301,9 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
   9  cg    root      8  0-1    running  1m00s         3         -  ./cg A
  10  w     root      8  -      queued       -         1    10m00s  ./cg A
 ";
-        assert_eq!(render((&records, &[]), 62_000, &|_| "root".to_owned()), expected);
-        let value = serde_json::to_value(views((&records, &[]))).unwrap();
+        let jobs = JobList { records: records.into(), ..JobList::default() };
+        assert_eq!(render(&jobs, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(&jobs)).unwrap();
         assert_eq!((&value[0]["priority"], &value[1]["estimate_s"]), (&3.into(), &600.0.into()));
         assert_eq!(value[0]["estimate_s"], serde_json::Value::Null);
     }
@@ -259,8 +315,8 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
             node: NodeId(1),
             status: RankStatus::Exited(4),
         });
-        let records = [record(11, "x", ended)];
-        let value = serde_json::to_value(views((&records, &[]))).unwrap();
+        let jobs = JobList { records: vec![record(11, "x", ended)], ..JobList::default() };
+        let value = serde_json::to_value(views(&jobs)).unwrap();
         assert_eq!(value[0]["state"], "ended");
         assert_eq!(value[0]["outcome"]["exit_code"], 4);
         assert_eq!(value[0]["outcome"]["rank"], 3);

@@ -5,7 +5,9 @@ use alloc::format;
 use super::membership::Capacity;
 use super::refusal;
 use super::scheduler::{Scheduler, wanted_nodes};
-use crate::message::{JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind};
+use crate::message::{
+    JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Refusal, RefusalKind, WaitLimit,
+};
 
 /// Arguments, environment, name and paths together; with the rest of a `Prepare` they fit a frame.
 const MOST_TEXT: usize = 512 << 10;
@@ -29,6 +31,7 @@ pub(super) fn check(
     check_text(request)?;
     check_priority(request, max_priority)?;
     check_estimate(request, scheduler)?;
+    check_wait(request)?;
     wanted_nodes(request, capacity).map(|_| ())
 }
 
@@ -96,6 +99,15 @@ fn check_priority(request: &JobRequest, max_priority: Option<u16>) -> Result<(),
         return Err(refusal(RefusalKind::NotPermitted, message));
     }
     Ok(())
+}
+
+fn check_wait(request: &JobRequest) -> Result<(), Refusal> {
+    match request.wait {
+        Some(WaitLimit::AtMost(limit)) if !(1..=LONGEST_ESTIMATE).contains(&limit) => {
+            bad("a job waits more than 0 and at most 365 days; give another time, no or forever")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_estimate(request: &JobRequest, scheduler: &Scheduler) -> Result<(), Refusal> {

@@ -109,8 +109,13 @@ impl Job {
     /// When it was submitted. A job that queues again gives the same time, so that no later job
     /// overtakes it.
     pub(super) fn arrival(&self, time: &HeadTime) -> ClusterTime {
-        let ago = time.wall_ms().saturating_sub(self.record.submitted_ms);
-        ClusterTime(time.now().saturating_sub(ago.saturating_mul(1_000_000)))
+        ClusterTime(time.now().saturating_sub(self.age(time)))
+    }
+
+    /// Nanoseconds since it was submitted.
+    pub(super) fn age(&self, time: &HeadTime) -> Nanos {
+        let ago_ms = time.wall_ms().saturating_sub(self.record.submitted_ms);
+        ago_ms.saturating_mul(1_000_000)
     }
 
     /// Whether it has nodes, and the policy knows of it.

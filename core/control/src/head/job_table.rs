@@ -55,6 +55,13 @@ impl JobTable {
         self.jobs.insert(id, job);
     }
 
+    /// Forgets a job that was not recorded.
+    pub(super) fn remove(&mut self, id: JobId) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        self.tokens.remove(&job.record.spec.request.token);
+        Some(job)
+    }
+
     pub(super) fn get(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id)
     }
@@ -95,6 +102,12 @@ impl JobTable {
     pub(super) fn on_node(&self, node: NodeId) -> BTreeSet<JobId> {
         let number = usize::try_from(node.0).ok();
         number.and_then(|number| self.by_node.get(number)).cloned().unwrap_or_default()
+    }
+
+    /// Whether a job is placed on the node that is not over.
+    pub(super) fn is_busy(&self, node: NodeId) -> bool {
+        let number = usize::try_from(node.0).ok();
+        number.and_then(|number| self.by_node.get(number)).is_some_and(|jobs| !jobs.is_empty())
     }
 
     /// Nodes with jobs that are not over.

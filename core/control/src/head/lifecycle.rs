@@ -82,6 +82,7 @@ impl Head {
             request.priority = self.config.priority;
         }
         request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
+        request.wait = request.wait.or(Some(self.config.wait));
         let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
         let capacity = self.membership.capacity(self.time.is_starting());
         admission::check(&request, &capacity, &self.scheduler, max_priority)?;
@@ -95,11 +96,23 @@ impl Head {
             self.offer(id);
         }
         self.schedule();
+        if let Some(refusal) = self.take_back(id) {
+            return Err(refusal);
+        }
         // One that got its nodes at once is recorded as preparing already.
         if self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Queued) {
+            self.limit_wait(id);
             self.persist(id);
         }
         Ok(id)
+    }
+
+    /// Forgets a queued job of which there is no record yet.
+    pub(super) fn drop_queued(&mut self, id: JobId) {
+        self.leave_rotation(id);
+        if let Some(job) = self.jobs.remove(id) {
+            self.quota.refund(job.uid(), 1, request_bytes(&job.record.spec.request));
+        }
     }
 
     /// The record of a new job, with the cluster's settings where the request has none.
@@ -130,6 +143,9 @@ impl Head {
     pub(super) fn schedule(&mut self) {
         let capacity = self.membership.capacity(self.time.is_starting());
         let now = self.time.cluster();
+        if self.scheduler.has_changed_nodes() {
+            self.waiting.set_changed(self.time.now());
+        }
         for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
             self.offer(id);
         }
@@ -175,6 +191,8 @@ impl Head {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.record.state = state.clone();
         let over = job.is_over();
+        self.waiting.forget(id);
+        self.waiting.set_changed(self.time.now());
         if over {
             // Whoever gets the table later must not be able to decrypt recorded packets.
             job.record.spec.seal_key = None;

@@ -12,6 +12,7 @@
 //! | `subscribers` | clients that wait for news of jobs |
 //! | `sampling` | requests for samples |
 //! | `idle` | jobs that have nothing to do |
+//! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
 //! | `quota` | memory kept for each user |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
@@ -63,6 +64,7 @@ mod subscribers;
 mod time;
 mod timetable;
 mod transfers;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -72,7 +74,7 @@ use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
-    Stream, Up, User,
+    Stream, Up, User, WaitLimit,
 };
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
@@ -91,6 +93,7 @@ use subscribers::Subscribers;
 use time::HeadTime;
 use timetable::TimetablePublisher;
 use transfers::ProgramTransfers;
+use waiting::WaitingJobs;
 
 /// Configuration of a head.
 #[derive(Clone, Debug)]
@@ -113,6 +116,8 @@ pub struct HeadConfig {
     pub priority: u16,
     /// The estimate of jobs that give none, in nanoseconds.
     pub estimate_ns: Option<u64>,
+    /// How long jobs may wait in the queue that do not say it.
+    pub wait: WaitLimit,
     /// The owner of the cluster, beside root.
     pub owner_uid: u32,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
@@ -218,6 +223,7 @@ pub struct Head {
     subscribers: Subscribers,
     samples: SampleRequests,
     idle: IdleJobs,
+    waiting: WaitingJobs,
     quota: Quota,
     keys: KeyGenerator,
     shutdown: Option<Shutdown>,
@@ -256,6 +262,7 @@ impl Head {
             subscribers: Subscribers::default(),
             samples: SampleRequests::default(),
             idle: IdleJobs::default(),
+            waiting: WaitingJobs::default(),
             quota: Quota::default(),
             keys: KeyGenerator::new(seed),
             shutdown: None,
@@ -274,6 +281,7 @@ impl Head {
             let (membership, idle) = (&self.membership, &self.idle);
             self.scheduler.restore_jobs(&mut self.jobs, membership, idle, &self.time);
             self.await_restored_nodes();
+            self.limit_restored_waits();
         }
         match event {
             HeadEvent::ChildUp(link) => self.membership.tree_mut().add_link(link),
@@ -290,6 +298,8 @@ impl Head {
         self.check_transfers();
         self.check_samples();
         self.schedule();
+        self.check_wait_limits();
+        self.tell_reasons();
         self.publish_timetable();
         self.renew_leases();
         self.check_shutdown();
@@ -312,6 +322,7 @@ impl Head {
             self.samples.next_deadline(),
             self.shutdown.as_ref().and_then(Shutdown::deadline),
             self.jobs.end_due(),
+            self.waiting.next_deadline(),
         ];
         times.into_iter().flatten().min()
     }

@@ -53,6 +53,7 @@ impl Head {
         }
         self.samples.forget_nodes(lost);
         self.forget_idle(lost);
+        self.waiting.set_changed(self.time.now());
     }
 
     /// Nodes attached through `link`: for the first time, again, or by another way.

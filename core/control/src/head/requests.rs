@@ -14,8 +14,8 @@ use super::shutdown::Shutdown;
 use super::transfers::Chunk;
 use super::{ClientId, Head, HeadAction, refusal};
 use crate::message::{
-    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRequest, JobState,
-    NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
+    CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobList, JobRequest,
+    JobState, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -41,10 +41,8 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let viewer = Viewer { user, owns_cluster: self.owns_cluster(user) };
-                let records = listing::list(&self.jobs, all, &viewer);
-                let idle = self.idle.running(&self.jobs);
-                self.actions.reply(client, ClientReply::Jobs(records, idle));
+                let list = self.list(user, all);
+                self.actions.reply(client, ClientReply::Jobs(list));
                 Ok(())
             }
             ClientRequest::Cluster => {
@@ -133,6 +131,9 @@ impl Head {
         }
         if wait {
             self.subscribers.follow(id, client);
+            if state == JobState::Queued {
+                self.waiting.followed(id, self.time.now());
+            }
             self.actions.reply(client, ClientReply::State { job: id, state });
         }
         self.actions.push(HeadAction::Follow { client, job: id, offset, wait });
@@ -207,6 +208,15 @@ impl Head {
             self.actions.reply(client, ClientReply::Done);
         }
         Ok(())
+    }
+
+    fn list(&self, user: &User, all: bool) -> JobList {
+        let viewer = Viewer { user, owns_cluster: self.owns_cluster(user) };
+        let records = listing::list(&self.jobs, all, &viewer);
+        let listed = |job: JobId| records.binary_search_by_key(&job, |one| one.spec.job).is_ok();
+        let mut waiting = self.wait_reasons();
+        waiting.retain(|&(job, _)| listed(job));
+        JobList { records, idle: self.idle.running(&self.jobs), waiting }
     }
 
     fn status(&self) -> ClusterStatus {
@@ -367,6 +377,7 @@ impl Head {
         )?;
         self.timetable.pass_slots(self.time.now(), &mut self.scheduler);
         self.scheduler.change(name, policy);
+        self.waiting.set_changed(self.time.now());
         Ok(())
     }
 }

@@ -10,7 +10,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use kumi_sched::registry::Limits;
-use kumi_sched::{ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy};
+use kumi_sched::{
+    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Obstacle, Placement, Policy, Sharing,
+};
 
 use super::idle::IdleJobs;
 use super::job::Job;
@@ -118,6 +120,21 @@ impl Scheduler {
     /// Whether jobs must say how long they run.
     pub(super) fn plans(&self) -> bool {
         self.policy.plans()
+    }
+
+    /// The resource that jobs share.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.policy.sharing()
+    }
+
+    /// Most jobs on one node, where they share time.
+    pub(super) fn jobs_per_node(&self) -> u32 {
+        self.limits.jobs_per_node
+    }
+
+    /// Why jobs wait of which the policy knows.
+    pub(super) fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        self.policy.obstacles()
     }
 
     /// Slots of every node, to come.

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_control::message::{JobRecord, JobState, NodeRanks, Outcome, RankStatus};
+use kumi_control::message::{
+    JobRecord, JobState, NodeRanks, Outcome, RankStatus, RefusalKind, WaitLimit,
+};
 use kumi_sched::{Column, JobId};
 
 use crate::world::{GRACE, LEASE, MS, World};
@@ -70,7 +72,13 @@ impl World {
             Outcome::Refused(refusal) => {
                 let token = record.spec.request.token;
                 let left = self.clients.iter().any(|client| client.token() == token && client.left);
-                let real = self.ledger.refused.contains(&job) || left;
+                let withdrawn = refusal.kind == RefusalKind::NotNow;
+                if withdrawn {
+                    let limited = matches!(record.spec.request.wait, Some(WaitLimit::AtMost(_)));
+                    assert!(limited, "job {job} waits for ever and was withdrawn");
+                    assert_eq!(record.spec.layout, [], "job {job} had its nodes");
+                }
+                let real = self.ledger.refused.contains(&job) || left || withdrawn;
                 assert!(real, "job {job} was refused for nothing: {refusal:?}");
             }
             Outcome::NodeLost(node) => {

@@ -3,7 +3,7 @@
 
 use kumi_control::head::{ClientId, HeadEvent};
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, Outcome, Program, User,
+    ClientReply, ClientRequest, ContentHash, JobRequest, Outcome, Program, User, WaitLimit,
 };
 use kumi_sched::JobId;
 
@@ -106,6 +106,8 @@ impl Client {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            // One in eight does not wait for long.
+            wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
         }
     }
 }
@@ -169,7 +171,7 @@ impl World {
             ClientReply::ProgramWanted(_) => {
                 self.soon(MS, 10 * MS, Event::ClientChunk { index, epoch, offset: 0 });
             }
-            ClientReply::State { .. } | ClientReply::Done => {}
+            ClientReply::State { .. } | ClientReply::Waits { .. } | ClientReply::Done => {}
             other => panic!("client {index} did not expect {other:?}"),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::head::{HeadConfig, HeadEvent};
-use kumi_control::message::{ClientRequest, Down, Up};
+use kumi_control::message::{ClientRequest, Down, Up, WaitLimit};
 use kumi_control::tree::parent_candidates;
 use kumi_sched::{JobId, Mode, NodeId};
 
@@ -164,6 +164,7 @@ impl World {
             max_priority: 1,
             priority: 1,
             estimate_ns: None,
+            wait: WaitLimit::Forever,
             env: Vec::new(),
         };
         Self {

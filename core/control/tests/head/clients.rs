@@ -321,7 +321,7 @@ fn lists_tell_no_secrets() {
     let listed = |test: &mut Test, all| {
         let actions = test.ask(&BOB, ClientRequest::Jobs { all });
         match actions.into_iter().next() {
-            Some(HeadAction::ToClient(_, ClientReply::Jobs(records, _))) => records,
+            Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) => list.records,
             other => panic!("{other:?}"),
         }
     };

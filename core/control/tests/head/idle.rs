@@ -41,8 +41,8 @@ fn a_job_that_is_idle_everywhere_has_no_slots_until_it_stirs() {
     assert_eq!(test.idle(first, [0], true), 0, "said before");
     let ask = test.ask(&ALICE, ClientRequest::Jobs { all: false });
     let idle = |actions: &[HeadAction]| match actions {
-        [HeadAction::ToClient(_, ClientReply::Jobs(records, idle))] => {
-            (records.len(), idle.clone())
+        [HeadAction::ToClient(_, ClientReply::Jobs(list))] => {
+            (list.records.len(), list.idle.clone())
         }
         other => panic!("{other:?}"),
     };

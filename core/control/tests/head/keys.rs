@@ -50,7 +50,7 @@ fn a_key_is_kept_until_the_job_is_over_and_shown_to_nobody() {
     assert_eq!((of(&test).state, of(&test).spec.seal_key), (JobState::Running, Some(key)));
     let listed = test.ask(&BOB, ClientRequest::Jobs { all: true });
     let listed = listed.iter().find_map(|action| match action {
-        HeadAction::ToClient(_, ClientReply::Jobs(records, _)) => Some(records.clone()),
+        HeadAction::ToClient(_, ClientReply::Jobs(list)) => Some(list.records.clone()),
         _ => None,
     });
     let listed = listed.expect("a list");

@@ -9,7 +9,7 @@ const WHY: &str = "the working directory /home/alice/merger cannot be entered";
 
 fn listed(test: &mut Test, user: &User) -> Vec<JobRecord> {
     match test.ask(user, ClientRequest::Jobs { all: true }).into_iter().next() {
-        Some(HeadAction::ToClient(_, ClientReply::Jobs(records, _))) => records,
+        Some(HeadAction::ToClient(_, ClientReply::Jobs(list))) => list.records,
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
     PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream,
-    SwitchSample, Up, User,
+    SwitchSample, Up, User, WaitLimit,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
@@ -20,6 +20,7 @@ mod many;
 mod nodes;
 mod policy;
 mod same;
+mod waiting;
 
 const MS: u64 = 1_000_000;
 const ALICE: User = User { uid: 1000, gid: 1000 };
@@ -50,6 +51,7 @@ fn config(nodes: u32) -> HeadConfig {
         max_priority: 4,
         priority: 1,
         estimate_ns: None,
+        wait: WaitLimit::Forever,
         env: Vec::new(),
     }
 }
@@ -81,6 +83,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         encrypt: None,
         priority: 1,
         estimate_ns: None,
+        wait: None,
     }
 }
 

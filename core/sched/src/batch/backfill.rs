@@ -1,12 +1,15 @@
 //! Backfilling policies (EASY and conservative). A job may overtake others if, by the users'
 //! estimates, it delays none of them.
 
+use alloc::vec::Vec;
+
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;
 use super::queue::{UNPLANNED, WaitingJob};
 use super::running_jobs::RunningJobs;
 use super::{Batch, Discipline, Machine};
-use crate::{JobId, Placement};
+use crate::policy::held_up_by_first;
+use crate::{JobId, Obstacle, Placement};
 
 /// EASY: the first waiting job has a reservation for the time at which enough nodes should be free.
 /// Any other job may start, in order of arrival, if it fits now. It must also end before the
@@ -69,6 +72,10 @@ impl Discipline for EasyBackfill {
     type Pool = FreeNodes;
     const PLANS: bool = true;
 
+    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+        obstacles(machine)
+    }
+
     fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
         let index = self.find(machine, now)?;
         let WaitingJob { job, nodes: wanted, estimate, .. } = machine.queue[index];
@@ -85,6 +92,21 @@ impl Discipline for EasyBackfill {
     fn ended(&mut self, job: JobId, _freed: Option<u32>, _now: u64) {
         self.running.remove(job);
     }
+}
+
+/// Why jobs wait. Running jobs have the nodes of some. For the others enough nodes are free, but they are reserved; the
+/// first in the queue stands for all jobs with reservations.
+fn obstacles(machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+    let free = machine.pool.free();
+    let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
+    let jobs = machine.queue.iter().map(|waiting| (waiting.job, possible(waiting)));
+    let mut obstacles = held_up_by_first(jobs);
+    for ((_, obstacle), waiting) in obstacles.iter_mut().zip(machine.queue.iter()) {
+        if waiting.nodes > free && *obstacle != Obstacle::TooFewNodes {
+            *obstacle = Obstacle::PlacedJobs;
+        }
+    }
+    obstacles
 }
 
 fn count(nodes: usize) -> u32 {
@@ -192,6 +214,10 @@ fn reserve(profile: &mut Profile, waiting: &mut WaitingJob, now: u64) {
 impl Discipline for ConservativeBackfill {
     type Pool = FreeNodes;
     const PLANS: bool = true;
+
+    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+        obstacles(machine)
+    }
 
     fn withdraw(&mut self, machine: &mut Machine<FreeNodes>, job: JobId) {
         let Some(waiting) = machine.queue.withdraw(job) else { return };

@@ -1,12 +1,13 @@
 //! First come, first served, and first fit.
 
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 
 use super::pool::{FreeNodes, Pool};
 use super::queue::WaitingJob;
 use super::{Batch, Discipline, Machine};
-use crate::Placement;
 use crate::buddy::BuddyAllocator;
+use crate::{JobId, Obstacle, Placement};
 
 /// First come, first served: no job overtakes an earlier one. Only a job that needs more nodes than
 /// are up is passed over, since no other job's end would help it. Jobs get the free nodes with the
@@ -41,6 +42,14 @@ pub(crate) struct FirstThatFits;
 
 impl Discipline for FirstThatFits {
     type Pool = FreeNodes;
+
+    fn obstacles(&self, machine: &Machine<FreeNodes>) -> Vec<(JobId, Obstacle)> {
+        let obstacle = |waiting: &WaitingJob| match machine.pool.possible(waiting.nodes) {
+            true => Obstacle::PlacedJobs,
+            false => Obstacle::TooFewNodes,
+        };
+        machine.queue.iter().map(|waiting| (waiting.job, obstacle(waiting))).collect()
+    }
 
     fn next(&mut self, machine: &mut Machine<FreeNodes>, _now: u64) -> Option<Placement> {
         let free = machine.pool.free();

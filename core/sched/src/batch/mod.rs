@@ -20,7 +20,10 @@ use alloc::vec::Vec;
 pub(crate) use backfill::{Conservative, Easy};
 pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
-use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use crate::policy::held_up_by_first;
+use crate::{
+    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+};
 use placed_jobs::PlacedJobs;
 use pool::Pool;
 use queue::{Queue, WaitingJob};
@@ -54,6 +57,12 @@ pub(crate) trait Discipline: Default {
     /// Jobs that wait, in order.
     fn queued(&self, machine: &Machine<Self::Pool>) -> Vec<JobId> {
         machine.queue.iter().map(|waiting| waiting.job).collect()
+    }
+
+    /// Why each of them waits: [`Policy::obstacles`].
+    fn obstacles(&self, machine: &Machine<Self::Pool>) -> Vec<(JobId, Obstacle)> {
+        let possible = |waiting: &WaitingJob| machine.pool.possible(waiting.nodes);
+        held_up_by_first(machine.queue.iter().map(|waiting| (waiting.job, possible(waiting))))
     }
 
     /// Takes the next job from those that wait, and its nodes from the pool.
@@ -151,6 +160,10 @@ impl<D: Discipline> Policy for Batch<D> {
 
     fn queued(&self) -> Vec<JobId> {
         self.discipline.queued(&self.machine)
+    }
+
+    fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        self.discipline.obstacles(&self.machine)
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

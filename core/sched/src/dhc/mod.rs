@@ -35,7 +35,10 @@ use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
 use crate::buddy::{Block, BuddyAllocator};
-use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use crate::policy::held_up_by_first;
+use crate::{
+    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+};
 use round::{Gang, Round};
 
 /// Distributed hierarchical control.
@@ -223,6 +226,11 @@ impl Policy for Dhc {
 
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        let up = self.nodes.up(self.nodes.whole());
+        held_up_by_first(self.queue.iter().map(|&(job, wanted)| (job, wanted <= up)))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

@@ -16,8 +16,10 @@ mod view;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
+    Sharing,
 };
 pub use config::{AllocationPolicy, DqtConfig, DqtNameError};
 pub use front::DqtState;
@@ -245,6 +247,11 @@ impl Policy for Dqt {
 
     fn queued(&self) -> Vec<JobId> {
         self.waiting.values().map(|request| request.job).collect()
+    }
+
+    fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
+        let up = self.loads.nodes[0].up;
+        held_up_by_first(self.waiting.values().map(|request| (request.job, request.nodes <= up)))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

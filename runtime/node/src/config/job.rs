@@ -1,6 +1,6 @@
 //! Defaults of jobs: the table `[job]` of the configuration.
 
-use kumi_control::message::MOST_PRIORITY;
+use kumi_control::message::{MOST_PRIORITY, WaitLimit};
 use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +32,16 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub estimate: Option<String>,
+    /// How long they may wait in the queue, as [`durations::wait`] reads it; for ever if not given.
+    #[serde(default, deserialize_with = "checked::wait", skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
 }
 
 /// Checks while the file is read, so that an error says in which line.
 mod checked {
     use serde::de::{Deserialize, Deserializer, Error};
 
-    use super::{check_estimate, check_handler, check_priority};
+    use super::{check_estimate, check_handler, check_priority, check_wait};
 
     fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         from: D,
@@ -60,6 +63,10 @@ mod checked {
     pub(super) fn estimate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
         checked(from, |text: &String| check_estimate(text))
     }
+
+    pub(super) fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        checked(from, |text: &String| check_wait(text))
+    }
 }
 
 fn check_priority(number: u16) -> Result<(), String> {
@@ -75,6 +82,15 @@ fn check_estimate(text: &str) -> Result<(), String> {
     }
     Err(format!(
         "{text:?} is not a run time; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
+    ))
+}
+
+fn check_wait(text: &str) -> Result<(), String> {
+    if durations::wait(text).is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "{text:?} is not a waiting time; write no, forever, or a number with a unit, for example 30s, 10m or 2h, at most 365d"
     ))
 }
 
@@ -95,6 +111,11 @@ impl JobDefaults {
         u64::try_from(estimate.as_nanos()).ok()
     }
 
+    /// How long jobs may wait.
+    pub fn wait_limit(&self) -> WaitLimit {
+        self.wait.as_deref().and_then(durations::wait).unwrap_or(WaitLimit::Forever)
+    }
+
     pub(super) fn validate(&self, max_priority: u16) -> Result<(), ConfigError> {
         let wrong = |key: &str, why: String| {
             ConfigError::Invalid(format!("{key} under [job] is not usable: {why}"))
@@ -103,6 +124,8 @@ impl JobDefaults {
         handler.map_err(|why| wrong("handler", why))?;
         let estimate = self.estimate.as_deref().map_or(Ok(()), check_estimate);
         estimate.map_err(|why| wrong("estimate", why))?;
+        let wait = self.wait.as_deref().map_or(Ok(()), check_wait);
+        wait.map_err(|why| wrong("wait", why))?;
         let priority = self.priority.unwrap_or(1);
         check_priority(priority).map_err(|why| wrong("priority", why))?;
         if priority > max_priority {
@@ -151,6 +174,11 @@ mod tests {
         );
         config.save(dir.path()).unwrap();
         assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
+        assert_eq!(config.job.wait_limit(), WaitLimit::Forever);
+        let config = with("wait = \"90s\"").unwrap();
+        assert_eq!(config.job.wait_limit(), WaitLimit::AtMost(90_000_000_000));
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
     }
 
     #[test]
@@ -163,6 +191,8 @@ mod tests {
             ("estimate = \"10\"", "\"10\" is not a run time"),
             ("estimate = \"0s\"", "at most 365d"),
             ("estimate = 600", "line 20"),
+            ("wait = \"yes\"", "\"yes\" is not a waiting time"),
+            ("wait = \"0s\"", "at most 365d"),
             ("handler = \"fast\"", "other, rr or fifo"),
         ] {
             let error = parse(&format!("{GOOD}[job]\n\n{text}\n")).unwrap_err();

@@ -233,6 +233,7 @@ pub(crate) mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            wait: None,
         };
         JobRecord {
             spec: JobSpec {

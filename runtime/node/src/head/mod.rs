@@ -336,6 +336,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         max_priority: config.max_priority,
         priority: config.job.priority.unwrap_or(1),
         estimate_ns: config.job.estimate_ns(),
+        wait: config.job.wait_limit(),
         owner_uid: config.owner_uid,
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),

@@ -219,6 +219,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         encrypt: None,
         priority: 1,
         estimate_ns: None,
+        wait: None,
     }
 }
 

@@ -69,6 +69,7 @@ pub fn config(
             handler: sharing.handler.clone(),
             priority: sharing.priority,
             estimate: sharing.estimate.clone(),
+            wait: sharing.wait.clone(),
         },
         nodes,
     };

@@ -9,7 +9,7 @@ use crate::interrupts::{InterruptAction, InterruptEscalation, Interrupts, exit_c
 use crate::job_descriptions::{self, NodeNames};
 use crate::output;
 use kumi_control::message::{
-    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Stream,
+    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Stream, WaitReason,
 };
 use kumi_node::client::{Client, ClientError, Replies, Requests};
 use kumi_node::exit::{self, ExitCode};
@@ -28,8 +28,6 @@ const HEAD_AWAY: Duration = Duration::from_secs(60);
 const ATTEMPTS: Duration = Duration::from_millis(200);
 /// After this much silence a terminal shows an unfinished line.
 const PROMPT: Duration = Duration::from_millis(150);
-/// If a job waits for nodes for this long, the user gets a message.
-const QUEUED: Duration = Duration::from_secs(1);
 /// Replies read ahead of their handling.
 const AHEAD: usize = 64;
 
@@ -73,10 +71,8 @@ pub struct Session {
     forward: bool,
     last_signal: Option<Signal>,
     kill_when_known: bool,
-    /// Time to check why the job still waits.
-    look_at: Option<Instant>,
-    /// Reason why the job was given up, if it was.
-    given_up: Option<String>,
+    /// Kind of the last reason to wait that was shown.
+    waits_for: Option<&'static str>,
     waiting: VecDeque<(Stream, Vec<u8>)>,
 }
 
@@ -88,7 +84,6 @@ enum Event {
     Signal(Signal),
     Input(Option<Vec<u8>>),
     OutputPaused,
-    StillQueued,
 }
 
 /// Reason for the end of a connection.
@@ -123,8 +118,7 @@ impl Session {
             forward: true,
             last_signal: None,
             kill_when_known: false,
-            look_at: None,
-            given_up: None,
+            waits_for: None,
             waiting: VecDeque::new(),
         })
     }
@@ -201,7 +195,6 @@ impl Session {
                     self.flush();
                     None
                 }
-                Event::StillQueued => self.look_at_queue(&mut requests).await?,
             };
             if let Some(end) = end {
                 return Ok(end);
@@ -239,19 +232,12 @@ impl Session {
                 None => std::future::pending().await,
             }
         };
-        let look = async {
-            match self.look_at {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             number = interrupts.next() => Event::Signal(number),
             error = writer.failed() => Event::WriteFailed(error),
             reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
             data = more_input => Event::Input(data),
-            () = look => Event::StillQueued,
             () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::OutputPaused,
         }
     }
@@ -277,13 +263,11 @@ impl Session {
             }
             ClientReply::State { state, .. } => {
                 self.confirmed = true;
-                self.look_at = (state == JobState::Queued
-                    && matches!(self.start, Start::Submit(_)))
-                .then(|| Instant::now() + QUEUED);
                 if state == JobState::Running {
                     self.now_running()?;
                 }
             }
+            ClientReply::Waits { reason, .. } => self.show_reason(&reason),
             ClientReply::ProgramWanted(hash) => return self.send_program(hash, requests).await,
             ClientReply::Output { rank, stream, data, offset, .. } => {
                 self.confirmed = true;
@@ -320,29 +304,11 @@ impl Session {
         Ok(())
     }
 
-    /// The job has waited for a while. If nodes are missing, the wait has no known end, so the job is given
-    /// up. If all nodes are there, it only waits for its turn.
-    async fn look_at_queue(
-        &mut self,
-        requests: &mut Requests,
-    ) -> Result<Option<ConnectionEnd>, Error> {
-        self.look_at = None;
-        let (Some(job), Start::Submit(request)) = (self.job, &self.start) else { return Ok(None) };
-        let mut client = self.context.connect_again(self.nodes).await?;
-        let ClientReply::Cluster(status) = client.ask(&ClientRequest::Cluster).await? else {
-            return Ok(None);
-        };
-        let up = status.nodes.iter().filter(|node| node.up).count();
-        let wanted = request.nodes.unwrap_or(request.ranks.min(self.nodes));
-        if usize::try_from(wanted).is_ok_and(|wanted| wanted <= up) {
-            output::note(&format!("{} waits for a free place, see `kumi ps`", self.job_words()));
-            return Ok(None);
+    /// The head says what the job waits for. Only another kind of reason is worth another line.
+    fn show_reason(&mut self, reason: &WaitReason) {
+        if self.waits_for.replace(reason.kind()) != Some(reason.kind()) {
+            output::note(&format!("{} waits: {reason}; see `kumi ps`", self.job_words()));
         }
-        self.given_up = Some(format!(
-            "it needs {wanted} nodes and {up} are up; start the others (`kumi cluster status` names \
-             them), or ask for fewer with --nodes"
-        ));
-        lost_unless(requests.send(&ClientRequest::Kill { job }).await)
     }
 
     async fn give_input(
@@ -502,10 +468,6 @@ impl Session {
         if self.only_shows() || !self.forward {
             return Ok(());
         }
-        if let (Some(reason), Outcome::Killed) = (&self.given_up, outcome) {
-            output::note(&format!("{}: {reason}", self.job_words()));
-            return Err(Error::Silent(ExitCode::TryLater.code()));
-        }
         let Some(sentence) = job_descriptions::outcome(outcome, &self.names) else { return Ok(()) };
         output::note(&format!("{}: {sentence}", self.job_words()));
         Err(Error::Silent(code_of(outcome, self.last_signal)))
@@ -569,6 +531,7 @@ mod tests {
             (refused(RefusalKind::TooLarge), None, 78),
             (refused(RefusalKind::NotFound), None, 66),
             (refused(RefusalKind::NotPermitted), None, 77),
+            (refused(RefusalKind::NotNow), None, 75),
             (Outcome::NodeLost(NodeId(2)), None, 75),
             (Outcome::Killed, None, 137),
             (Outcome::Killed, Some(Signal::SIGINT), 130),

@@ -8,7 +8,7 @@ use crate::job_descriptions;
 use crate::ps::{self, JobView};
 use crate::table::{self, Table};
 use kumi_control::message::{
-    ClientReply, ClientRequest, ClusterStatus, JobRecord, NodeSample, NodeStatus,
+    ClientReply, ClientRequest, ClusterStatus, JobList, JobRecord, NodeSample, NodeStatus,
 };
 use kumi_node::client::Client;
 use kumi_sched::JobId;
@@ -30,7 +30,7 @@ pub struct TopView<'a> {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub cluster: ClusterStatus,
-    pub jobs: Vec<JobRecord>,
+    pub jobs: JobList,
     pub samples: Vec<NodeSample>,
 }
 
@@ -51,7 +51,7 @@ impl Snapshot {
             other => return Err(Error::unexpected(&other)),
         };
         let jobs = match client.ask(&ClientRequest::Jobs { all: false }).await? {
-            ClientReply::Jobs(jobs, _) => jobs,
+            ClientReply::Jobs(jobs) => jobs,
             other => return Err(Error::unexpected(&other)),
         };
         let samples = match client.ask(&ClientRequest::Sample).await? {
@@ -77,8 +77,8 @@ impl Snapshot {
         let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
         TopView {
             cluster: status::view(&self.cluster, places),
-            jobs: ps::views((&self.jobs, &self.cluster.timetable.idle)),
-            load_permille: self.jobs.iter().map(load).collect(),
+            jobs: ps::views(&self.jobs),
+            load_permille: self.jobs.records.iter().map(load).collect(),
         }
     }
 
@@ -112,11 +112,6 @@ impl Snapshot {
         }
     }
 
-    /// Whether a job is idle, by the timetable in the same snapshot.
-    fn is_idle(&self, job: JobId) -> bool {
-        self.cluster.timetable.idle.binary_search(&job).is_ok()
-    }
-
     /// The slots of a node's column: `3 4 . ` with dots for idle ones.
     pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Option<JobId>> {
         let column = self.cluster.timetable.column(node);
@@ -137,12 +132,12 @@ impl Snapshot {
                 crate::output::user_name(spec.user.uid),
                 spec.request.ranks.to_string(),
                 table::ranges(spec.layout.iter().map(|part| part.node.0)),
-                job_descriptions::state(&record.state, self.is_idle(spec.job)),
+                job_descriptions::state(&record.state, self.jobs.is_idle(spec.job)),
                 time,
                 self.mean_load(record),
             ]
         };
-        self.jobs.iter().map(row).collect()
+        self.jobs.records.iter().map(row).collect()
     }
 
     /// The plain text of `--once`.
@@ -169,7 +164,7 @@ impl Snapshot {
         }
         text.push_str(&nodes.render());
         text.push_str(&self.tree_text());
-        for record in &self.jobs {
+        for record in &self.jobs.records {
             let loads: Vec<String> = self.loads(record).into_iter().map(load_text).collect();
             if !loads.is_empty() {
                 let job = job_descriptions::job(record.spec.job.0, &record.spec.request.name);
@@ -233,6 +228,7 @@ pub mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            wait: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
         let spec = JobSpec {
@@ -315,7 +311,7 @@ pub mod tests {
                 policy: "dqt".into(),
                 tree: Some(crate::cluster::tree::tests::tree()),
             },
-            jobs: vec![job(3, "cg"), job(4, "is")],
+            jobs: JobList { records: vec![job(3, "cg"), job(4, "is")], ..JobList::default() },
             samples: vec![sample],
         }
     }

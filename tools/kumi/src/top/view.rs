@@ -25,7 +25,7 @@ pub fn draw(
 ) {
     let height = frame.area().height;
     let rows = |count: usize, most: u16| u16::try_from(count).unwrap_or(most).min(most);
-    let jobs = rows(snapshot.jobs.len(), height / 3) + 3;
+    let jobs = rows(snapshot.jobs.records.len(), height / 3) + 3;
     let nodes = rows(snapshot.cluster.nodes.len(), height / 4) + 3;
     let tree = snapshot.tree(usize::from(frame.area().width.saturating_sub(2)));
     let queues = if tree.is_empty() { 0 } else { rows(tree.len(), height / 4) + 3 };
@@ -59,11 +59,12 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, trouble: O
 }
 
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, now_ms: u64) {
-    let rows = snapshot.jobs.iter().zip(snapshot.job_rows(now_ms)).map(|(record, cells)| {
-        let [number, rest @ ..] = cells;
-        let mark = Cell::from(number).style(Style::new().fg(colour_of(record.spec.job)));
-        Row::new([mark].into_iter().chain(rest.into_iter().map(Cell::from)))
-    });
+    let rows =
+        snapshot.jobs.records.iter().zip(snapshot.job_rows(now_ms)).map(|(record, cells)| {
+            let [number, rest @ ..] = cells;
+            let mark = Cell::from(number).style(Style::new().fg(colour_of(record.spec.job)));
+            Row::new([mark].into_iter().chain(rest.into_iter().map(Cell::from)))
+        });
     let widths = [6, 24, 12, 6, 14, 18, 8, 6].map(Constraint::Length);
     let heading = ["JOB", "NAME", "USER", "RANKS", "NODES", "STATE", "TIME", "LOAD"];
     let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -121,7 +122,7 @@ fn draw_tree(frame: &mut Frame<'_>, area: Rect, tree: &[TreeLine]) {
 fn draw_ranks(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, first: u16) {
     let across = usize::from(area.width.saturating_sub(2) / 3).max(1);
     let mut lines = Vec::new();
-    for record in &snapshot.jobs {
+    for record in &snapshot.jobs.records {
         let job = job_descriptions::job(record.spec.job.0, &record.spec.request.name);
         lines.push(Line::styled(job, Style::new().fg(colour_of(record.spec.job))));
         for part in snapshot.loads(record).chunks(across) {

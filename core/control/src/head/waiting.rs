@@ -1,0 +1,213 @@
+//! Jobs that have not started: what each waits for, who is told of it, and when the head withdraws it.
+//!
+//! Reasons are worked out when somebody asks, or for clients that follow a waiting job, at most once in [`PAUSE`] for
+//! all jobs together. So an event costs nothing for those that wait.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+use core::mem::{Discriminant, discriminant};
+use core::time::Duration;
+
+use kumi_sched::{JobId, Obstacle, Sharing};
+
+use super::job::{Job, PartState};
+use super::{Head, refusal};
+use crate::message::{
+    ClientReply, JobState, Nanos, Outcome, Refusal, RefusalKind, WaitLimit, WaitReason,
+};
+
+/// How long a job has waited before its followers hear why, and the least time between two such looks.
+const PAUSE: Nanos = 1_000_000_000;
+
+/// Deadlines of waiting jobs, and what their followers know.
+#[derive(Debug, Default)]
+pub(super) struct WaitingJobs {
+    /// When jobs are withdrawn.
+    deadlines: BTreeSet<(Nanos, JobId)>,
+    /// By job: what is in `deadlines`.
+    deadline_of: BTreeMap<JobId, Nanos>,
+    /// Queued jobs with followers, and the kind of reason of which these were told.
+    told: BTreeMap<JobId, Option<Discriminant<WaitReason>>>,
+    /// When to look for reasons that followers do not know.
+    look_at: Option<Nanos>,
+}
+
+impl WaitingJobs {
+    /// The job is withdrawn at `at` unless it leaves the queue before.
+    pub(super) fn set_deadline(&mut self, job: JobId, at: Nanos) {
+        self.deadlines.insert((at, job));
+        self.deadline_of.insert(job, at);
+    }
+
+    /// The job has left the queue.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.told.remove(&job);
+        self.forget_deadline(job);
+    }
+
+    fn forget_deadline(&mut self, job: JobId) {
+        if let Some(at) = self.deadline_of.remove(&job) {
+            self.deadlines.remove(&(at, job));
+        }
+    }
+
+    /// Something changed that may give jobs other reasons.
+    pub(super) fn set_changed(&mut self, now: Nanos) {
+        if !self.told.is_empty() {
+            self.look_at.get_or_insert(now.saturating_add(PAUSE));
+        }
+    }
+
+    /// A client follows the queued job, of which it knows nothing.
+    pub(super) fn followed(&mut self, job: JobId, now: Nanos) {
+        self.told.insert(job, None);
+        self.set_changed(now);
+    }
+
+    /// The jobs whose deadline has come.
+    fn due(&self, now: Nanos) -> Vec<JobId> {
+        let due = self.deadlines.iter().take_while(|(at, _)| *at <= now);
+        due.map(|&(_, job)| job).collect()
+    }
+
+    fn take_look(&mut self, now: Nanos) -> bool {
+        self.look_at.take_if(|at| now >= *at).is_some()
+    }
+
+    /// When a job is withdrawn next, or followers are told something.
+    pub(super) fn next_deadline(&self) -> Option<Nanos> {
+        let first = self.deadlines.first().map(|&(at, _)| at);
+        first.into_iter().chain(self.look_at).min()
+    }
+}
+
+/// What a job waits for whose nodes prepare.
+fn preparation(job: &Job) -> WaitReason {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let live = || job.parts.values().filter(|part| part.state == PartState::Live);
+    let ready = live().filter(|part| part.prepared.is_some()).count();
+    WaitReason::Preparing { ready: count(ready), nodes: count(live().count()) }
+}
+
+impl Head {
+    /// What each job waits for that has not started, ascending. The cost is that of a look at all jobs and nodes.
+    pub(super) fn wait_reasons(&self) -> Vec<(JobId, WaitReason)> {
+        let obstacles: BTreeMap<JobId, Obstacle> = self.scheduler.obstacles().into_iter().collect();
+        let free = self.free_nodes();
+        let reason = |job: &Job| match job.record.state {
+            JobState::Queued => Some(self.queue_reason(job, obstacles.get(&job.id()), free)),
+            JobState::Preparing => Some(preparation(job)),
+            JobState::Running | JobState::Ending(_) | JobState::Ended(_) => None,
+        };
+        self.jobs.iter().filter_map(|job| Some((job.id(), reason(job)?))).collect()
+    }
+
+    /// Nodes that are up and have no job.
+    fn free_nodes(&self) -> u32 {
+        let up = self.membership.tree().routes().nodes();
+        let free = up.filter(|&node| !self.jobs.is_busy(node)).count();
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+
+    fn queue_reason(&self, job: &Job, obstacle: Option<&Obstacle>, free: u32) -> WaitReason {
+        let capacity = self.membership.capacity(self.time.is_starting());
+        let (up, nodes) = (capacity.attached, capacity.nodes);
+        let wanted = job.wanted;
+        match obstacle {
+            // The policy does not know it.
+            None => WaitReason::NodesAttaching { up, nodes },
+            Some(Obstacle::TooFewNodes) => WaitReason::NodesDown { wanted, up, nodes },
+            Some(&Obstacle::Behind(job)) => WaitReason::Behind { job },
+            Some(Obstacle::PlacedJobs) => match self.scheduler.sharing() {
+                Sharing::Space => WaitReason::NodesTaken { wanted, free },
+                Sharing::SpaceAndTime => {
+                    WaitReason::NodesFull { limit: self.scheduler.jobs_per_node() }
+                }
+            },
+        }
+    }
+
+    fn reason_of(&self, id: JobId) -> Option<WaitReason> {
+        self.wait_reasons().into_iter().find(|(job, _)| *job == id).map(|(_, reason)| reason)
+    }
+
+    /// Whether the job is in the queue, so that it may be withdrawn.
+    fn is_queued(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.record.state == JobState::Queued)
+    }
+
+    /// Why a job that may not wait at all is refused, if it was not placed when it came. Nothing of it is kept then.
+    pub(super) fn take_back(&mut self, id: JobId) -> Option<Refusal> {
+        let limit = self.jobs.get(id)?.record.spec.request.wait;
+        if limit != Some(WaitLimit::No) || !self.is_queued(id) {
+            return None;
+        }
+        let reason = self.reason_of(id)?;
+        self.drop_queued(id);
+        let message = format!(
+            "the job cannot start at once: {reason}; try again, or let it wait with --wait=10m"
+        );
+        Some(refusal(RefusalKind::NotNow, message))
+    }
+
+    /// Sets when the queued job is withdrawn, if it does not wait for ever.
+    pub(super) fn limit_wait(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        if let Some(WaitLimit::AtMost(limit)) = job.record.spec.request.wait {
+            let left = limit.saturating_sub(job.age(&self.time));
+            self.waiting.set_deadline(id, self.time.now().saturating_add(left));
+        }
+    }
+
+    /// After a restart: the deadlines of jobs that an earlier head has queued.
+    pub(super) fn limit_restored_waits(&mut self) {
+        let queued = self.jobs.iter().filter(|job| job.record.state == JobState::Queued);
+        let queued: Vec<JobId> = queued.map(Job::id).collect();
+        for id in queued {
+            self.limit_wait(id);
+        }
+    }
+
+    /// Withdraws the jobs that have waited for too long. Whatever can be placed is placed before, also when one of them
+    /// goes that held others up.
+    pub(super) fn check_wait_limits(&mut self) {
+        let due = self.waiting.due(self.time.now());
+        if due.is_empty() {
+            return;
+        }
+        let reasons: BTreeMap<JobId, WaitReason> = self.wait_reasons().into_iter().collect();
+        for id in due {
+            self.waiting.forget_deadline(id);
+            let request = self.jobs.get(id).map(|job| &job.record.spec.request);
+            let limit = request.and_then(|request| request.wait);
+            if let (Some(reason), Some(WaitLimit::AtMost(limit))) = (reasons.get(&id), limit)
+                && self.is_queued(id)
+            {
+                let limit = Duration::from_nanos(limit);
+                let message = format!(
+                    "it did not start within {limit:?}: {reason}; try again, or let it wait longer"
+                );
+                self.end(id, Outcome::Refused(refusal(RefusalKind::NotNow, message)));
+                self.schedule();
+            }
+        }
+    }
+
+    /// Tells those that follow queued jobs what these wait for, unless they know of a reason of this kind.
+    pub(super) fn tell_reasons(&mut self) {
+        if !self.waiting.take_look(self.time.now()) {
+            return;
+        }
+        for (job, reason) in self.wait_reasons() {
+            let Some(told) = self.waiting.told.get_mut(&job) else { continue };
+            let kind = Some(discriminant(&reason));
+            if core::mem::replace(told, kind) == kind {
+                continue;
+            }
+            for client in self.subscribers.followers(job) {
+                self.actions.reply(client, ClientReply::Waits { job, reason });
+            }
+        }
+    }
+}

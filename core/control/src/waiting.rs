@@ -1,0 +1,178 @@
+//! Why jobs wait, and how long they may.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use kumi_sched::JobId;
+use serde::{Deserialize, Serialize};
+
+use crate::message::{JobRecord, Nanos};
+
+/// How long a job may wait in the queue; then the head withdraws it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitLimit {
+    /// Not at all: it starts at once or is refused.
+    No,
+    /// So many nanoseconds, at most [`crate::message::LONGEST_ESTIMATE`].
+    AtMost(Nanos),
+    /// As long as it takes.
+    Forever,
+}
+
+/// What a job waits for that has not started. As text it is the part of a sentence that gives the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitReason {
+    /// How many nodes it wants depends on nodes, and these have not attached yet.
+    NodesAttaching {
+        /// Nodes that are up.
+        up: u32,
+        /// Configured nodes.
+        nodes: u32,
+    },
+    /// It wants more nodes than are up.
+    NodesDown {
+        /// Nodes that it wants.
+        wanted: u32,
+        /// Nodes that are up.
+        up: u32,
+        /// Configured nodes.
+        nodes: u32,
+    },
+    /// Other jobs have the nodes, which it would have for itself.
+    NodesTaken {
+        /// Nodes that it wants.
+        wanted: u32,
+        /// Nodes without a job. They may suffice in number and not belong to one partition.
+        free: u32,
+    },
+    /// The nodes that it could have are full.
+    NodesFull {
+        /// Most jobs on one node.
+        limit: u32,
+    },
+    /// A job before it in the queue, which the policy serves first.
+    Behind {
+        /// That job.
+        job: JobId,
+    },
+    /// It has its nodes, and they prepare.
+    Preparing {
+        /// Those that are ready.
+        ready: u32,
+        /// All of its nodes.
+        nodes: u32,
+    },
+}
+
+impl WaitReason {
+    /// The kind without numbers, as a word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NodesAttaching { .. } => "nodes_attaching",
+            Self::NodesDown { .. } => "nodes_down",
+            Self::NodesTaken { .. } => "nodes_taken",
+            Self::NodesFull { .. } => "nodes_full",
+            Self::Behind { .. } => "behind",
+            Self::Preparing { .. } => "preparing",
+        }
+    }
+}
+
+/// `1 node`, `3 nodes`.
+struct Nodes(u32);
+
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NodesAttaching { up, nodes } => {
+                write!(f, "the cluster's nodes have not all attached yet, {up} of {nodes} have")
+            }
+            Self::NodesDown { wanted, up, nodes } => {
+                write!(f, "it wants {}, and {up} of the cluster's {nodes} are up", Nodes(wanted))
+            }
+            Self::NodesTaken { wanted, free } if free < wanted => {
+                write!(f, "it wants {} without another job, and {free} are free", Nodes(wanted))
+            }
+            Self::NodesTaken { wanted, .. } => {
+                write!(
+                    f,
+                    "it wants {} of one partition, and no free partition has so many",
+                    Nodes(wanted)
+                )
+            }
+            Self::NodesFull { limit } => write!(
+                f,
+                "a node takes at most {limit} job{}, and the nodes for it have as many",
+                if limit == 1 { "" } else { "s" }
+            ),
+            Self::Behind { job } => write!(f, "job {job} is before it in the queue"),
+            Self::Preparing { ready, nodes } => {
+                write!(f, "its nodes prepare, {ready} of {nodes} are ready")
+            }
+        }
+    }
+}
+
+/// Jobs as the head lists them for a user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobList {
+    /// The jobs, ascending, without environments and keys.
+    pub records: Vec<JobRecord>,
+    /// Which running jobs are idle, so that they have no slots, ascending.
+    pub idle: Vec<JobId>,
+    /// What those of them that have not started wait for, ascending.
+    pub waiting: Vec<(JobId, WaitReason)>,
+}
+
+impl JobList {
+    /// Whether the job runs and has nothing to do.
+    pub fn is_idle(&self, job: JobId) -> bool {
+        self.idle.binary_search(&job).is_ok()
+    }
+
+    /// What the job waits for, if it has not started.
+    pub fn waits_for(&self, job: JobId) -> Option<&WaitReason> {
+        let index = self.waiting.binary_search_by_key(&job, |(waiting, _)| *waiting).ok()?;
+        Some(&self.waiting[index].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn reasons_in_words() {
+        let job = JobId(7);
+        let cases = [
+            (
+                WaitReason::NodesDown { wanted: 4, up: 3, nodes: 4 },
+                "it wants 4 nodes, and 3 of the cluster's 4 are up",
+            ),
+            (
+                WaitReason::NodesTaken { wanted: 1, free: 0 },
+                "it wants 1 node without another job, and 0 are free",
+            ),
+            (
+                WaitReason::NodesTaken { wanted: 2, free: 2 },
+                "it wants 2 nodes of one partition, and no free partition has so many",
+            ),
+            (
+                WaitReason::NodesFull { limit: 1 },
+                "a node takes at most 1 job, and the nodes for it have as many",
+            ),
+            (WaitReason::Behind { job }, "job 7 is before it in the queue"),
+        ];
+        for (reason, words) in cases {
+            assert_eq!(reason.to_string(), words);
+        }
+    }
+}
