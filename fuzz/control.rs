@@ -60,6 +60,7 @@ fn submission(token: u128) -> ClientRequest {
         encrypt: None,
         priority: 1,
         estimate_ns: None,
+        limits: None,
     }))
 }
 

@@ -146,6 +146,7 @@ impl List<'_> {
             encrypt: Some(false),
             priority: job.priority,
             estimate_ns: Some(job.estimate),
+            limits: None,
         }
     }
 

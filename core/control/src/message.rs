@@ -16,13 +16,14 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
+pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 8;
+pub const CONTROL_VERSION: u32 = 9;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -98,6 +99,9 @@ pub struct JobRequest {
     /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`]. If none is
     /// given, it is what the cluster is configured to suppose, if that is anything.
     pub estimate_ns: Option<u64>,
+    /// Limits and file mode mask of its ranks. A client gives its own, and the daemon that accepts it lowers them to what
+    /// the client has by the kernel and the cluster permits. `None` is what [`ProcessLimits::default`] gives.
+    pub limits: Option<ProcessLimits>,
 }
 
 /// A placed job, as every node of it gets it.

@@ -66,6 +66,7 @@ fn spec() -> JobSpec {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            limits: None,
         },
         layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
         channel_key: 1,

@@ -16,8 +16,10 @@ use crate::exit::ExitCode;
 use crate::{idle, paths};
 
 mod job;
+mod limits;
 mod node;
 pub use job::{HANDLER, JobDefaults, check_handler};
+pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
@@ -123,6 +125,9 @@ pub struct ClusterConfig {
     /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
+    /// The most that ranks get of their users' limits.
+    #[serde(default, skip_serializing_if = "LimitCaps::says_nothing")]
+    pub limits: LimitCaps,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -314,6 +319,7 @@ impl ClusterConfig {
             listening_address(text, LOCALHOST)?;
         }
         self.job.validate(self.max_priority)?;
+        self.limits.validate()?;
         self.validate_nodes()
     }
 

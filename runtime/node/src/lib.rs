@@ -22,6 +22,8 @@ pub mod link;
 pub mod log;
 mod metrics;
 pub mod node;
+pub mod peer;
+pub mod process_limits;
 pub mod switch;
 mod tcp;
 pub mod tls;

@@ -43,6 +43,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let parts = [
         ("cluster.toml", &node, "ClusterConfig", &cluster),
         ("job", &node, "JobDefaults", &Value::Null),
+        ("limits", &node, "LimitCaps", &Value::Null),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
@@ -154,6 +155,7 @@ mod tests {
             ("ClusterConfig", format!("nonsense = 1\n{CLUSTER}")),
             ("NodeConfig", format!("{CLUSTER}nonsense = 1\n")),
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
+            ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
         ] {
             let error = toml::from_str::<ClusterConfig>(&text).unwrap_err().to_string();
             assert_eq!(documented(&source, name), expected(&error), "{name}");

@@ -191,6 +191,7 @@ mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            limits: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
         let layout =

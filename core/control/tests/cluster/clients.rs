@@ -106,6 +106,7 @@ impl Client {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            limits: None,
         }
     }
 }

@@ -81,6 +81,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         encrypt: None,
         priority: 1,
         estimate_ns: None,
+        limits: None,
     }
 }
 

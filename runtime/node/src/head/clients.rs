@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, User};
+use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
@@ -15,6 +15,7 @@ use super::metrics::HeadCounters;
 use super::{Event, Shared};
 use crate::client::refusal;
 use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
+use crate::peer::ClientPeer;
 
 /// Most pieces of output that wait for a slow client; its follower then waits.
 const WINDOW: usize = 16;
@@ -155,10 +156,9 @@ impl Clients {
 pub(super) async fn serve(listener: UnixListener, shared: Shared) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => match stream.peer_cred() {
-                Ok(credentials) => {
-                    let user = User { uid: credentials.uid(), gid: credentials.gid() };
-                    tokio::task::spawn_local(attend(stream, user, shared.clone()));
+            Ok((stream, _)) => match ClientPeer::of(&stream) {
+                Ok(peer) => {
+                    tokio::task::spawn_local(attend(stream, peer, shared.clone()));
                 }
                 Err(error) => tracing::warn!(%error, "a client without credentials was refused"),
             },
@@ -192,7 +192,7 @@ async fn write_replies(
 }
 
 /// Carries the connection of a client until it ends.
-pub(super) async fn attend<S>(stream: S, user: User, shared: Shared)
+pub(super) async fn attend<S>(stream: S, peer: ClientPeer, shared: Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -203,6 +203,7 @@ where
     let (output, mut output_queue) = mpsc::channel(WINDOW);
     let outbox = ClientOutbox::new(answers.clone(), output);
     let waiting = Rc::clone(&outbox.waiting);
+    let notes = ClientOutbox { followers: Rc::default(), ..outbox.clone() };
     if shared.events.send(Event::ClientUp(id, outbox)).await.is_err() {
         return;
     }
@@ -215,8 +216,13 @@ where
             }
             waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
-                Ok(Some(request)) => {
-                    let event = HeadEvent::Client(id, user.clone(), request);
+                Ok(Some(mut request)) => {
+                    if let ClientRequest::Submit(job) = &mut request
+                        && let Some(note) = peer.limit(job, &shared.config)
+                    {
+                        notes.answer(ClientReply::Note(note));
+                    }
+                    let event = HeadEvent::Client(id, peer.user.clone(), request);
                     if shared.events.send(Event::Head(event)).await.is_err() {
                         return None;
                     }
@@ -248,7 +254,7 @@ where
         let _ = frame::write(&mut write, &last, LINK_LIMIT).await;
     }
     let _ = write.shutdown().await;
-    drop(answers);
+    drop((answers, notes));
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
 }

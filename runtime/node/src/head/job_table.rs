@@ -1,4 +1,8 @@
 //! Durable job table of the head: SQLite, one row for each job.
+//!
+//! A table of the version before is brought up to date when it is opened.
+
+mod version_8;
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,7 +15,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::exit::{ExitCode, Failure};
 
-/// Layout of the table. Rows hold records as postcard, which fits one `CONTROL_VERSION` only.
+/// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
 /// Jobs that are over and stay in the table.
 const ENDED_KEPT: u32 = 4096;
@@ -78,8 +82,12 @@ fn private(path: &Path) -> std::io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o600))
 }
 
-fn version() -> u32 {
-    SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
+fn version(control: u32) -> u32 {
+    SCHEMA << 16 | (control & 0xffff)
+}
+
+fn damaged(job: i64, reason: &dyn std::fmt::Display) -> TableError {
+    TableError::Damaged { job, reason: reason.to_string() }
 }
 
 impl JobTable {
@@ -89,7 +97,7 @@ impl JobTable {
     /// When it cannot be opened or is of another version.
     pub fn open(path: &Path) -> Result<Self, TableError> {
         private(path)?;
-        let connection = Connection::open(path)?;
+        let mut connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // Every commit reaches the disk: a job that was accepted survives a power cut.
@@ -109,9 +117,11 @@ impl JobTable {
                  ) STRICT;
                  PRAGMA user_version = {};
                  COMMIT;",
-                version()
+                version(CONTROL_VERSION)
             ))?;
-        } else if found != version() {
+        } else if found == version(version_8::VERSION) {
+            upgrade(&mut connection)?;
+        } else if found != version(CONTROL_VERSION) {
             return Err(TableError::Version {
                 found: format!("{}.{}", found >> 16, found & 0xffff),
             });
@@ -136,10 +146,10 @@ impl JobTable {
         let mut records = Vec::new();
         for row in rows {
             let (job, bytes) = row?;
-            let record: JobRecord = postcard::from_bytes(&bytes)
-                .map_err(|error| TableError::Damaged { job, reason: error.to_string() })?;
+            let record: JobRecord =
+                postcard::from_bytes(&bytes).map_err(|error| damaged(job, &error))?;
             if i64::try_from(record.spec.job.0) != Ok(job) {
-                return Err(TableError::Damaged { job, reason: "another job's record".to_owned() });
+                return Err(damaged(job, &"another job's record"));
             }
             records.push(record);
         }
@@ -199,6 +209,24 @@ impl JobTable {
     }
 }
 
+/// Writes all records of a table of the version before anew, in one step.
+fn upgrade(connection: &mut Connection) -> Result<(), TableError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    {
+        let mut statement = transaction.prepare("SELECT job, record FROM jobs")?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut update = transaction.prepare("UPDATE jobs SET record = ?2 WHERE job = ?1")?;
+        for (job, bytes) in rows {
+            let record = version_8::read(&bytes).map_err(|error| damaged(job, &error))?;
+            update.execute(params![job, postcard::to_allocvec(&record)?])?;
+        }
+    }
+    transaction.pragma_update(None, "user_version", version(CONTROL_VERSION))?;
+    Ok(transaction.commit()?)
+}
+
 /// Job numbers count from 1 and stay far below what SQLite's integers hold.
 fn number(job: JobId) -> i64 {
     i64::try_from(job.0).unwrap_or(i64::MAX)
@@ -233,6 +261,7 @@ pub(crate) mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            limits: None,
         };
         JobRecord {
             spec: JobSpec {
@@ -307,6 +336,39 @@ pub(crate) mod tests {
         table.forget_keys().unwrap();
         assert_eq!(found(), 0);
         assert!(!table.keys_left && table.load().unwrap().len() == jobs.len());
+    }
+
+    /// Job 5 of a table of version 8: queued, with 4 ranks, encrypted, priority 3 and an estimate of ten minutes.
+    const VERSION_8: &str = "05e80764ef9bafcdf8acd19181deb7de9af1d9a2a302026367072f62696e2f6367\
+         07070707070707070707070707070707070707070707070707070707070707070902026367022d76\
+         0101410162042f746d700401020101030180e0a596bb1101010004ffffffffffffffffff01000080\
+         d095ffbc310000";
+
+    #[test]
+    fn jobs_of_the_version_before_are_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let table = JobTable::open(&path).unwrap();
+        let bytes: Vec<u8> = (0..VERSION_8.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&VERSION_8[at..at + 2], 16).unwrap())
+            .collect();
+        let insert = "INSERT INTO jobs VALUES (5, 'cg', 1000, 'queued', ?1)";
+        table.connection.execute(insert, params![bytes]).unwrap();
+        table.connection.pragma_update(None, "user_version", version(8)).unwrap();
+        drop(table);
+        for _ in 0..2 {
+            let [job] = &JobTable::open(&path).unwrap().load().unwrap()[..] else { panic!() };
+            let request = &job.spec.request;
+            assert_eq!(
+                (job.spec.job, job.spec.user.uid, &job.state),
+                (JobId(5), 1000, &JobState::Queued)
+            );
+            assert_eq!((&*request.name, request.ranks, request.priority), ("cg", 4, 3));
+            assert_eq!((request.encrypt, request.estimate_ns), (Some(true), Some(600_000_000_000)));
+            assert_eq!((job.spec.channel_key, job.submitted_ms), (u64::MAX, 1_700_000_000_000));
+            assert_eq!((request.limits, job.ended_ms), (None, None));
+        }
     }
 
     #[test]

@@ -5,13 +5,14 @@
 use std::io;
 use std::time::Duration;
 
-use kumi_control::message::{ClientReply, Refusal, RefusalKind, User};
+use kumi_control::message::{ClientReply, Refusal, RefusalKind};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::tree::Tree;
 use crate::client::refusal;
 use crate::frame;
 use crate::link::{self, LinkError, Purpose};
+use crate::peer::ClientPeer;
 use crate::tls::Identity;
 
 /// Accepts clients.
@@ -43,9 +44,8 @@ async fn try_relay(stream: &mut UnixStream, tree: &Tree) -> Result<(), Refusal> 
     let unknown = |error: io::Error| {
         refusal(RefusalKind::NotPermitted, format!("the system does not say who you are: {error}"))
     };
-    let credentials = stream.peer_cred().map_err(unknown)?;
-    let user = User { uid: credentials.uid(), gid: credentials.gid() };
-    let hello = tree.hello(Purpose::Client(user));
+    let peer = ClientPeer::of(stream).map_err(unknown)?;
+    let hello = tree.hello(Purpose::Client(Box::new(peer)));
     let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
     let mut head = called.map_err(|error| match error {
         LinkError::Refused(refused) => refused,

@@ -233,6 +233,7 @@ pub mod tests {
             encrypt: None,
             priority: 1,
             estimate_ns: None,
+            limits: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
         let spec = JobSpec {
