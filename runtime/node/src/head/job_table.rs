@@ -70,8 +70,8 @@ impl From<TableError> for Failure {
 #[derive(Debug)]
 pub struct JobTable {
     connection: Connection,
-    /// Keys of jobs that are over may still be in the log of changes.
-    keys_left: bool,
+    /// Keys and environments of jobs that are over may still be in the log of changes.
+    secrets_left: bool,
 }
 
 /// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
@@ -102,7 +102,7 @@ impl JobTable {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // Every commit reaches the disk: a job that was accepted survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // What was replaced is overwritten: records hold keys until their job is over.
+        // What was replaced is overwritten: records hold keys and environments until their job is over.
         connection.pragma_update(None, "secure_delete", "ON")?;
         let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found == 0 {
@@ -127,7 +127,7 @@ impl JobTable {
             });
         }
         // An earlier head may have been killed before it forgot.
-        Ok(Self { connection, keys_left: true })
+        Ok(Self { connection, secrets_left: true })
     }
 
     /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
@@ -166,15 +166,14 @@ impl JobTable {
     ) -> Result<(), TableError> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut ended_encrypted = false;
+        let mut ended = false;
         {
             let mut statement = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO jobs (job, name, uid, state, record) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             for record in records {
                 let spec = &record.spec;
-                ended_encrypted |= matches!(record.state, JobState::Ended(_))
-                    && spec.request.encrypt == Some(true);
+                ended |= matches!(record.state, JobState::Ended(_));
                 statement.execute(params![
                     number(spec.job),
                     spec.request.name,
@@ -185,18 +184,18 @@ impl JobTable {
             }
         }
         transaction.commit()?;
-        self.keys_left |= ended_encrypted;
+        self.secrets_left |= ended;
         Ok(())
     }
 
-    /// Takes the keys of jobs that are over out of the log of changes, in which older versions of records stand: moves it
-    /// into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no encrypted
-    /// job has ended since.
+    /// Takes keys and environments of jobs that are over out of the log of changes, in which older versions of records stand:
+    /// moves it into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no job
+    /// has ended since.
     ///
     /// # Errors
     /// When it cannot be written. That somebody else reads the table is none: the next call tries again.
-    pub fn forget_keys(&mut self) -> Result<(), TableError> {
-        if !self.keys_left {
+    pub fn forget_secrets(&mut self) -> Result<(), TableError> {
+        if !self.secrets_left {
             return Ok(());
         }
         // A reader may take its time.
@@ -204,7 +203,7 @@ impl JobTable {
         let busy =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         self.connection.busy_timeout(BUSY)?;
-        self.keys_left = busy?;
+        self.secrets_left = busy?;
         Ok(())
     }
 }
@@ -219,7 +218,10 @@ fn upgrade(connection: &mut Connection) -> Result<(), TableError> {
             .collect::<Result<Vec<_>, _>>()?;
         let mut update = transaction.prepare("UPDATE jobs SET record = ?2 WHERE job = ?1")?;
         for (job, bytes) in rows {
-            let record = version_8::read(&bytes).map_err(|error| damaged(job, &error))?;
+            let mut record = version_8::read(&bytes).map_err(|error| damaged(job, &error))?;
+            if matches!(record.state, JobState::Ended(_)) {
+                record.spec.request.env = Vec::new();
+            }
             update.execute(params![job, postcard::to_allocvec(&record)?])?;
         }
     }
@@ -298,23 +300,28 @@ pub(crate) mod tests {
 
     /// Neither the table nor what SQLite keeps beside it.
     #[test]
-    fn keys_of_jobs_that_are_over_are_nowhere() {
+    fn keys_and_environments_of_jobs_that_are_over_are_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let mut table = JobTable::open(&path).unwrap();
         let key = *b"a key of a job..";
+        let word = *b"a password of it";
         let found = || {
             let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
             let has = |file: &std::path::PathBuf| {
-                std::fs::read(file).unwrap().windows(key.len()).any(|bytes| bytes == key)
+                let bytes = std::fs::read(file).unwrap();
+                bytes.windows(key.len()).any(|bytes| bytes == key || bytes == word)
             };
             files.filter(has).count()
         };
         // Several pages of records, and one that takes more than a page by itself.
         let encrypted = |job, state, seal_key| {
             let mut record = record(job, state);
-            record.spec.request.encrypt = Some(true);
+            // One without a key, too.
+            record.spec.request.encrypt = Some(job != 2);
             record.spec.request.args = vec!["x".repeat(100 * job as usize)];
+            let secret = String::from_utf8(word.to_vec()).unwrap();
+            record.spec.request.env = vec![("PASSWORD".into(), secret)];
             record.spec.seal_key = seal_key;
             record
         };
@@ -322,20 +329,24 @@ pub(crate) mod tests {
         let seal = || Some(kumi_control::message::SealKey(key));
         table.persist(&jobs.map(|job| encrypted(job, JobState::Running, seal()))).unwrap();
         // In the table itself too, as when the log has grown long.
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         assert!(found() > 0, "jobs that run have theirs");
         table.persist(&[encrypted(1, JobState::Running, seal())]).unwrap();
-        let over = |job| encrypted(job, JobState::Ended(Outcome::Success), None);
+        let over = |job| {
+            let mut record = encrypted(job, JobState::Ended(Outcome::Success), None);
+            record.spec.request.env.clear();
+            record
+        };
         table.persist(&jobs.map(over)).unwrap();
         // Somebody who reads it is not waited for.
         let reader = Connection::open(&path).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM jobs").unwrap();
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         reader.execute_batch("COMMIT").unwrap();
         drop(reader);
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         assert_eq!(found(), 0);
-        assert!(!table.keys_left && table.load().unwrap().len() == jobs.len());
+        assert!(!table.secrets_left && table.load().unwrap().len() == jobs.len());
     }
 
     /// Job 5 of a table of version 8: queued, with 4 ranks, encrypted, priority 3 and an estimate of ten minutes.

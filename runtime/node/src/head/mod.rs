@@ -52,7 +52,7 @@ use spool::Spools;
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between looks for keys of ended jobs that are still on the disk.
+/// Between looks for keys and environments of ended jobs that are still on the disk.
 const FORGET: Duration = Duration::from_secs(1);
 
 /// Between looks whether the bytes that wait for a link have gone.
@@ -195,7 +195,7 @@ impl HeadDaemon {
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
-                _ = forget.tick() => self.records.forget_keys(),
+                _ = forget.tick() => self.records.forget_secrets(),
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
                     self.handle(HeadEvent::Timeout);
