@@ -132,6 +132,16 @@ impl TestCluster {
     /// The same, after a script of root's shell, which may change limits.
     #[track_caller]
     pub fn run_as_other_after(&self, script: &str, args: &[&str]) -> FinishedCommand {
+        command::run(self.command_of_other(script, args))
+    }
+
+    /// Starts `kumi ARGS` as another user than the cluster's.
+    #[track_caller]
+    pub fn start_as_other(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::start(self.command_of_other(":", args))
+    }
+
+    fn command_of_other(&self, script: &str, args: &[&str]) -> Command {
         let own = self.command(args);
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{script}; exec \"$0\" \"$@\""), "setpriv"]);
@@ -140,7 +150,7 @@ impl TestCluster {
         for (name, value) in own.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
-        command::run(command)
+        command
     }
 
     /// Starts `kumi ARGS` on this cluster.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::wait_for;
 use kumi_tests::machine;
 
 /// A cluster that another user can use, unless there can be none here.
@@ -17,6 +18,42 @@ fn cluster(test: &str) -> Option<TestCluster> {
         return None;
     }
     Some(cluster)
+}
+
+/// A user has so many connections and jobs, and is told so. Root is not bounded.
+#[test]
+fn one_user_has_a_share_of_the_head() {
+    const TEST: &str = "one_user_has_a_share_of_the_head";
+    if !machine::is_root() {
+        return kumi_skip::skip(TEST, "needs two users");
+    }
+    let mut cluster = TestCluster::prepare();
+    cluster.kumi(&["cluster", "init", "--local", "1"]).ok();
+    let file = cluster.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&file).expect("a configuration");
+    let quota = "[quota]\njobs_per_user = 1\nconnections_per_user = 2\n";
+    std::fs::write(&file, format!("{text}{quota}")).expect("our own file");
+    cluster.try_up_as_it_is().ok();
+    cluster.open_to_others();
+    if cluster.run_as_other(&["--version"]).code() != 0 {
+        return kumi_skip::skip(TEST, "the binaries lie where only root may read");
+    }
+    let sleep = |name| ["run", "--cwd", "/", "--name", name, "sleep", "600"];
+    let first = cluster.start_as_other(&sleep("first"));
+    let job = cluster.wait_state("first", "running");
+    cluster.run_as_other(&sleep("second")).fails(75, &["1 of your jobs"]);
+    let watching = cluster.start_as_other(&["attach", &job["job"].to_string()]);
+    wait_for("the user's connections to be used up", || {
+        (cluster.run_as_other(&["ps"]).code() == 75).then_some(())
+    });
+    cluster.run_as_other(&["ps"]).fails(75, &["connections_per_user"]);
+    for _ in 0..4 {
+        cluster.kumi(&["run", "true"]).ok();
+    }
+    cluster.kumi(&["kill", &job["job"].to_string()]).ok();
+    first.finish();
+    watching.finish();
+    cluster.run_as_other(&["ps"]).ok();
 }
 
 /// Real-time priority beyond what the handler needs is for nobody, and that much for those who have it.

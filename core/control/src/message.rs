@@ -180,6 +180,8 @@ pub enum RefusalKind {
     Version,
     /// Something went wrong inside Kumi.
     Internal,
+    /// The user has as much as one user may have.
+    Quota,
 }
 
 /// How one rank ended.

@@ -18,9 +18,11 @@ use crate::{idle, paths};
 mod job;
 mod limits;
 mod node;
+mod quotas;
 pub use job::{HANDLER, JobDefaults, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use quotas::Quotas;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -128,6 +130,9 @@ pub struct ClusterConfig {
     /// The most that ranks get of their users' limits.
     #[serde(default, skip_serializing_if = "LimitCaps::says_nothing")]
     pub limits: LimitCaps,
+    /// The most that one user may have.
+    #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
+    pub quota: Quotas,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -320,6 +325,7 @@ impl ClusterConfig {
         }
         self.job.validate(self.max_priority)?;
         self.limits.validate()?;
+        self.quota.validate()?;
         self.validate_nodes()
     }
 

@@ -27,5 +27,6 @@ pub mod process_limits;
 pub mod switch;
 mod tcp;
 pub mod tls;
+mod user_connections;
 pub mod watch;
 pub mod wire;

@@ -191,11 +191,16 @@ async fn write_replies(
     }
 }
 
-/// Carries the connection of a client until it ends.
-pub(super) async fn attend<S>(stream: S, peer: ClientPeer, shared: Shared)
+/// Carries the connection of a client until it ends, unless its user has too many.
+pub(super) async fn attend<S>(mut stream: S, peer: ClientPeer, shared: Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let Some(connection) = shared.connections.count(peer.user.uid) else { return };
+    let Some(_connection) = connection.admit(&mut stream).await else {
+        shared.refusals.count("client refused");
+        return;
+    };
     let id = ClientId(shared.next_id());
     let (read, mut write) = tokio::io::split(stream);
     let mut read = BufReader::with_capacity(64 << 10, read);

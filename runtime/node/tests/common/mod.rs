@@ -12,7 +12,7 @@ use kumi_control::message::{
 };
 use kumi_node::client::Client;
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, defaults,
 };
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
@@ -87,6 +87,7 @@ impl Cluster {
             idle_after_ms: 0,
             job: JobDefaults::default(),
             limits: LimitCaps::default(),
+            quota: Quotas::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
