@@ -140,6 +140,17 @@ pub fn out_of_reach(limits: &ProcessLimits) -> Vec<String> {
     Resource::ALL.into_iter().filter_map(short).collect()
 }
 
+/// Gives up what protects this process from the kernel's OOM killer, as the unit protects the daemon.
+///
+/// # Errors
+/// The system's error.
+pub fn be_ordinary_for_oom() -> io::Result<()> {
+    const SCORE: &str = "/proc/self/oom_score_adj";
+    // Some containers have no such file: then nothing is protected either.
+    let Ok(score) = fs::read_to_string(SCORE) else { return Ok(()) };
+    if score.trim_start().starts_with('-') { fs::write(SCORE, "0") } else { Ok(()) }
+}
+
 /// Limits that could stop a shim before it becomes the program. It takes them over at the last moment.
 const LATE: [Resource; 7] = [
     Resource::Cpu,

@@ -109,3 +109,57 @@ async fn the_cluster_gives_less_and_says_so_once() {
     assert!(note.contains(&format!("nofile 99 instead of {had}")), "{note}");
     assert!(!note.contains("core"), "only what a rank has less of: {note}");
 }
+
+/// The value of a key in a unit for systemd.
+fn of_unit(unit: &str, key: &str) -> String {
+    let path = format!("{}/../../packaging/{unit}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    value.unwrap_or_else(|| panic!("{path} has no {key}")).to_owned()
+}
+
+/// What its unit leaves it is all that the head needs.
+#[tokio::test(flavor = "current_thread")]
+async fn the_head_runs_with_the_rights_of_its_unit() {
+    const TEST: &str = "the_head_runs_with_the_rights_of_its_unit";
+    let has_setpriv = std::process::Command::new("setpriv").arg("--version").output().is_ok();
+    if !nix::unistd::geteuid().is_root() || !has_setpriv {
+        return kumi_skip::skip(TEST, "needs root, and setpriv");
+    }
+    let kept = of_unit("kumid-head.service", "CapabilityBoundingSet").to_lowercase();
+    let kept: String = kept.split(' ').map(|name| name.replace("cap_", ",+")).collect();
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    cluster.start_head_with(&format!("-all{kept}"));
+    drop(cluster.client().await);
+    let head = cluster.head.as_ref().unwrap().id();
+    let status = std::fs::read_to_string(format!("/proc/{head}/status")).unwrap();
+    // CAP_SYS_NICE alone.
+    assert!(status.contains(&format!("CapBnd:\t{:016x}", 1 << 23)), "{status}");
+    cluster.start_node(0);
+    cluster.wait_attached(1).await;
+    let mut limits = own();
+    limits.set(Resource::Rtprio, Limit::new(7, 7));
+    let ran = run(&cluster, asking(Some(limits), &[])).await;
+    assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());
+    assert!(!cluster.logs().contains("no preference"), "{}", cluster.logs());
+}
+
+/// The unit protects daemons from the OOM killer; ranks are not protected.
+#[tokio::test(flavor = "current_thread")]
+async fn ranks_are_not_protected_from_the_oom_killer() {
+    let score = of_unit("kumid-node@.service", "OOMScoreAdjust");
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    cluster.start_head();
+    drop(cluster.client().await);
+    cluster.start_node_after(0, &format!("echo {score} > /proc/$$/oom_score_adj || :"));
+    cluster.wait_attached(1).await;
+    let daemon = cluster.nodes[0].as_ref().unwrap().id();
+    let of_daemon = std::fs::read_to_string(format!("/proc/{daemon}/oom_score_adj")).unwrap();
+    let ran = run(&cluster, request(&["/bin/cat", "/proc/self/oom_score_adj"], 1)).await;
+    assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());
+    assert!(!ran.out.starts_with('-'), "{}", ran.out);
+    if of_daemon.trim() != score {
+        let reason = "the system does not let the daemon be protected (CAP_SYS_RESOURCE)";
+        kumi_skip::skip("ranks_are_not_protected_from_the_oom_killer", reason);
+    }
+}

@@ -268,10 +268,10 @@ impl Gift {
 
     /// Makes a file the user's, for nobody else to read, and puts it into its place.
     fn hand_over(&self, file: &File, path: &Path) -> io::Result<()> {
+        file.set_permissions(fs::Permissions::from_mode(PROGRAM_MODE))?;
         if self.user.uid != nix::unistd::geteuid().as_raw() {
             std::os::unix::fs::fchown(file, Some(self.user.uid), Some(self.user.gid))?;
         }
-        file.set_permissions(fs::Permissions::from_mode(PROGRAM_MODE))?;
         fs::rename(path, self.place())
     }
 }

@@ -165,6 +165,8 @@ impl Ready {
         }
         kumi_net::priority::set_nice(spec.nice)
             .map_err(|error| internal("set its nice value", &error))?;
+        process_limits::be_ordinary_for_oom()
+            .map_err(|error| internal("give its protection from the OOM killer away", &error))?;
         // Before the user, who could otherwise use the daemon's rights in a process that waits.
         process_limits::begin(&spec.limits).map_err(|error| internal("set its limits", &error))?;
         if let Some(user) = &spec.user {

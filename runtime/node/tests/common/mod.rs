@@ -129,6 +129,18 @@ impl Cluster {
         self.head = Some(self.command(&["head"], &log).spawn().unwrap());
     }
 
+    /// Starts the head with these of root's capabilities only, as `setpriv` names them.
+    pub fn start_head_with(&mut self, capabilities: &str) {
+        let log = paths::head_log(self.path());
+        let head = self.command(&["head"], &log);
+        let stderr = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--no-new-privs", "--bounding-set", capabilities]);
+        setpriv.arg(head.get_program()).args(head.get_args());
+        setpriv.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        self.head = Some(setpriv.spawn().unwrap());
+    }
+
     pub fn start_node(&mut self, node: usize) {
         let log = paths::node_log(self.path(), NodeId(node as u32));
         let number = node.to_string();
