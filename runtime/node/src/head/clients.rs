@@ -201,13 +201,36 @@ where
         shared.refusals.count("client refused");
         return;
     };
+    carry(stream, peer, shared).await;
+}
+
+/// The event of a request. Ranks get no more than their user has and the cluster gives, which the user is told.
+fn client_event(
+    id: ClientId,
+    mut request: ClientRequest,
+    peer: &ClientPeer,
+    (shared, notes): (&Shared, &ClientOutbox),
+) -> HeadEvent {
+    if let ClientRequest::Submit(job) = &mut request
+        && let Some(note) = peer.limit(job, &shared.config)
+    {
+        notes.answer(ClientReply::Note(note));
+    }
+    HeadEvent::Client(id, peer.user.clone(), request)
+}
+
+/// The same for one that is admitted.
+async fn carry<S>(stream: S, peer: ClientPeer, shared: Shared)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let id = ClientId(shared.next_id());
     let (read, mut write) = tokio::io::split(stream);
     let mut read = BufReader::with_capacity(64 << 10, read);
     let (answers, mut answer_queue) = mpsc::unbounded_channel();
     let (output, mut output_queue) = mpsc::channel(WINDOW);
-    let outbox = ClientOutbox::new(answers.clone(), output);
-    let waiting = Rc::clone(&outbox.waiting);
+    let outbox = ClientOutbox::new(answers, output);
+    // No follower's: these are counted.
     let notes = ClientOutbox { followers: Rc::default(), ..outbox.clone() };
     if shared.events.send(Event::ClientUp(id, outbox)).await.is_err() {
         return;
@@ -219,15 +242,10 @@ where
             if congested.wait_for(|congested| !congested).await.is_err() {
                 return None;
             }
-            waiting.few().await;
+            notes.waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
-                Ok(Some(mut request)) => {
-                    if let ClientRequest::Submit(job) = &mut request
-                        && let Some(note) = peer.limit(job, &shared.config)
-                    {
-                        notes.answer(ClientReply::Note(note));
-                    }
-                    let event = HeadEvent::Client(id, peer.user.clone(), request);
+                Ok(Some(request)) => {
+                    let event = client_event(id, request, &peer, (&shared, &notes));
                     if shared.events.send(Event::Head(event)).await.is_err() {
                         return None;
                     }
@@ -244,7 +262,7 @@ where
             }
         }
     };
-    let writing = write_replies(&mut write, &mut answer_queue, &mut output_queue, &waiting);
+    let writing = write_replies(&mut write, &mut answer_queue, &mut output_queue, &notes.waiting);
     let last = tokio::select! {
         last = reading => last,
         written = writing => {
@@ -259,7 +277,6 @@ where
         let _ = frame::write(&mut write, &last, LINK_LIMIT).await;
     }
     let _ = write.shutdown().await;
-    drop((answers, notes));
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
 }
