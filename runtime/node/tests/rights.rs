@@ -62,6 +62,12 @@ async fn a_client_cannot_claim_more_than_it_has() {
     for resource in [Resource::Rtprio, Resource::Nice, Resource::Memlock] {
         claimed.set(resource, Limit::new(UNLIMITED, UNLIMITED));
     }
+    // The daemon was started with one more.
+    let before = own().get(Resource::Sigpending);
+    let less = before.hard - 1;
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_SIGPENDING, less, less)
+        .unwrap();
+    claimed.set(Resource::Sigpending, before);
     let has = own().get(Resource::Rtprio).hard;
     // Its handler needs 11.
     let expected = if has < 11 { 0 } else { 11 };
@@ -70,12 +76,14 @@ async fn a_client_cannot_claim_more_than_it_has() {
         [paths::head_socket(cluster.path()), paths::node_socket(cluster.path(), NodeId(0))]
     {
         let mut client = Client::connect_to(&socket).await.unwrap();
-        let job = asking(Some(claimed), &[("KUMI_HANDLER", "fifo:high")]);
+        let mut job = asking(Some(claimed), &[("KUMI_HANDLER", "fifo:high")]);
+        job.args[2] = format!("{SAY}; grep pending /proc/self/limits");
         client.send(&ClientRequest::Submit(Box::new(job))).await.unwrap();
         let ran = collect(&cluster, &mut client, |_| {}).await;
         let said: Vec<_> = ran.out.lines().collect();
+        assert!(said[6].contains(&format!(" {less} ")), "{ran:?}");
         assert_eq!(
-            said[4..],
+            said[4..6],
             [expected.to_string(), locked.clone()],
             "{ran:?}\n{}",
             cluster.logs()
