@@ -20,6 +20,7 @@ fn config() -> HeadConfig {
         nodes: (0..NODES).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false },
         slice_ns: MS,
+        max_jobs_per_user: 5_000,
         max_jobs_per_node: 2,
         owner_uid: 500,
         lease_ns: 3_000 * MS,
@@ -63,6 +64,7 @@ fn submission(token: u128) -> ClientRequest {
         priority: 1,
         estimate_ns: None,
         wait: None,
+        limits: None,
     }))
 }
 

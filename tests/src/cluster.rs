@@ -3,6 +3,7 @@
 use crate::command::{self, FinishedCommand, RunningCommand};
 use crate::{binaries, machine};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,6 +110,47 @@ impl TestCluster {
     #[track_caller]
     pub fn kumi(&self, args: &[&str]) -> FinishedCommand {
         command::run(self.command(args))
+    }
+
+    /// Lets other users reach the cluster's sockets: the directory of a test is its owner's only.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn open_to_others(&self) {
+        for folder in [self.state().to_owned(), self.path()] {
+            let everybody = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(folder, everybody).expect("our own directory");
+        }
+    }
+
+    /// Runs `kumi ARGS` as another user than the cluster's.
+    #[track_caller]
+    pub fn run_as_other(&self, args: &[&str]) -> FinishedCommand {
+        self.run_as_other_after(":", args)
+    }
+
+    /// The same, after a script of root's shell, which may change limits.
+    #[track_caller]
+    pub fn run_as_other_after(&self, script: &str, args: &[&str]) -> FinishedCommand {
+        command::run(self.command_of_other(script, args))
+    }
+
+    /// Starts `kumi ARGS` as another user than the cluster's.
+    #[track_caller]
+    pub fn start_as_other(&self, args: &[&str]) -> RunningCommand {
+        RunningCommand::start(self.command_of_other(":", args))
+    }
+
+    fn command_of_other(&self, script: &str, args: &[&str]) -> Command {
+        let own = self.command(args);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{script}; exec \"$0\" \"$@\""), "setpriv"]);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(own.get_program()).args(own.get_args());
+        for (name, value) in own.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        command
     }
 
     /// Starts `kumi ARGS` on this cluster.

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::{command, machine};
+use kumi_tests::machine;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
@@ -98,25 +98,6 @@ fn a_port_in_use_is_said_and_nothing_is_left() {
     assert!(!cluster.path().join("node-0.pid").exists());
 }
 
-/// The directory of the test is its owner's only; the cluster's sockets are everybody's.
-fn open_to_others(cluster: &TestCluster) {
-    for folder in [cluster.state().to_owned(), cluster.path()] {
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("ours");
-    }
-}
-
-/// Runs `kumi` as another user than the cluster's.
-fn run_as_other(cluster: &TestCluster, args: &[&str]) -> command::FinishedCommand {
-    let own = cluster.command(args);
-    let mut command = std::process::Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.arg(own.get_program()).args(own.get_args());
-    for (name, value) in own.get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
-    command::run(command)
-}
-
 #[test]
 fn other_users_do_not_see_arguments() {
     const TEST: &str = "other_users_do_not_see_arguments";
@@ -124,13 +105,13 @@ fn other_users_do_not_see_arguments() {
         return kumi_skip::skip(TEST, "needs two users");
     }
     let cluster = TestCluster::up(1);
-    open_to_others(&cluster);
-    if run_as_other(&cluster, &["--version"]).code() != 0 {
+    cluster.open_to_others();
+    if cluster.run_as_other(&["--version"]).code() != 0 {
         return kumi_skip::skip(TEST, "the binaries lie where only root may read");
     }
     cluster.kumi(&["run", "--name", "mine", "echo", "--password=secret"]).ok();
-    run_as_other(&cluster, &["run", "--cwd", "/", "echo", "theirs"]).ok();
-    let table = |args: &[&str]| run_as_other(&cluster, args).ok().out;
+    cluster.run_as_other(&["run", "--cwd", "/", "echo", "theirs"]).ok();
+    let table = |args: &[&str]| cluster.run_as_other(args).ok().out;
     for args in [&["ps", "--all"][..], &["ps", "--all", "--json"]] {
         let shown = table(args);
         assert!(!shown.contains("secret"), "{shown}");
@@ -146,8 +127,8 @@ fn only_the_owner_may_take_a_cluster_down() {
         return kumi_skip::skip("only_the_owner_may_take_a_cluster_down", "needs two users");
     }
     let cluster = TestCluster::up(2);
-    open_to_others(&cluster);
-    let as_other = |args: &[&str]| run_as_other(&cluster, args);
+    cluster.open_to_others();
+    let as_other = |args: &[&str]| cluster.run_as_other(args);
     if as_other(&["--version"]).code() != 0 {
         let reason = "the binaries lie where only root may read";
         return kumi_skip::skip("only_the_owner_may_take_a_cluster_down", reason);

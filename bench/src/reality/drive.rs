@@ -147,6 +147,7 @@ impl List<'_> {
             priority: job.priority,
             estimate_ns: Some(job.estimate),
             wait: None,
+            limits: None,
         }
     }
 

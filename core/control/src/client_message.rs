@@ -162,4 +162,6 @@ pub enum ClientReply {
     Done,
     /// Refused.
     Refused(Refusal),
+    /// What a user should know of a submission, in a sentence. The job itself is answered besides.
+    Note(String),
 }

@@ -21,6 +21,7 @@ mod key;
 pub mod lease;
 pub mod message;
 mod node_set;
+mod process_limits;
 mod sample;
 pub mod stall_tolerant_clock;
 mod status;

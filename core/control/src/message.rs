@@ -16,6 +16,7 @@ pub use crate::disclosure::NodeFacts;
 pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
+pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
@@ -102,6 +103,9 @@ pub struct JobRequest {
     /// How long it may wait in the queue; if it does not say, as the cluster is configured. A job that the head has
     /// accepted says it.
     pub wait: Option<WaitLimit>,
+    /// Limits and file mode mask of its ranks. A client gives its own, and the daemon that accepts it lowers them to what
+    /// the client has by the kernel and the cluster permits. `None` is what [`ProcessLimits::default`] gives.
+    pub limits: Option<ProcessLimits>,
 }
 
 /// A placed job, as every node of it gets it.
@@ -182,6 +186,8 @@ pub enum RefusalKind {
     Version,
     /// Something went wrong inside Kumi.
     Internal,
+    /// The user has as much as one user may have.
+    Quota,
 }
 
 /// How one rank ended.

@@ -67,6 +67,7 @@ fn spec() -> JobSpec {
             priority: 1,
             estimate_ns: None,
             wait: None,
+            limits: None,
         },
         layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
         channel_key: 1,

@@ -16,9 +16,13 @@ use crate::exit::ExitCode;
 use crate::{idle, paths};
 
 mod job;
+mod limits;
 mod node;
+mod quotas;
 pub use job::{HANDLER, JobDefaults, check_handler};
+pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
+pub use quotas::Quotas;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -123,6 +127,12 @@ pub struct ClusterConfig {
     /// Defaults of jobs.
     #[serde(default, skip_serializing_if = "JobDefaults::says_nothing")]
     pub job: JobDefaults,
+    /// The most that ranks get of their users' limits.
+    #[serde(default, skip_serializing_if = "LimitCaps::says_nothing")]
+    pub limits: LimitCaps,
+    /// The most that one user may have.
+    #[serde(default, skip_serializing_if = "Quotas::says_nothing")]
+    pub quota: Quotas,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -314,6 +324,8 @@ impl ClusterConfig {
             listening_address(text, LOCALHOST)?;
         }
         self.job.validate(self.max_priority)?;
+        self.limits.validate()?;
+        self.quota.validate()?;
         self.validate_nodes()
     }
 

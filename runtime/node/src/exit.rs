@@ -25,7 +25,8 @@ pub enum ExitCode {
     Exists = 73,
     /// Reading or writing failed, or disk, memory or descriptors ran out
     Io = 74,
-    /// The request was refused for now: a node is down or was lost, a job may not wait longer, or a server is busy
+    /// The request was refused for now: a node is down or was lost, a job may not wait longer, a server is busy, or the user
+    /// has as much as one may have
     TryLater = 75,
     /// `kumi` and the daemons are of different versions
     Version = 76,
@@ -106,7 +107,7 @@ impl From<RefusalKind> for ExitCode {
             RefusalKind::NotExecutable => Self::NotExecutable,
             RefusalKind::NotPermitted => Self::NotPermitted,
             RefusalKind::NoResources => Self::Io,
-            RefusalKind::NodeLost | RefusalKind::NotNow => Self::TryLater,
+            RefusalKind::NodeLost | RefusalKind::NotNow | RefusalKind::Quota => Self::TryLater,
             RefusalKind::Version => Self::Version,
             RefusalKind::Internal => Self::Internal,
         }
@@ -176,6 +177,7 @@ mod tests {
         assert_eq!(ExitCode::from(RefusalKind::NotExecutable).code(), 126);
         assert_eq!(ExitCode::from(RefusalKind::NotPermitted).code(), 77);
         assert_eq!(ExitCode::from(RefusalKind::NotNow).code(), 75);
+        assert_eq!(ExitCode::from(RefusalKind::Quota).code(), 75);
         assert_eq!(of_rank(RankStatus::Exited(3)), 3);
         assert_eq!(of_rank(RankStatus::Signalled(9)), 137);
         assert_eq!(of_rank(RankStatus::Signalled(255)), 255);

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use kumi_control::message::{
     CONTROL_VERSION, ControlMessage, Down, MessageCounts, MessageKind, Refusal, RefusalKind, Up,
-    User,
 };
 use kumi_control::stall_tolerant_clock::StallTolerantClock;
 use kumi_sched::{ClusterTime, NodeId};
@@ -28,6 +27,7 @@ use tokio::sync::mpsc;
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::peer::ClientPeer;
 use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
 
@@ -43,8 +43,8 @@ pub const HANDSHAKE: Duration = Duration::from_secs(2);
 pub enum Purpose {
     /// A link of the tree.
     Tree,
-    /// A client of the node's machine, whose credentials the node took from its socket.
-    Client(User),
+    /// A client of the node's machine, of which the node asked its kernel.
+    Client(Box<ClientPeer>),
 }
 
 /// First frame from the connecting side.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use kumi_control::message::ContentHash;
 use kumi_sched::{JobId, NodeId};
 
 /// The directory of cluster `name`: `$KUMI_DIR/<name>`; without the variable `/var/lib/kumi` for
@@ -79,11 +78,6 @@ pub fn spool_file(dir: &Path, job: JobId) -> PathBuf {
 /// A node's cache of programs.
 pub fn cache(dir: &Path, node: NodeId) -> PathBuf {
     dir.join("cache").join(format!("node-{node}"))
-}
-
-/// A program in a node's cache.
-pub fn cached_program(dir: &Path, node: NodeId, hash: ContentHash) -> PathBuf {
-    cache(dir, node).join(hex(&hash.0))
 }
 
 /// Lower-case hexadecimal.

@@ -143,6 +143,20 @@ async fn programs_are_distributed_once() {
         assert_eq!(ran.out, "from the cache\n".repeat(2));
         assert_eq!(asked, usize::from(round == 0), "round {round}");
     }
+    let mode = |path: &std::path::Path| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    let mut cached = 0;
+    for node in 0..2 {
+        let cache = paths::cache(cluster.path(), NodeId(node));
+        assert_eq!(mode(&cache), 0o711);
+        for entry in std::fs::read_dir(&cache).unwrap() {
+            cached += 1;
+            assert_eq!(mode(&entry.unwrap().path()), 0o500);
+        }
+    }
+    assert!(cached > 0, "no node keeps it");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -33,6 +33,7 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let config: ClusterConfig =
         toml::from_str(CLUSTER).map_err(|error| unusable(error.to_string()))?;
     let cluster = serde_json::to_value(&config).map_err(|error| unusable(error.to_string()))?;
+    let quota = serde_json::to_value(&config.quota).map_err(|error| unusable(error.to_string()))?;
     let model: Model =
         serde_json::from_value(model()).map_err(|error| unusable(error.to_string()))?;
     let model = serde_json::to_value(&model).map_err(|error| unusable(error.to_string()))?;
@@ -43,6 +44,8 @@ pub fn regions(root: &Path) -> Result<Vec<(String, String)>, DocsError> {
     let parts = [
         ("cluster.toml", &node, "ClusterConfig", &cluster),
         ("job", &node, "JobDefaults", &Value::Null),
+        ("limits", &node, "LimitCaps", &Value::Null),
+        ("quota", &node, "Quotas", &quota),
         ("nodes", &node, "NodeConfig", &cluster["nodes"][0]),
         ("user", &users, "UserEntry", &Value::Null),
         ("token", &users, "Token", &Value::Null),
@@ -154,6 +157,8 @@ mod tests {
             ("ClusterConfig", format!("nonsense = 1\n{CLUSTER}")),
             ("NodeConfig", format!("{CLUSTER}nonsense = 1\n")),
             ("JobDefaults", format!("{CLUSTER}[job]\nnonsense = 1\n")),
+            ("LimitCaps", format!("{CLUSTER}[limits]\nnonsense = 1\n")),
+            ("Quotas", format!("{CLUSTER}[quota]\nnonsense = 1\n")),
         ] {
             let error = toml::from_str::<ClusterConfig>(&text).unwrap_err().to_string();
             assert_eq!(documented(&source, name), expected(&error), "{name}");

@@ -240,6 +240,7 @@ mod tests {
             priority: 1,
             estimate_ns: None,
             wait: None,
+            limits: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
         let layout =

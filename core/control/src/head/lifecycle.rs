@@ -196,6 +196,8 @@ impl Head {
         if over {
             // Whoever gets the table later must not be able to decrypt recorded packets.
             job.record.spec.seal_key = None;
+            // Environments hold passwords, and nothing needs them any more.
+            job.record.spec.request.env = Vec::new();
         }
         self.persist(id);
         for client in self.subscribers.followers(id).into_iter().filter(|_| !over) {

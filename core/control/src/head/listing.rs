@@ -50,6 +50,7 @@ impl Viewer<'_> {
         let mut record = record.clone();
         // Environments and keys are secrets of the job itself.
         record.spec.request.env = Vec::new();
+        record.spec.request.limits = None;
         record.spec.channel_key = 0;
         record.spec.seal_key = None;
         if !self.owns_cluster && record.spec.user.uid != self.user.uid {

@@ -110,6 +110,8 @@ pub struct HeadConfig {
     pub policy: String,
     /// Most jobs on one node at once, where they share time.
     pub max_jobs_per_node: u32,
+    /// Most jobs that are not over of a user other than the owner and root.
+    pub max_jobs_per_user: u32,
     /// The highest priority that jobs of others than the owner and root may have.
     pub max_priority: u16,
     /// The priority of jobs that ask for none.
@@ -263,7 +265,7 @@ impl Head {
             samples: SampleRequests::default(),
             idle: IdleJobs::default(),
             waiting: WaitingJobs::default(),
-            quota: Quota::default(),
+            quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),
             shutdown: None,
             actions: ActionQueue::default(),

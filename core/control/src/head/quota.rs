@@ -12,7 +12,7 @@ use crate::message::{JobRequest, Refusal, RefusalKind};
 const MOST_LIVE: usize = 10_000;
 /// Requests of jobs that are not over and input that waits for them may take so much together, in bytes.
 const MOST_BYTES: usize = 256 << 20;
-/// Users other than the owner and root get at most one of so many parts of the jobs and of the bytes.
+/// Users other than the owner and root get at most one of so many parts of the bytes.
 const PART: usize = 2;
 
 /// Jobs that are not over, and the bytes that are kept for them.
@@ -40,13 +40,21 @@ pub(super) struct Account {
 }
 
 /// Memory that is in use for the jobs of each user.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Quota {
+    /// Most jobs of a user other than the owner and root.
+    most_jobs: usize,
     total: Usage,
     by_user: BTreeMap<u32, Usage>,
 }
 
 impl Quota {
+    /// Nothing is in use.
+    pub(super) fn new(most_jobs: u32) -> Self {
+        let most_jobs = usize::try_from(most_jobs).unwrap_or(usize::MAX);
+        Self { most_jobs, total: Usage::default(), by_user: BTreeMap::new() }
+    }
+
     /// Whether there is room for one more job of this user.
     ///
     /// # Errors
@@ -57,8 +65,11 @@ impl Quota {
             return full(format!("{MOST_LIVE} jobs are waiting or running; try again later"));
         }
         let own = self.of(user).jobs;
-        if !user.privileged && own >= MOST_LIVE / PART {
-            return full(format!("{own} of your jobs are waiting or running; try again later"));
+        if !user.privileged && own >= self.most_jobs {
+            let message = format!(
+                "{own} of your jobs are waiting or running, and a user may have no more; try again later"
+            );
+            return Err(refusal(RefusalKind::Quota, message));
         }
         self.check_bytes(user, request_bytes(request))
     }

@@ -108,6 +108,7 @@ impl Client {
             estimate_ns: None,
             // One in eight does not wait for long.
             wait: (self.token % 8 == 5).then_some(WaitLimit::AtMost(200 * MS)),
+            limits: None,
         }
     }
 }

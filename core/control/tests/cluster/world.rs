@@ -155,6 +155,7 @@ impl World {
             nodes: names,
             mode: Mode::Gang { force_switch: false },
             slice_ns: 10 * MS,
+            max_jobs_per_user: 5_000,
             max_jobs_per_node: 3,
             owner_uid: 0,
             lease_ns: LEASE,

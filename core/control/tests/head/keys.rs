@@ -61,6 +61,20 @@ fn a_key_is_kept_until_the_job_is_over_and_shown_to_nobody() {
 }
 
 #[test]
+fn an_environment_is_recorded_until_the_job_is_over() {
+    let mut test = Test::new(1);
+    let env = vec![("PASSWORD".to_owned(), "secret".to_owned())];
+    let (job, _) = test.submit(JobRequest { env, ..request(1, 1, Some(1)) });
+    test.prepare(job, [(0, 1)]);
+    let of = |test: &Test| test.records.iter().find(|r| r.spec.job == job).cloned().unwrap();
+    assert_eq!(of(&test).spec.request.env.len(), 1);
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert!(matches!(of(&test).state, JobState::Ended(_)));
+    assert_eq!(of(&test).spec.request.env, []);
+    assert!(!of(&test).spec.request.args.is_empty(), "`kumi ps --all` shows them");
+}
+
+#[test]
 fn a_job_gets_the_clusters_settings_unless_it_has_its_own() {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let mut test = Test::new(1);

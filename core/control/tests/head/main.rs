@@ -42,6 +42,7 @@ fn config(nodes: u32) -> HeadConfig {
         nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
         mode: Mode::Gang { force_switch: false },
         slice_ns: 10 * MS,
+        max_jobs_per_user: 5_000,
         max_jobs_per_node: 2,
         owner_uid: 500,
         lease_ns: 3_000 * MS,
@@ -84,6 +85,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         priority: 1,
         estimate_ns: None,
         wait: None,
+        limits: None,
     }
 }
 

@@ -136,6 +136,12 @@ fn one_user_does_not_take_all_places() {
     assert_eq!(taken(&BOB, 10_000..10_010), 10);
     assert_eq!(taken(&OWNER, 20_000..29_000), 4_990);
     assert_eq!(taken(&BOB, 30_000..30_001), 0);
+    let mut few = Test::from_config(HeadConfig { max_jobs_per_user: 3, ..config(1) });
+    let asked: Vec<_> = (0..4)
+        .map(|token| refusal(&few.ask(&ALICE, submission(request(token, 1, Some(1))))))
+        .collect();
+    assert_eq!(asked[..3], [None, None, None]);
+    assert_eq!(asked[3], Some(RefusalKind::Quota));
 }
 
 /// Input for jobs that wait counts, and is given back when they run or end.

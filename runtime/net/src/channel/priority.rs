@@ -46,6 +46,15 @@ pub struct HandlerSetting {
     pub priority: Priority,
 }
 
+/// Limits without which a process that is not root's cannot have a setting, as `setrlimit` counts them; 0 if it needs none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HandlerNeeds {
+    /// Of real-time priority.
+    pub rtprio: u64,
+    /// Of nice, where the process begins with 0.
+    pub nice: u64,
+}
+
 /// The two threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thread {
@@ -85,6 +94,20 @@ impl HandlerSetting {
             _ => return Err(bad(text)),
         };
         Ok(HandlerSetting { policy, priority })
+    }
+
+    /// What a process needs for it.
+    pub fn needs(self) -> HandlerNeeds {
+        let high = self.priority == Priority::High;
+        match self.policy {
+            Policy::Other if high => {
+                HandlerNeeds { rtprio: 0, nice: (20 + NICE).unsigned_abs().into() }
+            }
+            Policy::Other => HandlerNeeds::default(),
+            Policy::RoundRobin | Policy::Fifo => {
+                HandlerNeeds { rtprio: (MAIN + i32::from(high)).unsigned_abs().into(), nice: 0 }
+            }
+        }
     }
 
     /// Applies it to the calling thread, which is one of the two.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, User};
+use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
@@ -15,6 +15,7 @@ use super::metrics::HeadCounters;
 use super::{Event, Shared};
 use crate::client::refusal;
 use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
+use crate::peer::ClientPeer;
 
 /// Most pieces of output that wait for a slow client; its follower then waits.
 const WINDOW: usize = 16;
@@ -155,10 +156,9 @@ impl Clients {
 pub(super) async fn serve(listener: UnixListener, shared: Shared) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => match stream.peer_cred() {
-                Ok(credentials) => {
-                    let user = User { uid: credentials.uid(), gid: credentials.gid() };
-                    tokio::task::spawn_local(attend(stream, user, shared.clone()));
+            Ok((stream, _)) => match ClientPeer::of(&stream) {
+                Ok(peer) => {
+                    tokio::task::spawn_local(attend(stream, peer, shared.clone()));
                 }
                 Err(error) => tracing::warn!(%error, "a client without credentials was refused"),
             },
@@ -191,8 +191,36 @@ async fn write_replies(
     }
 }
 
-/// Carries the connection of a client until it ends.
-pub(super) async fn attend<S>(stream: S, user: User, shared: Shared)
+/// Carries the connection of a client until it ends, unless its user has too many.
+pub(super) async fn attend<S>(mut stream: S, peer: ClientPeer, shared: Shared)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(connection) = shared.connections.count(peer.user.uid) else { return };
+    let Some(_connection) = connection.admit(&mut stream).await else {
+        shared.refusals.count("client refused");
+        return;
+    };
+    carry(stream, peer, shared).await;
+}
+
+/// The event of a request. Ranks get no more than their user has and the cluster gives, which the user is told.
+fn client_event(
+    id: ClientId,
+    mut request: ClientRequest,
+    peer: &ClientPeer,
+    (shared, notes): (&Shared, &ClientOutbox),
+) -> HeadEvent {
+    if let ClientRequest::Submit(job) = &mut request
+        && let Some(note) = peer.limit(job, &shared.config)
+    {
+        notes.answer(ClientReply::Note(note));
+    }
+    HeadEvent::Client(id, peer.user.clone(), request)
+}
+
+/// The same for one that is admitted.
+async fn carry<S>(stream: S, peer: ClientPeer, shared: Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -201,8 +229,9 @@ where
     let mut read = BufReader::with_capacity(64 << 10, read);
     let (answers, mut answer_queue) = mpsc::unbounded_channel();
     let (output, mut output_queue) = mpsc::channel(WINDOW);
-    let outbox = ClientOutbox::new(answers.clone(), output);
-    let waiting = Rc::clone(&outbox.waiting);
+    let outbox = ClientOutbox::new(answers, output);
+    // No follower's: these are counted.
+    let notes = ClientOutbox { followers: Rc::default(), ..outbox.clone() };
     if shared.events.send(Event::ClientUp(id, outbox)).await.is_err() {
         return;
     }
@@ -213,10 +242,10 @@ where
             if congested.wait_for(|congested| !congested).await.is_err() {
                 return None;
             }
-            waiting.few().await;
+            notes.waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
                 Ok(Some(request)) => {
-                    let event = HeadEvent::Client(id, user.clone(), request);
+                    let event = client_event(id, request, &peer, (&shared, &notes));
                     if shared.events.send(Event::Head(event)).await.is_err() {
                         return None;
                     }
@@ -233,7 +262,7 @@ where
             }
         }
     };
-    let writing = write_replies(&mut write, &mut answer_queue, &mut output_queue, &waiting);
+    let writing = write_replies(&mut write, &mut answer_queue, &mut output_queue, &notes.waiting);
     let last = tokio::select! {
         last = reading => last,
         written = writing => {
@@ -248,7 +277,6 @@ where
         let _ = frame::write(&mut write, &last, LINK_LIMIT).await;
     }
     let _ = write.shutdown().await;
-    drop(answers);
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
 }

@@ -1,4 +1,8 @@
 //! Durable job table of the head: SQLite, one row for each job.
+//!
+//! A table of the version before is brought up to date when it is opened.
+
+mod version_8;
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,7 +15,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::exit::{ExitCode, Failure};
 
-/// Layout of the table. Rows hold records as postcard, which fits one `CONTROL_VERSION` only.
+/// Layout of the table. Rows hold records as postcard, of the `CONTROL_VERSION` that the table has.
 const SCHEMA: u32 = 1;
 /// Jobs that are over and stay in the table.
 const ENDED_KEPT: u32 = 4096;
@@ -66,8 +70,8 @@ impl From<TableError> for Failure {
 #[derive(Debug)]
 pub struct JobTable {
     connection: Connection,
-    /// Keys of jobs that are over may still be in the log of changes.
-    keys_left: bool,
+    /// Keys and environments of jobs that are over may still be in the log of changes.
+    secrets_left: bool,
 }
 
 /// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
@@ -78,8 +82,12 @@ fn private(path: &Path) -> std::io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o600))
 }
 
-fn version() -> u32 {
-    SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
+fn version(control: u32) -> u32 {
+    SCHEMA << 16 | (control & 0xffff)
+}
+
+fn damaged(job: i64, reason: &dyn std::fmt::Display) -> TableError {
+    TableError::Damaged { job, reason: reason.to_string() }
 }
 
 impl JobTable {
@@ -89,12 +97,12 @@ impl JobTable {
     /// When it cannot be opened or is of another version.
     pub fn open(path: &Path) -> Result<Self, TableError> {
         private(path)?;
-        let connection = Connection::open(path)?;
+        let mut connection = Connection::open(path)?;
         connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // Every commit reaches the disk: a job that was accepted survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // What was replaced is overwritten: records hold keys until their job is over.
+        // What was replaced is overwritten: records hold keys and environments until their job is over.
         connection.pragma_update(None, "secure_delete", "ON")?;
         let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found == 0 {
@@ -109,15 +117,17 @@ impl JobTable {
                  ) STRICT;
                  PRAGMA user_version = {};
                  COMMIT;",
-                version()
+                version(CONTROL_VERSION)
             ))?;
-        } else if found != version() {
+        } else if found == version(version_8::VERSION) {
+            upgrade(&mut connection)?;
+        } else if found != version(CONTROL_VERSION) {
             return Err(TableError::Version {
                 found: format!("{}.{}", found >> 16, found & 0xffff),
             });
         }
         // An earlier head may have been killed before it forgot.
-        Ok(Self { connection, keys_left: true })
+        Ok(Self { connection, secrets_left: true })
     }
 
     /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
@@ -136,10 +146,10 @@ impl JobTable {
         let mut records = Vec::new();
         for row in rows {
             let (job, bytes) = row?;
-            let record: JobRecord = postcard::from_bytes(&bytes)
-                .map_err(|error| TableError::Damaged { job, reason: error.to_string() })?;
+            let record: JobRecord =
+                postcard::from_bytes(&bytes).map_err(|error| damaged(job, &error))?;
             if i64::try_from(record.spec.job.0) != Ok(job) {
-                return Err(TableError::Damaged { job, reason: "another job's record".to_owned() });
+                return Err(damaged(job, &"another job's record"));
             }
             records.push(record);
         }
@@ -156,15 +166,14 @@ impl JobTable {
     ) -> Result<(), TableError> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut ended_encrypted = false;
+        let mut ended = false;
         {
             let mut statement = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO jobs (job, name, uid, state, record) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             for record in records {
                 let spec = &record.spec;
-                ended_encrypted |= matches!(record.state, JobState::Ended(_))
-                    && spec.request.encrypt == Some(true);
+                ended |= matches!(record.state, JobState::Ended(_));
                 statement.execute(params![
                     number(spec.job),
                     spec.request.name,
@@ -175,18 +184,18 @@ impl JobTable {
             }
         }
         transaction.commit()?;
-        self.keys_left |= ended_encrypted;
+        self.secrets_left |= ended;
         Ok(())
     }
 
-    /// Takes the keys of jobs that are over out of the log of changes, in which older versions of records stand: moves it
-    /// into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no encrypted
-    /// job has ended since.
+    /// Takes keys and environments of jobs that are over out of the log of changes, in which older versions of records stand:
+    /// moves it into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no job
+    /// has ended since.
     ///
     /// # Errors
     /// When it cannot be written. That somebody else reads the table is none: the next call tries again.
-    pub fn forget_keys(&mut self) -> Result<(), TableError> {
-        if !self.keys_left {
+    pub fn forget_secrets(&mut self) -> Result<(), TableError> {
+        if !self.secrets_left {
             return Ok(());
         }
         // A reader may take its time.
@@ -194,9 +203,30 @@ impl JobTable {
         let busy =
             self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         self.connection.busy_timeout(BUSY)?;
-        self.keys_left = busy?;
+        self.secrets_left = busy?;
         Ok(())
     }
+}
+
+/// Writes all records of a table of the version before anew, in one step.
+fn upgrade(connection: &mut Connection) -> Result<(), TableError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    {
+        let mut statement = transaction.prepare("SELECT job, record FROM jobs")?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut update = transaction.prepare("UPDATE jobs SET record = ?2 WHERE job = ?1")?;
+        for (job, bytes) in rows {
+            let mut record = version_8::read(&bytes).map_err(|error| damaged(job, &error))?;
+            if matches!(record.state, JobState::Ended(_)) {
+                record.spec.request.env = Vec::new();
+            }
+            update.execute(params![job, postcard::to_allocvec(&record)?])?;
+        }
+    }
+    transaction.pragma_update(None, "user_version", version(CONTROL_VERSION))?;
+    Ok(transaction.commit()?)
 }
 
 /// Job numbers count from 1 and stay far below what SQLite's integers hold.
@@ -234,6 +264,7 @@ pub(crate) mod tests {
             priority: 1,
             estimate_ns: None,
             wait: None,
+            limits: None,
         };
         JobRecord {
             spec: JobSpec {
@@ -270,23 +301,28 @@ pub(crate) mod tests {
 
     /// Neither the table nor what SQLite keeps beside it.
     #[test]
-    fn keys_of_jobs_that_are_over_are_nowhere() {
+    fn keys_and_environments_of_jobs_that_are_over_are_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("head.db");
         let mut table = JobTable::open(&path).unwrap();
         let key = *b"a key of a job..";
+        let word = *b"a password of it";
         let found = || {
             let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
             let has = |file: &std::path::PathBuf| {
-                std::fs::read(file).unwrap().windows(key.len()).any(|bytes| bytes == key)
+                let bytes = std::fs::read(file).unwrap();
+                bytes.windows(key.len()).any(|bytes| bytes == key || bytes == word)
             };
             files.filter(has).count()
         };
         // Several pages of records, and one that takes more than a page by itself.
         let encrypted = |job, state, seal_key| {
             let mut record = record(job, state);
-            record.spec.request.encrypt = Some(true);
+            // One without a key, too.
+            record.spec.request.encrypt = Some(job != 2);
             record.spec.request.args = vec!["x".repeat(100 * job as usize)];
+            let secret = String::from_utf8(word.to_vec()).unwrap();
+            record.spec.request.env = vec![("PASSWORD".into(), secret)];
             record.spec.seal_key = seal_key;
             record
         };
@@ -294,20 +330,57 @@ pub(crate) mod tests {
         let seal = || Some(kumi_control::message::SealKey(key));
         table.persist(&jobs.map(|job| encrypted(job, JobState::Running, seal()))).unwrap();
         // In the table itself too, as when the log has grown long.
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         assert!(found() > 0, "jobs that run have theirs");
         table.persist(&[encrypted(1, JobState::Running, seal())]).unwrap();
-        let over = |job| encrypted(job, JobState::Ended(Outcome::Success), None);
+        let over = |job| {
+            let mut record = encrypted(job, JobState::Ended(Outcome::Success), None);
+            record.spec.request.env.clear();
+            record
+        };
         table.persist(&jobs.map(over)).unwrap();
         // Somebody who reads it is not waited for.
         let reader = Connection::open(&path).unwrap();
         reader.execute_batch("BEGIN; SELECT count(*) FROM jobs").unwrap();
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         reader.execute_batch("COMMIT").unwrap();
         drop(reader);
-        table.forget_keys().unwrap();
+        table.forget_secrets().unwrap();
         assert_eq!(found(), 0);
-        assert!(!table.keys_left && table.load().unwrap().len() == jobs.len());
+        assert!(!table.secrets_left && table.load().unwrap().len() == jobs.len());
+    }
+
+    /// Job 5 of a table of version 8: queued, with 4 ranks, encrypted, priority 3 and an estimate of ten minutes.
+    const VERSION_8: &str = "05e80764ef9bafcdf8acd19181deb7de9af1d9a2a302026367072f62696e2f6367\
+         07070707070707070707070707070707070707070707070707070707070707070902026367022d76\
+         0101410162042f746d700401020101030180e0a596bb1101010004ffffffffffffffffff01000080\
+         d095ffbc310000";
+
+    #[test]
+    fn jobs_of_the_version_before_are_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let table = JobTable::open(&path).unwrap();
+        let bytes: Vec<u8> = (0..VERSION_8.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&VERSION_8[at..at + 2], 16).unwrap())
+            .collect();
+        let insert = "INSERT INTO jobs VALUES (5, 'cg', 1000, 'queued', ?1)";
+        table.connection.execute(insert, params![bytes]).unwrap();
+        table.connection.pragma_update(None, "user_version", version(8)).unwrap();
+        drop(table);
+        for _ in 0..2 {
+            let [job] = &JobTable::open(&path).unwrap().load().unwrap()[..] else { panic!() };
+            let request = &job.spec.request;
+            assert_eq!(
+                (job.spec.job, job.spec.user.uid, &job.state),
+                (JobId(5), 1000, &JobState::Queued)
+            );
+            assert_eq!((&*request.name, request.ranks, request.priority), ("cg", 4, 3));
+            assert_eq!((request.encrypt, request.estimate_ns), (Some(true), Some(600_000_000_000)));
+            assert_eq!((job.spec.channel_key, job.submitted_ms), (u64::MAX, 1_700_000_000_000));
+            assert_eq!((request.limits, job.ended_ms), (None, None));
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     match permit.complete(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
-            Purpose::Client(user) => clients::attend(stream, user, shared).await,
+            Purpose::Client(peer) => clients::attend(stream, *peer, shared).await,
         },
         Err(error) => {
             shared.refusals.count_link(&error);

@@ -8,7 +8,7 @@
 //! | `links` | connections of nodes' daemons, gossip |
 //! | `clients` | connections of clients |
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
-//! | `spool` | output of jobs |
+//! | `spool`, `spool_quota` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 
 mod clients;
@@ -17,6 +17,7 @@ mod links;
 mod metrics;
 mod records;
 mod spool;
+mod spool_quota;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +30,9 @@ use std::time::Duration;
 
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
-use kumi_control::message::{ClientReply, ClientRequest, JobRecord, RefusalKind, Up, User};
+use kumi_control::message::{
+    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
+};
 use kumi_sched::JobId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -42,17 +45,19 @@ use crate::link::{Outbox, Refusals, Traffic};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
+use crate::user_connections::UserConnections;
 use clients::{ClientOutbox, Clients};
 use links::Links;
 use metrics::{HeadCounters, HeadMetrics};
 use records::JobRecords;
 use spool::Spools;
+use spool_quota::SpoolQuota;
 
 /// How long a node may be away before its jobs fail.
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between looks for keys of ended jobs that are still on the disk.
+/// Between looks for keys and environments of ended jobs that are still on the disk.
 const FORGET: Duration = Duration::from_secs(1);
 
 /// Between looks whether the bytes that wait for a link have gone.
@@ -76,6 +81,8 @@ struct Shared {
     events: mpsc::Sender<Event>,
     refusals: Refusals,
     traffic: Traffic,
+    /// Connections of clients, by user.
+    connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
     congested: watch::Receiver<bool>,
     ids: Rc<Cell<u64>>,
@@ -142,7 +149,7 @@ impl HeadDaemon {
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let counts = Rc::new(HeadCounters::default());
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
-        let spools = open_spools(dir, &known, Rc::clone(&counts))?;
+        let spools = open_spools(dir, (&config, &known), Rc::clone(&counts))?;
         let jobs = known.len();
         let head = Rc::new(RefCell::new(make_head(&config, known)?));
         let refusals = Refusals::default();
@@ -154,6 +161,7 @@ impl HeadDaemon {
             events: sender,
             refusals,
             traffic: Traffic::default(),
+            connections: UserConnections::new(config.quota.connections_per_user, config.owner_uid),
             congested: links.congestion(),
             ids: Rc::default(),
         };
@@ -195,7 +203,7 @@ impl HeadDaemon {
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
-                _ = forget.tick() => self.records.forget_keys(),
+                _ = forget.tick() => self.records.forget_secrets(),
                 () = tokio::time::sleep(timeout) => {
                     self.records.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -270,6 +278,7 @@ impl HeadDaemon {
             while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
+                        self.spools.know(&record);
                         records.insert(record.spec.job, *record);
                     }
                     action => {
@@ -310,14 +319,22 @@ impl HeadDaemon {
 /// The outputs of jobs that are known; others go.
 fn open_spools(
     dir: &Path,
-    records: &[JobRecord],
+    (config, records): (&ClusterConfig, &[JobRecord]),
     counts: Rc<HeadCounters>,
 ) -> Result<Spools, Failure> {
+    let mut quota = SpoolQuota::new(config.quota.clone());
+    for record in records {
+        quota.know(record.spec.job, record.spec.user.uid, is_over(record));
+    }
     let known: BTreeSet<JobId> = records.iter().map(|record| record.spec.job).collect();
-    Spools::open(paths::spool(dir), |job| known.contains(&job), counts).map_err(|error| {
+    Spools::open(paths::spool(dir), |job| known.contains(&job), quota, counts).map_err(|error| {
         let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
         Failure::new(ExitCode::Io, text)
     })
+}
+
+fn is_over(record: &JobRecord) -> bool {
+    matches!(record.state, JobState::Ended(_))
 }
 
 fn make_head(config: &ClusterConfig, records: Vec<JobRecord>) -> Result<Head, Failure> {
@@ -333,6 +350,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         slice_ns: config.slice_ns(),
         policy: config.policy.clone(),
         max_jobs_per_node: config.max_jobs_per_node,
+        max_jobs_per_user: config.quota.jobs_per_user,
         max_priority: config.max_priority,
         priority: config.job.priority.unwrap_or(1),
         estimate_ns: config.job.estimate_ns(),

@@ -61,10 +61,10 @@ impl JobRecords {
         self.counts.unwritten.set(self.unwritten.len());
     }
 
-    /// Removes keys of ended jobs from the disk.
-    pub(super) fn forget_keys(&mut self) {
-        if let Err(error) = self.table.forget_keys() {
-            tracing::error!(%error, "keys of jobs that are over are still in the log of the job table");
+    /// Removes keys and environments of ended jobs from the disk.
+    pub(super) fn forget_secrets(&mut self) {
+        if let Err(error) = self.table.forget_secrets() {
+            tracing::error!(%error, "keys and environments of jobs that are over are still in the log of the job table");
         }
     }
 }

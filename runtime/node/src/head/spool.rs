@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kumi_control::head::HeadEvent;
-use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind, Stream};
+use kumi_control::message::{ClientReply, JobRecord, Outcome, Refusal, RefusalKind, Stream};
 use kumi_sched::JobId;
 use tokio::sync::{mpsc, watch};
 
 use super::metrics::HeadCounters;
+use super::spool_quota::SpoolQuota;
 use crate::client::refusal;
 
 /// Bytes in front of each piece of output.
@@ -50,6 +51,7 @@ struct Spool {
 pub struct Spools {
     folder: PathBuf,
     spools: BTreeMap<JobId, Spool>,
+    quota: SpoolQuota,
     /// Bytes of all files, and failures.
     counts: Rc<HeadCounters>,
 }
@@ -124,6 +126,7 @@ impl Spools {
     pub(super) fn open(
         folder: PathBuf,
         known: impl Fn(JobId) -> bool,
+        mut quota: SpoolQuota,
         counts: Rc<HeadCounters>,
     ) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
@@ -136,11 +139,40 @@ impl Spools {
             if job.is_some_and(|job| !known(JobId(job))) {
                 fs::remove_file(entry.path())?;
             } else {
-                bytes += entry.metadata()?.len();
+                let length = entry.metadata()?.len();
+                bytes += length;
+                if let Some(job) = job {
+                    quota.set(JobId(job), length);
+                }
             }
         }
         counts.spool_bytes.set(bytes);
-        Ok(Self { folder, spools: BTreeMap::new(), counts })
+        Ok(Self { folder, spools: BTreeMap::new(), quota, counts })
+    }
+
+    /// A job is recorded, and its user counts for what it writes.
+    pub(super) fn know(&mut self, record: &JobRecord) {
+        self.quota.know(record.spec.job, record.spec.user.uid, super::is_over(record));
+    }
+
+    /// Makes room for output of a job that then has `bytes`: removes output of its user's oldest jobs that are over.
+    ///
+    /// # Errors
+    /// The job may not have so much.
+    fn make_room(&mut self, job: JobId, bytes: u64) -> io::Result<()> {
+        let gone = self.quota.admit(job, bytes);
+        let gone = gone.map_err(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error))?;
+        for old in gone {
+            let path = self.path(old);
+            let length = fs::metadata(&path).map_or(0, |data| data.len());
+            fs::remove_file(&path)?;
+            tracing::info!(job = %old, "output of the job makes room for later output of its user");
+            self.spools.remove(&old);
+            self.quota.set(old, 0);
+            self.counts.spool_bytes.set(self.counts.spool_bytes.get().saturating_sub(length));
+        }
+        self.quota.set(job, bytes);
+        Ok(())
     }
 
     fn path(&self, job: JobId) -> PathBuf {
@@ -190,6 +222,18 @@ impl Spools {
         }
         let end = spool.progress.borrow().end;
         let bytes = frame(rank, stream, data).ok_or(io::ErrorKind::InvalidInput)?;
+        self.make_room(job, end + bytes.len() as u64)?;
+        let written = self.write(job, end, &bytes);
+        if written.is_err() {
+            self.quota.set(job, end);
+        }
+        written
+    }
+
+    /// Writes a frame behind `end`; returns the new end.
+    fn write(&mut self, job: JobId, end: u64, bytes: &[u8]) -> io::Result<u64> {
+        let path = self.path(job);
+        let spool = self.spool(job);
         let file = match &mut spool.file {
             Some(file) => file,
             none => {
@@ -200,7 +244,7 @@ impl Spools {
             }
         };
         file.seek(SeekFrom::Start(end))?;
-        if let Err(error) = file.write_all(&bytes) {
+        if let Err(error) = file.write_all(bytes) {
             file.set_len(end)?;
             return Err(error);
         }
@@ -340,6 +384,10 @@ mod tests {
 
     const JOB: JobId = JobId(4);
 
+    fn quota() -> SpoolQuota {
+        SpoolQuota::new(crate::config::Quotas::default())
+    }
+
     async fn all(spools: &mut Spools, offset: u64, wait: bool) -> Vec<ClientReply> {
         let (client, mut replies) = mpsc::channel(1);
         let follower = tokio::spawn(spools.follow(JOB, offset, wait, client));
@@ -358,7 +406,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn followers_get_everything_in_order() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().join("spool"), |_| true, Rc::default()).unwrap();
+        let mut spools =
+            Spools::open(dir.path().join("spool"), |_| true, quota(), Rc::default()).unwrap();
         assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
         let (client, mut live) = mpsc::channel(1);
         tokio::spawn(spools.follow(JOB, 0, true, client));
@@ -379,7 +428,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn a_restart_drops_what_was_cut_off() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, quota(), Rc::default()).unwrap();
         spools.append(JOB, 0, Stream::Out, b"whole").unwrap();
         spools.append(JobId(5), 0, Stream::Out, b"forgotten").unwrap();
         drop(spools);
@@ -387,7 +437,7 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(dir.path().join("4")).unwrap();
         file.write_all(&cut[..12]).unwrap();
         let mut spools =
-            Spools::open(dir.path().to_owned(), |job| job == JOB, Rc::default()).unwrap();
+            Spools::open(dir.path().to_owned(), |job| job == JOB, quota(), Rc::default()).unwrap();
         assert!(!dir.path().join("5").exists());
         assert_eq!(all(&mut spools, 0, false).await, [output(0, b"whole", 14), ClientReply::Done]);
         assert_eq!(spools.append(JOB, 0, Stream::Out, b"next").unwrap(), 27);
@@ -401,7 +451,8 @@ mod tests {
         let whole = frame(0, Stream::Out, b"whole").unwrap();
         let cut = frame(0, Stream::Out, b"cut off").unwrap();
         fs::write(dir.path().join("4"), [&whole[..], &cut[..12]].concat()).unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, quota(), Rc::default()).unwrap();
         let (client, mut live) = mpsc::channel(1);
         tokio::spawn(spools.follow(JOB, 0, true, client));
         assert_eq!(live.recv().await, Some(output(0, b"whole", 14)));
@@ -413,7 +464,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn long_output_comes_in_pieces() {
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, quota(), Rc::default()).unwrap();
         let piece = vec![b'x'; 60_000];
         for rank in 0..20 {
             spools.append(JOB, rank, Stream::Out, &piece).unwrap();
@@ -430,8 +482,40 @@ mod tests {
             return kumi_skip::skip("a_full_disk_is_told", "no /dev/full");
         }
         let dir = tempfile::tempdir().unwrap();
-        let mut spools = Spools::open(dir.path().to_owned(), |_| true, Rc::default()).unwrap();
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, quota(), Rc::default()).unwrap();
         std::os::unix::fs::symlink(full, dir.path().join("4")).unwrap();
         assert!(spools.append(JOB, 0, Stream::Out, b"lost").is_err());
+    }
+
+    /// Too much output of a job is told; that of a user's oldest job that is over makes room.
+    #[tokio::test(flavor = "current_thread")]
+    async fn output_is_bounded_for_each_job_and_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let quotas = crate::config::Quotas {
+            spool_mib_per_job: 2,
+            spool_mib_per_user: 3,
+            ..crate::config::Quotas::default()
+        };
+        let mut quota = SpoolQuota::new(quotas);
+        for job in 4..7 {
+            quota.know(JobId(job), 1000, false);
+        }
+        let mut spools =
+            Spools::open(dir.path().to_owned(), |_| true, quota, Rc::default()).unwrap();
+        let piece = vec![b'x'; MAX_PIECE];
+        assert!(spools.append(JOB, 0, Stream::Out, &piece).is_ok());
+        let error = spools.append(JOB, 0, Stream::Out, &piece).unwrap_err();
+        assert!(error.to_string().contains("2 MiB, spool_mib_per_job"), "{error}");
+        assert!(spools.append(JobId(5), 0, Stream::Out, &piece).is_ok());
+        let refused = spools.keep(JobId(6), 0, Stream::Out, &piece);
+        let HeadEvent::SpoolFailed { reason, .. } = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("3 MiB together"), "{reason}");
+        spools.quota.know(JOB, 1000, true);
+        spools.finish(JOB, Outcome::Success);
+        assert!(spools.append(JobId(6), 0, Stream::Out, &piece).is_ok());
+        assert!(!dir.path().join("4").exists() && dir.path().join("5").exists());
+        assert_eq!(spools.counts.spool_bytes.get(), 2 * (MAX_PIECE + HEADER) as u64);
+        assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
     }
 }

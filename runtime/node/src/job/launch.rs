@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
+use kumi_control::message::{
+    JobSpec, NodeRanks, PreparedRanks, ProcessLimits, RankAddress, Refusal, RefusalKind,
+};
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{LaunchBlock, LocalRank, PageDescriptors};
@@ -19,6 +21,7 @@ use super::process::{self, Process};
 use super::shim::ShimSpec;
 use crate::cgroup::ControlGroup;
 use crate::client::refusal;
+use crate::process_limits;
 use crate::wire::{RankWire, hops_of};
 
 /// Everything of a job that is ready and has no rank yet.
@@ -156,7 +159,7 @@ impl JobResources {
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
             cpus: services.cpus.clone(),
-            open_files: services.open_files,
+            limits: limits_of(spec),
             nice: services.nice,
             group: self.group.as_ref().map(|group| group.path().to_owned()),
             daemon: std::process::id(),
@@ -224,6 +227,17 @@ impl JobResources {
         };
         Ok(RankProcess { process: start.start()?, input, outputs: [out, err] })
     }
+}
+
+/// Limits of the job's ranks. The log says once what this daemon cannot give.
+fn limits_of(spec: &JobSpec) -> ProcessLimits {
+    let limits = spec.request.limits.unwrap_or_default();
+    let less = process_limits::out_of_reach(&limits);
+    if !less.is_empty() {
+        let less = less.join(", ");
+        tracing::info!(job = %spec.job, less, "ranks have less than their user's limits, since the daemon may not raise its own");
+    }
+    limits
 }
 
 /// AF_XDP for the ranks of a job that has others elsewhere, where the node has it.

@@ -125,8 +125,6 @@ pub struct NodeServices {
     pub group: Option<ControlGroup>,
     /// This program's own file.
     pub executable: PathBuf,
-    /// Limit of open files that ranks get.
-    pub open_files: u64,
     /// `nice` value of ranks.
     pub nice: i32,
     /// Programs.

@@ -1,7 +1,8 @@
 //! Programs of jobs on this node: a program's own path if the content is the right one, otherwise
 //! the node's cache.
 //!
-//! The control tree fills the cache.
+//! The control tree fills the cache. A file there belongs to the user whose jobs run it, and nobody else can read it. Whoever
+//! names a program by its hash has its content: a second user of a program gets a copy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kumi_control::message::{ContentHash, Program, Refusal, RefusalKind};
+use kumi_control::message::{ContentHash, Program, Refusal, RefusalKind, User};
 
 use crate::client::refusal;
 use crate::paths;
@@ -19,8 +20,16 @@ use crate::paths;
 pub const MAX_PROGRAM: u64 = 4 << 30;
 /// Most bytes kept in the cache; the oldest programs make room.
 const CACHE_BYTES: u64 = 8 << 30;
+/// Letters of a hash.
+const HASH_LENGTH: usize = 64;
 /// Most files whose hashes are remembered.
 const MAX_KNOWN: usize = 4096;
+/// Mode of the cache's folder: whose programs are in it can not be listed.
+const FOLDER_MODE: u32 = 0o711;
+/// Mode of a program that is nobody's yet.
+const UNCLAIMED_MODE: u32 = 0o600;
+/// Mode of a user's program.
+const PROGRAM_MODE: u32 = 0o500;
 
 /// Version of a file, by which a changed file is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +68,8 @@ struct Incoming {
 pub struct Programs {
     cache: PathBuf,
     known: Arc<Mutex<HashMap<Version, ContentHash>>>,
+    /// Held while a program is given to a user.
+    giving: Arc<Mutex<()>>,
     incoming: BTreeMap<ContentHash, Incoming>,
 }
 
@@ -68,32 +79,51 @@ impl Programs {
     /// # Errors
     /// When the folder cannot be made.
     pub fn new(cache: PathBuf) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&cache)?;
+        fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&cache)?;
+        fs::set_permissions(&cache, fs::Permissions::from_mode(FOLDER_MODE))?;
         for entry in fs::read_dir(&cache)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "part") {
                 fs::remove_file(&path)?;
+            } else if path.file_name().is_some_and(|name| name.len() == HASH_LENGTH) {
+                fs::set_permissions(&path, fs::Permissions::from_mode(UNCLAIMED_MODE))?;
             }
         }
-        Ok(Self { cache, known: Arc::default(), incoming: BTreeMap::new() })
+        let (known, giving) = Default::default();
+        Ok(Self { cache, known, giving, incoming: BTreeMap::new() })
     }
 
     fn cached(&self, hash: ContentHash) -> PathBuf {
         self.cache.join(paths::hex(&hash.0))
     }
 
-    /// A future that finds the file to run: `None` when this node has no such content.
-    pub fn find(&self, program: &Program) -> impl Future<Output = Option<PathBuf>> + use<> {
-        let places = [PathBuf::from(&program.path), self.cached(program.hash)];
+    /// A future that finds the file that `user` can run: `None` when this node has no such content.
+    pub fn find(
+        &self,
+        program: &Program,
+        user: &User,
+    ) -> impl Future<Output = Option<PathBuf>> + use<> {
+        let path = PathBuf::from(&program.path);
+        let gift =
+            Gift { program: self.cached(program.hash), size: program.size, user: user.clone() };
         let (wanted, size) = (program.hash, program.size);
-        let known = Arc::clone(&self.known);
+        let (known, giving) = (Arc::clone(&self.known), Arc::clone(&self.giving));
         async move {
-            for place in places {
-                if has_content(&known, &place, wanted, size).await {
-                    return Some(place);
+            if has_content(&known, &path, wanted, size).await {
+                return Some(path);
+            }
+            let own = gift.place();
+            if !has_content(&known, &own, wanted, size).await {
+                let give = move |_: &Path| {
+                    let _one_at_a_time = giving.lock().unwrap_or_else(PoisonError::into_inner);
+                    gift.give()
+                };
+                off_loop(&own, give).await?;
+                if !has_content(&known, &own, wanted, size).await {
+                    return None;
                 }
             }
-            None
+            Some(own)
         }
     }
 
@@ -148,7 +178,7 @@ impl Programs {
             make_room(&self.cache, CACHE_BYTES.saturating_sub(total)).map_err(failed)?;
             let path = self.cached(hash).with_extension("part");
             let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
+            options.write(true).create(true).truncate(true).mode(UNCLAIMED_MODE);
             let file = options.open(&path).map_err(failed)?;
             let hasher = blake3::Hasher::new();
             self.incoming.insert(hash, Incoming { file, path, hasher, offset: 0, total });
@@ -168,12 +198,81 @@ impl Programs {
         if *incoming.hasher.finalize().as_bytes() != hash.0 {
             return Err(broken("another content"));
         }
-        incoming.file.set_permissions(fs::Permissions::from_mode(0o755)).map_err(failed)?;
         let finished = self.incoming.remove(&hash).ok_or_else(|| broken("no beginning"))?;
         // A file that is open for writing cannot be executed.
         drop(finished.file);
         fs::rename(&finished.path, &place).map_err(failed)?;
         Ok(true)
+    }
+}
+
+/// A program of the cache for a user who does not have it.
+struct Gift {
+    /// Where it is, or would be, while it is nobody's.
+    program: PathBuf,
+    size: u64,
+    user: User,
+}
+
+impl Gift {
+    fn with_suffix(&self, suffix: &str) -> PathBuf {
+        let mut path = self.program.clone().into_os_string();
+        path.push(suffix);
+        path.into()
+    }
+
+    /// Where the user has it.
+    fn place(&self) -> PathBuf {
+        self.with_suffix(&format!("-{}", self.user.uid))
+    }
+
+    /// Gives the user the program that is nobody's, or a copy of another user's. What it then is has to be looked at:
+    /// owners can change their files.
+    fn give(&self) -> io::Result<()> {
+        match File::open(&self.program) {
+            Ok(file) => return self.hand_over(&file, &self.program),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        let others = self.with_suffix("-");
+        let (Some(cache), Some(others)) = (others.parent(), others.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let others = others.as_encoded_bytes();
+        for entry in fs::read_dir(cache)? {
+            let entry = entry?;
+            let fits = entry.file_name().as_encoded_bytes().starts_with(others);
+            if fits && entry.path() != self.place() && entry.metadata()?.len() == self.size {
+                return self.copy(&entry.path());
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn copy(&self, from: &Path) -> io::Result<()> {
+        let source = File::open(from)?;
+        // May remove the source, which stays readable here.
+        make_room(from.parent().unwrap_or(from), CACHE_BYTES.saturating_sub(self.size))?;
+        let part = self.with_suffix(&format!("-{}.part", self.user.uid));
+        let mut options = OpenOptions::new();
+        let mut target =
+            options.write(true).create(true).truncate(true).mode(UNCLAIMED_MODE).open(&part)?;
+        let copied = io::copy(&mut source.take(self.size), &mut target);
+        let given = copied.and_then(|_| self.hand_over(&target, &part));
+        if given.is_err() {
+            // Best effort: a part that stays is removed at the next start.
+            let _ = fs::remove_file(&part);
+        }
+        given
+    }
+
+    /// Makes a file the user's, for nobody else to read, and puts it into its place.
+    fn hand_over(&self, file: &File, path: &Path) -> io::Result<()> {
+        file.set_permissions(fs::Permissions::from_mode(PROGRAM_MODE))?;
+        if self.user.uid != nix::unistd::geteuid().as_raw() {
+            std::os::unix::fs::fchown(file, Some(self.user.uid), Some(self.user.gid))?;
+        }
+        fs::rename(path, self.place())
     }
 }
 
@@ -282,6 +381,49 @@ mod tests {
         }
     }
 
+    fn own() -> User {
+        User { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// Of two users who run the same program, each has a file that the other cannot read.
+    #[tokio::test(flavor = "current_thread")]
+    async fn each_user_has_a_program_that_nobody_else_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("cache/node-0");
+        fs::create_dir_all(&cache).unwrap();
+        // As an earlier version left it.
+        let wanted = program(&dir.path().join("nowhere"), b"one");
+        let left = cache.join(paths::hex(&wanted.hash.0));
+        fs::write(&left, b"one").unwrap();
+        fs::set_permissions(&left, fs::Permissions::from_mode(0o755)).unwrap();
+        let programs = Programs::new(cache.clone()).unwrap();
+        assert_eq!((mode(&cache), mode(&left)), (0o711, 0o600));
+        let first = programs.find(&wanted, &own()).await.unwrap();
+        assert_eq!((mode(&first), left.exists()), (0o500, false));
+        if !nix::unistd::geteuid().is_root() {
+            let reason = "only root gives files to others";
+            return kumi_skip::skip("each_user_has_a_program_that_nobody_else_reads", reason);
+        }
+        let other = User { uid: 65_534, gid: 65_534 };
+        let second = programs.find(&wanted, &other).await.unwrap();
+        let data = fs::metadata(&second).unwrap();
+        assert_eq!((data.uid(), data.gid(), mode(&second)), (65_534, 65_534, 0o500));
+        assert_eq!(fs::metadata(&first).unwrap().uid(), 0);
+        // A file that its owner has changed is not given to anybody.
+        fs::write(&second, b"two").unwrap();
+        fs::remove_file(&first).unwrap();
+        assert_eq!(programs.find(&wanted, &own()).await, None);
+        assert_eq!(programs.find(&wanted, &other).await, None);
+        let mut programs = programs;
+        assert_eq!(programs.store(wanted.hash, 0, 3, b"one"), Ok(true));
+        assert_eq!(programs.find(&wanted, &other).await, Some(second));
+        assert_eq!(programs.find(&wanted, &own()).await, Some(first));
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn finds_by_content_wherever_it_is() {
         let dir = tempfile::tempdir().unwrap();
@@ -289,17 +431,17 @@ mod tests {
         let path = dir.path().join("prog");
         fs::write(&path, b"one").unwrap();
         let wanted = program(&path, b"one");
-        assert_eq!(programs.find(&wanted).await, Some(path.clone()));
-        assert_eq!(programs.find(&wanted).await, Some(path.clone()));
+        assert_eq!(programs.find(&wanted, &own()).await, Some(path.clone()));
+        assert_eq!(programs.find(&wanted, &own()).await, Some(path.clone()));
         // Same size, other content.
         fs::write(&path, b"two").unwrap();
-        assert_eq!(programs.find(&wanted).await, None);
+        assert_eq!(programs.find(&wanted, &own()).await, None);
         assert_eq!(programs.store(wanted.hash, 0, 3, b"on"), Ok(false));
-        assert_eq!(programs.find(&wanted).await, None);
+        assert_eq!(programs.find(&wanted, &own()).await, None);
         assert_eq!(programs.store(wanted.hash, 2, 3, b"e"), Ok(true));
-        let cached = programs.find(&wanted).await.unwrap();
+        let cached = programs.find(&wanted, &own()).await.unwrap();
         assert_eq!(fs::read(&cached).unwrap(), b"one");
-        assert_eq!(fs::metadata(&cached).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(mode(&cached), 0o500);
     }
 
     /// As an unprivileged user can make one without using any space.
@@ -314,7 +456,7 @@ mod tests {
             return kumi_skip::skip("a_huge_file_with_holes_is_not_read", &reason);
         }
         let wanted = Program { size, ..program(&path, b"") };
-        assert_eq!(programs.find(&wanted).await, None);
+        assert_eq!(programs.find(&wanted, &own()).await, None);
         assert!(programs.known.lock().unwrap().is_empty(), "nothing was read");
     }
 

@@ -98,7 +98,7 @@ async fn find_program(
     }
     let mut asked = false;
     loop {
-        let finding = services.programs.borrow().find(&spec.request.program);
+        let finding = services.programs.borrow().find(&spec.request.program, &spec.user);
         if let Some(path) = unless_killed(finding, orders).await? {
             return Ok((part.clone(), path));
         }

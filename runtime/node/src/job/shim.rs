@@ -1,6 +1,6 @@
 //! `kumid rank`: the shim process that becomes a rank.
 //!
-//! Started when a job is prepared, it takes over the rank's processor, user and folder, says that
+//! Started when a job is prepared, it takes over the rank's processor, limits, user and folder, says that
 //! it is ready, waits for the go, and then turns into the program. What fails on the way comes
 //! back through a pipe that the program no longer has, as a typed refusal.
 
@@ -11,16 +11,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi_control::message::{Refusal, RefusalKind, User};
+use kumi_control::message::{ProcessLimits, Refusal, RefusalKind, User};
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{AccessFlags, Gid, Pid, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::client::refusal;
 use crate::exit::ExitCode;
+use crate::process_limits;
 
 /// Specification of a job's ranks on one node, in a file that all of them read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub struct ShimSpec {
     pub user: Option<User>,
     /// Processors of the node; local rank `i` runs on number `i` modulo their count.
     pub cpus: Vec<usize>,
-    /// Limit of open files to set: what the daemon had before it raised its own.
-    pub open_files: u64,
+    /// Limits and file mode mask to take over.
+    pub limits: ProcessLimits,
     /// The `nice` value to set: what the daemon had before it was preferred, and more if it is not.
     pub nice: i32,
     /// Control group of the job, to be joined unless the process was born there.
@@ -163,12 +163,12 @@ impl Ready {
                 refusal(RefusalKind::BadRequest, what)
             })?;
         }
-        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            setrlimit(Resource::RLIMIT_NOFILE, spec.open_files.min(hard), hard)
-                .map_err(|error| internal("set its limit of open files", &error))?;
-        }
         kumi_net::priority::set_nice(spec.nice)
             .map_err(|error| internal("set its nice value", &error))?;
+        process_limits::be_ordinary_for_oom()
+            .map_err(|error| internal("give its protection from the OOM killer away", &error))?;
+        // Before the user, who could otherwise use the daemon's rights in a process that waits.
+        process_limits::begin(&spec.limits).map_err(|error| internal("set its limits", &error))?;
         if let Some(user) = &spec.user {
             change_user(user).map_err(|error| {
                 let what = format!(
@@ -195,6 +195,10 @@ impl Ready {
         if self.go.read_exact(&mut go).is_err() {
             // The job was called off, or the daemon is gone.
             return ExitCode::Ok;
+        }
+        if let Err(error) = process_limits::settle(&self.spec.limits) {
+            self.report(Err(internal("set its limits", &error)));
+            return ExitCode::Internal;
         }
         let spec = &self.spec;
         let mut command = Command::new(&spec.path);

@@ -5,21 +5,25 @@
 use std::io;
 use std::time::Duration;
 
-use kumi_control::message::{ClientReply, Refusal, RefusalKind, User};
+use kumi_control::message::{ClientReply, Refusal, RefusalKind};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::tree::Tree;
 use crate::client::refusal;
 use crate::frame;
 use crate::link::{self, LinkError, Purpose};
+use crate::peer::ClientPeer;
 use crate::tls::Identity;
+use crate::user_connections::UserConnections;
 
 /// Accepts clients.
 pub(super) async fn serve(listener: UnixListener, tree: Tree) {
+    let quota = &tree.config.quota;
+    let connections = UserConnections::new(quota.connections_per_user, tree.config.owner_uid);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(relay(stream, tree.clone()));
+                tokio::task::spawn_local(relay(stream, tree.clone(), connections.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
@@ -29,8 +33,8 @@ pub(super) async fn serve(listener: UnixListener, tree: Tree) {
     }
 }
 
-async fn relay(mut stream: UnixStream, tree: Tree) {
-    if let Err(refused) = try_relay(&mut stream, &tree).await {
+async fn relay(mut stream: UnixStream, tree: Tree, connections: UserConnections) {
+    if let Err(refused) = try_relay(&mut stream, &tree, &connections).await {
         tree.shared.refusals.count("client refused");
         let reply = ClientReply::Refused(refused);
         if let Err(error) = frame::write(&mut stream, &reply, frame::LINK_LIMIT).await {
@@ -39,13 +43,21 @@ async fn relay(mut stream: UnixStream, tree: Tree) {
     }
 }
 
-async fn try_relay(stream: &mut UnixStream, tree: &Tree) -> Result<(), Refusal> {
+async fn try_relay(
+    stream: &mut UnixStream,
+    tree: &Tree,
+    connections: &UserConnections,
+) -> Result<(), Refusal> {
     let unknown = |error: io::Error| {
         refusal(RefusalKind::NotPermitted, format!("the system does not say who you are: {error}"))
     };
-    let credentials = stream.peer_cred().map_err(unknown)?;
-    let user = User { uid: credentials.uid(), gid: credentials.gid() };
-    let hello = tree.hello(Purpose::Client(user));
+    let peer = ClientPeer::of(stream).map_err(unknown)?;
+    let Some(connection) = connections.count(peer.user.uid) else { return Ok(()) };
+    let Some(_connection) = connection.admit(stream).await else {
+        tree.shared.refusals.count("client refused");
+        return Ok(());
+    };
+    let hello = tree.hello(Purpose::Client(Box::new(peer)));
     let called = link::connect(&tree.credentials, Identity::Head, tree.head(), &hello).await;
     let mut head = called.map_err(|error| match error {
         LinkError::Refused(refused) => refused,

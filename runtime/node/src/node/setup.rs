@@ -112,6 +112,7 @@ impl Started {
         let scope = own.scope()?;
         let listener = listen(on_link(own.endpoint(), scope)).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
+        raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
@@ -131,7 +132,6 @@ impl Started {
             cpus,
             group: group.clone(),
             executable,
-            open_files: raise_open_files(),
             nice: prefer_daemon(&mut limits)?,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
@@ -338,13 +338,12 @@ pub(crate) fn write_pid(path: &Path) -> Result<(), Failure> {
         })
 }
 
-/// Raises the limit of open files as far as permitted; returns what it was, for ranks.
-pub(crate) fn raise_open_files() -> u64 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+/// Raises the limit of open files as far as permitted. Ranks have their users' limits.
+pub(crate) fn raise_open_files() {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         tracing::warn!(%error, soft, "the limit of open files stays");
     }
-    soft
 }
 
 /// The processors ranks may use: those configured, or all this process may run on.

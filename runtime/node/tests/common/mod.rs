@@ -11,7 +11,9 @@ use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig, defaults};
+use kumi_node::config::{
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, defaults,
+};
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
 
@@ -84,6 +86,8 @@ impl Cluster {
             max_priority: defaults::max_priority(),
             idle_after_ms: 0,
             job: JobDefaults::default(),
+            limits: LimitCaps::default(),
+            quota: Quotas::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
@@ -125,11 +129,36 @@ impl Cluster {
         self.head = Some(self.command(&["head"], &log).spawn().unwrap());
     }
 
+    /// Starts the head with these of root's capabilities only, as `setpriv` names them.
+    pub fn start_head_with(&mut self, capabilities: &str) {
+        let log = paths::head_log(self.path());
+        let head = self.command(&["head"], &log);
+        let stderr = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--no-new-privs", "--bounding-set", capabilities]);
+        setpriv.arg(head.get_program()).args(head.get_args());
+        setpriv.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        self.head = Some(setpriv.spawn().unwrap());
+    }
+
     pub fn start_node(&mut self, node: usize) {
         let log = paths::node_log(self.path(), NodeId(node as u32));
         let number = node.to_string();
         let child = self.command(&["node", "--node", &number], &log).spawn().unwrap();
         self.nodes[node] = Some(child);
+    }
+
+    /// Starts a node's daemon after a script of the shell, which may change limits.
+    pub fn start_node_after(&mut self, node: usize, script: &str) {
+        let log = paths::node_log(self.path(), NodeId(node as u32));
+        let number = node.to_string();
+        let daemon = self.command(&["node", "--node", &number], &log);
+        let stderr = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("{script}\nexec \"$0\" \"$@\"")]);
+        shell.arg(daemon.get_program()).args(daemon.get_args());
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        self.nodes[node] = Some(shell.spawn().unwrap());
     }
 
     pub async fn client(&self) -> Client {
@@ -220,6 +249,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         priority: 1,
         estimate_ns: None,
         wait: None,
+        limits: None,
     }
 }
 

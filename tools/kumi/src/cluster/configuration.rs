@@ -6,7 +6,8 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
 use kumi_node::config::{
-    ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig, WireSetting, defaults,
+    ClusterConfig, ClusterKind, JobDefaults, LimitCaps, ModeName, NodeConfig, Quotas, WireSetting,
+    defaults,
 };
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
@@ -59,6 +60,8 @@ pub fn config(
         max_jobs_per_node: defaults::max_jobs_per_node(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
+        limits: LimitCaps::default(),
+        quota: Quotas::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid: nix::unistd::geteuid().as_raw(),
         metrics: None,

@@ -58,6 +58,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
             .estimate
             .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),
         wait: args.wait,
+        limits: kumi_node::process_limits::own(),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();

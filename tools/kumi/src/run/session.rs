@@ -285,6 +285,9 @@ impl Session {
             ClientReply::Done if self.only_shows() => return Ok(Some(ConnectionEnd::Shown)),
             // Answers to signals and the like.
             ClientReply::Done => {}
+            // Said before, if the same job is submitted once more.
+            ClientReply::Note(text) if self.job.is_none() => output::note(&text),
+            ClientReply::Note(_) => {}
             other => return Err(Error::unexpected(&other)),
         }
         Ok(None)

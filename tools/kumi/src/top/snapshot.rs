@@ -229,6 +229,7 @@ pub mod tests {
             priority: 1,
             estimate_ns: None,
             wait: None,
+            limits: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
         let spec = JobSpec {

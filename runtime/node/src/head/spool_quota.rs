@@ -1,0 +1,137 @@
+//! How much output the head keeps of a job and of a user.
+
+use std::collections::BTreeMap;
+
+use kumi_sched::JobId;
+
+use crate::config::Quotas;
+
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// Why output of a job is no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SpoolQuotaError {
+    /// The job has written too much.
+    #[error("a job may write {0} MiB, spool_mib_per_job in cluster.toml")]
+    Job(u64),
+    /// Jobs of the user that are not over have.
+    #[error("the jobs of a user may write {0} MiB together, spool_mib_per_user in cluster.toml")]
+    User(u64),
+}
+
+/// Output of one job.
+#[derive(Clone, Copy, Debug, Default)]
+struct JobOutput {
+    user: u32,
+    bytes: u64,
+    over: bool,
+}
+
+/// What is kept of each job and each user.
+#[derive(Debug)]
+pub(super) struct SpoolQuota {
+    quotas: Quotas,
+    jobs: BTreeMap<JobId, JobOutput>,
+    users: BTreeMap<u32, u64>,
+}
+
+impl SpoolQuota {
+    /// Nothing yet.
+    pub(super) fn new(quotas: Quotas) -> Self {
+        Self { quotas, jobs: BTreeMap::new(), users: BTreeMap::new() }
+    }
+
+    /// The job is this user's, and over or not.
+    pub(super) fn know(&mut self, job: JobId, user: u32, over: bool) {
+        let output = self.jobs.entry(job).or_default();
+        output.over = over;
+        if output.user != user {
+            let bytes = output.bytes;
+            let before = std::mem::replace(&mut output.user, user);
+            self.add(before, 0, bytes);
+            self.add(user, bytes, 0);
+        }
+        self.forget(job);
+    }
+
+    /// A job that is over and has no output needs no entry.
+    fn forget(&mut self, job: JobId) {
+        if self.jobs.get(&job).is_some_and(|output| output.over && output.bytes == 0) {
+            self.jobs.remove(&job);
+        }
+    }
+
+    fn add(&mut self, user: u32, more: u64, less: u64) {
+        let bytes = self.users.entry(user).or_default();
+        *bytes = bytes.saturating_add(more).saturating_sub(less);
+        if *bytes == 0 {
+            self.users.remove(&user);
+        }
+    }
+
+    /// So many bytes are kept of the job.
+    pub(super) fn set(&mut self, job: JobId, bytes: u64) {
+        let output = self.jobs.entry(job).or_default();
+        let (user, before) = (output.user, std::mem::replace(&mut output.bytes, bytes));
+        self.add(user, bytes, before);
+        self.forget(job);
+    }
+
+    /// Whether the output of the job may grow to `bytes`; the jobs of which output has to go first, oldest first.
+    ///
+    /// # Errors
+    /// It may not; then nothing has to go.
+    pub(super) fn admit(&self, job: JobId, bytes: u64) -> Result<Vec<JobId>, SpoolQuotaError> {
+        let Quotas { spool_mib_per_job, spool_mib_per_user, .. } = self.quotas;
+        if bytes > spool_mib_per_job.saturating_mul(MIB) {
+            return Err(SpoolQuotaError::Job(spool_mib_per_job));
+        }
+        let output = self.jobs.get(&job).copied().unwrap_or_default();
+        let most = spool_mib_per_user.saturating_mul(MIB);
+        let used = self.users.get(&output.user).copied().unwrap_or(0);
+        let mut used = used.saturating_sub(output.bytes).saturating_add(bytes);
+        let mut gone = Vec::new();
+        if used > most {
+            let kept = |entry: &(&JobId, &JobOutput)| {
+                let (&id, other) = *entry;
+                other.over && other.user == output.user && other.bytes > 0 && id != job
+            };
+            for (&id, other) in self.jobs.iter().filter(kept) {
+                if used <= most {
+                    break;
+                }
+                used = used.saturating_sub(other.bytes);
+                gone.push(id);
+            }
+        }
+        if used > most { Err(SpoolQuotaError::User(spool_mib_per_user)) } else { Ok(gone) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_and_a_user_have_their_share_and_old_output_makes_room() {
+        let quotas = Quotas { spool_mib_per_job: 3, spool_mib_per_user: 5, ..Quotas::default() };
+        let mut quota = SpoolQuota::new(quotas);
+        for (job, user) in [(1, 7), (2, 7), (3, 7), (4, 8)] {
+            quota.know(JobId(job), user, false);
+        }
+        assert_eq!(quota.admit(JobId(1), 3 * MIB), Ok(vec![]));
+        assert_eq!(quota.admit(JobId(1), 3 * MIB + 1), Err(SpoolQuotaError::Job(3)));
+        quota.set(JobId(1), 2 * MIB);
+        quota.set(JobId(2), 2 * MIB);
+        assert_eq!(quota.admit(JobId(3), 2 * MIB), Err(SpoolQuotaError::User(5)));
+        assert_eq!(quota.admit(JobId(4), 3 * MIB), Ok(vec![]), "another user's");
+        quota.know(JobId(2), 7, true);
+        assert_eq!(quota.admit(JobId(3), 2 * MIB), Ok(vec![JobId(2)]));
+        quota.know(JobId(1), 7, true);
+        assert_eq!(quota.admit(JobId(3), 2 * MIB), Ok(vec![JobId(1)]), "the oldest");
+        quota.set(JobId(1), 0);
+        quota.set(JobId(3), 2 * MIB);
+        assert_eq!(quota.admit(JobId(3), 3 * MIB), Ok(vec![]));
+    }
+}
