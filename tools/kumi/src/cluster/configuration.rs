@@ -68,16 +68,20 @@ pub fn config(
         head_metrics: None,
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
-        job: JobDefaults {
-            handler: sharing.handler.clone(),
-            priority: sharing.priority,
-            estimate: sharing.estimate.clone(),
-            wait: sharing.wait.clone(),
-        },
+        job: job_defaults(sharing),
         nodes,
     };
     config.validate()?;
     Ok(config)
+}
+
+fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
+    JobDefaults {
+        handler: sharing.handler.clone(),
+        priority: sharing.priority,
+        estimate: sharing.estimate.clone(),
+        wait: sharing.wait.clone(),
+    }
 }
 
 fn mode(policy: &Policy) -> ModeName {
