@@ -1,5 +1,6 @@
 """Jobs of one rank, each test its own; skips are recorded, and failures where they are forbidden."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -24,4 +25,6 @@ def job(alone: None) -> Iterator[kumi.Job]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whoever began the tests in the background ignores it, and so would the programs that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Skips(), "kumi-skips")
