@@ -14,7 +14,7 @@ fn cluster(test: &str) -> Option<TestCluster> {
     let cluster = TestCluster::up(1);
     cluster.open_to_others();
     if cluster.run_as_other(&["--version"]).code() != 0 {
-        kumi_skip::skip(test, "the binaries lie where only root may read");
+        kumi_skip::impossible(test, "the binaries lie where only root may read");
         return None;
     }
     Some(cluster)
@@ -36,7 +36,7 @@ fn one_user_has_a_share_of_the_head() {
     cluster.try_up_as_it_is().ok();
     cluster.open_to_others();
     if cluster.run_as_other(&["--version"]).code() != 0 {
-        return kumi_skip::skip(TEST, "the binaries lie where only root may read");
+        return kumi_skip::impossible(TEST, "the binaries lie where only root may read");
     }
     let sleep = |name| ["run", "--cwd", "/", "--name", name, "sleep", "600"];
     let first = cluster.start_as_other(&sleep("first"));
@@ -65,7 +65,7 @@ fn handlers_have_the_priority_that_their_user_has() {
     let raise = "ulimit -r 20 && chrt -f 1 true";
     let permitted = std::process::Command::new("sh").args(["-c", raise]).status();
     if !permitted.is_ok_and(|status| status.success()) {
-        return kumi_skip::skip(
+        return kumi_skip::impossible(
             TEST,
             "root may not raise its limits here (CAP_SYS_RESOURCE), or no real-time scheduling",
         );
