@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use kumi_mem::{CollectiveKind, Op, Report, RequestHandle, Scalar};
 
 use crate::args::{TypedOperation, check, disjoint, dispatch, input, output};
-use crate::call::{Arrays, Call, GroupCall, Member, Wanted};
+use crate::call::{CallArrays, CollectiveCall, GroupCall, GroupMember, ReductionResult};
 use crate::code::Failure;
 use crate::group::{KumiGroup, Operation, find};
 use crate::request::{KumiReport, start};
@@ -13,8 +13,8 @@ use crate::state::State;
 
 /// A collective to be started.
 struct Begin<'s> {
-    member: Member<'s>,
-    call: Call,
+    member: GroupMember<'s>,
+    call: CollectiveCall,
     report: Report<'s>,
 }
 
@@ -27,10 +27,10 @@ unsafe fn begin(
     group: *mut KumiGroup,
     report: *const KumiReport,
     request: *mut u64,
-    make: impl for<'s> FnOnce(Member<'s>) -> Result<GroupCall<'s>, Failure>,
+    make: impl for<'s> FnOnce(GroupMember<'s>) -> Result<GroupCall<'s>, Failure>,
 ) -> c_int {
     let body = |state: &State, report: Report<'_>| {
-        let GroupCall { member, kind, call } = make(Member::of(state, group)?)?;
+        let GroupCall { member, kind, call } = make(GroupMember::of(state, group)?)?;
         dispatch(kind, Begin { member, call, report })
     };
     // SAFETY: promised by the caller.
@@ -44,38 +44,40 @@ impl TypedOperation for Begin<'_> {
         // Calls that combine nothing do not look at it.
         let none = Operation::Own(Op::Sum);
         match &self.call {
-            Call::Broadcast { root, data, count } => {
+            CollectiveCall::Broadcast { root, data, count } => {
                 check(data.cast::<T>(), *count, "data")?;
                 let (send, recv) = (std::ptr::null(), *data);
-                let arrays = Arrays { send, sent: 0, recv, received: *count };
+                let arrays = CallArrays { send, sent: 0, recv, received: *count };
                 self.start::<T>(CollectiveKind::Broadcast { root: *root }, arrays, none)
             }
-            Call::Reduce { wanted, arrays, op } => self.reduce::<T>(*wanted, *arrays, *op),
-            Call::Gather { root, counts, arrays } => {
+            CollectiveCall::Reduce { wanted, arrays, op } => {
+                self.reduce::<T>(*wanted, *arrays, *op)
+            }
+            CollectiveCall::Gather { root, counts, arrays } => {
                 let kind = match counts {
                     Some(counts) => CollectiveKind::GatherEach { root: *root, counts },
                     None => CollectiveKind::Gather { root: *root },
                 };
                 self.moved::<T>(kind, *arrays, none)
             }
-            Call::Scatter { root, counts, arrays } => {
+            CollectiveCall::Scatter { root, counts, arrays } => {
                 let kind = match counts {
                     Some(counts) => CollectiveKind::ScatterEach { root: *root, counts },
                     None => CollectiveKind::Scatter { root: *root },
                 };
                 self.moved::<T>(kind, *arrays, none)
             }
-            Call::Allgather { counts, arrays } => {
+            CollectiveCall::Allgather { counts, arrays } => {
                 let each = counts.as_ref().map(|counts| CollectiveKind::AllgatherEach { counts });
                 self.moved::<T>(each.unwrap_or(CollectiveKind::Allgather), *arrays, none)
             }
-            Call::Alltoall { counts, arrays } => {
+            CollectiveCall::Alltoall { counts, arrays } => {
                 let each = |(send, receive)| CollectiveKind::AlltoallEach { send, receive };
                 let counts = counts.as_ref().map(|(send, receive)| (&send[..], &receive[..]));
                 let kind = counts.map_or(CollectiveKind::Alltoall, each);
                 self.moved::<T>(kind, *arrays, none)
             }
-            Call::ReduceScatter { counts, arrays, op } => {
+            CollectiveCall::ReduceScatter { counts, arrays, op } => {
                 let each = |counts| CollectiveKind::ReduceScatterEach { counts };
                 let kind = counts.as_deref().map_or(CollectiveKind::ReduceScatter, each);
                 self.moved::<T>(kind, *arrays, *op)
@@ -89,10 +91,10 @@ impl Begin<'_> {
     fn moved<T: Scalar>(
         &self,
         kind: CollectiveKind<'_>,
-        arrays: Arrays,
+        arrays: CallArrays,
         op: Operation,
     ) -> Result<RequestHandle, Failure> {
-        let Arrays { send, sent, recv, received } = arrays;
+        let CallArrays { send, sent, recv, received } = arrays;
         let bytes = |count: usize| count.saturating_mul(size_of::<T>());
         disjoint(send, bytes(sent), recv, bytes(received))?;
         self.start::<T>(kind, arrays, op)
@@ -100,26 +102,26 @@ impl Begin<'_> {
 
     fn reduce<T: Scalar>(
         &self,
-        wanted: Wanted,
-        arrays: Arrays,
+        wanted: ReductionResult,
+        arrays: CallArrays,
         op: Operation,
     ) -> Result<RequestHandle, Failure> {
         let (kind, here) = match wanted {
-            Wanted::Root(root) => {
+            ReductionResult::Root(root) => {
                 (CollectiveKind::Reduce { root }, root == self.member.group.member())
             }
-            Wanted::All => (CollectiveKind::Allreduce, true),
-            Wanted::Scan => (CollectiveKind::Scan, true),
-            Wanted::ExclusiveScan => (CollectiveKind::ExclusiveScan, true),
+            ReductionResult::All => (CollectiveKind::Allreduce, true),
+            ReductionResult::Scan => (CollectiveKind::Scan, true),
+            ReductionResult::ExclusiveScan => (CollectiveKind::ExclusiveScan, true),
         };
         let received = if here { arrays.received } else { 0 };
-        self.start::<T>(kind, Arrays { received, ..arrays }, op)
+        self.start::<T>(kind, CallArrays { received, ..arrays }, op)
     }
 
     fn start<T: Scalar>(
         &self,
         kind: CollectiveKind<'_>,
-        Arrays { send, sent, recv, received }: Arrays,
+        CallArrays { send, sent, recv, received }: CallArrays,
         op: Operation,
     ) -> Result<RequestHandle, Failure> {
         check(send.cast::<T>(), sent, "send")?;

@@ -11,7 +11,7 @@ use crate::state::State;
 
 /// The sent and the received array of a call, and their elements.
 #[derive(Clone, Copy)]
-pub(crate) struct Arrays {
+pub(crate) struct CallArrays {
     pub(crate) send: *const c_void,
     pub(crate) sent: usize,
     pub(crate) recv: *mut c_void,
@@ -20,7 +20,7 @@ pub(crate) struct Arrays {
 
 /// Who gets the result of a reduction.
 #[derive(Clone, Copy)]
-pub(crate) enum Wanted {
+pub(crate) enum ReductionResult {
     Root(u32),
     All,
     /// Those of the members up to each.
@@ -30,26 +30,26 @@ pub(crate) enum Wanted {
 }
 
 /// A collective.
-pub(crate) enum Call {
+pub(crate) enum CollectiveCall {
     Broadcast { root: u32, data: *mut c_void, count: usize },
-    Reduce { wanted: Wanted, arrays: Arrays, op: Operation },
-    Gather { root: u32, counts: Option<Vec<usize>>, arrays: Arrays },
-    Scatter { root: u32, counts: Option<Vec<usize>>, arrays: Arrays },
-    Allgather { counts: Option<Vec<usize>>, arrays: Arrays },
-    Alltoall { counts: Option<(Vec<usize>, Vec<usize>)>, arrays: Arrays },
-    ReduceScatter { counts: Option<Vec<usize>>, arrays: Arrays, op: Operation },
+    Reduce { wanted: ReductionResult, arrays: CallArrays, op: Operation },
+    Gather { root: u32, counts: Option<Vec<usize>>, arrays: CallArrays },
+    Scatter { root: u32, counts: Option<Vec<usize>>, arrays: CallArrays },
+    Allgather { counts: Option<Vec<usize>>, arrays: CallArrays },
+    Alltoall { counts: Option<(Vec<usize>, Vec<usize>)>, arrays: CallArrays },
+    ReduceScatter { counts: Option<Vec<usize>>, arrays: CallArrays, op: Operation },
 }
 
 /// A collective with its group and the `kumi_type` of its elements.
 pub(crate) struct GroupCall<'s> {
-    pub(crate) member: Member<'s>,
+    pub(crate) member: GroupMember<'s>,
     pub(crate) kind: c_int,
-    pub(crate) call: Call,
+    pub(crate) call: CollectiveCall,
 }
 
 /// A member of a group, which calls.
 #[derive(Clone, Copy)]
-pub(crate) struct Member<'s> {
+pub(crate) struct GroupMember<'s> {
     pub(crate) state: &'s State,
     pub(crate) group: &'s Group<'static>,
 }
@@ -65,17 +65,17 @@ fn total(counts: &[usize]) -> Result<usize, Failure> {
 }
 
 /// The arrays of a reduction.
-fn both(send: *const c_void, recv: *mut c_void, count: usize) -> Arrays {
-    Arrays { send, sent: count, recv, received: count }
+fn both(send: *const c_void, recv: *mut c_void, count: usize) -> CallArrays {
+    CallArrays { send, sent: count, recv, received: count }
 }
 
-impl<'s> Member<'s> {
+impl<'s> GroupMember<'s> {
     /// The member of the group behind a handle.
-    pub(crate) fn of(state: &'s State, handle: *mut KumiGroup) -> Result<Member<'s>, Failure> {
-        Ok(Member { state, group: find(state, handle)? })
+    pub(crate) fn of(state: &'s State, handle: *mut KumiGroup) -> Result<GroupMember<'s>, Failure> {
+        Ok(GroupMember { state, group: find(state, handle)? })
     }
 
-    fn calls(self, kind: c_int, call: Call) -> Made<'s> {
+    fn calls(self, kind: c_int, call: CollectiveCall) -> Made<'s> {
         Ok(GroupCall { member: self, kind, call })
     }
 
@@ -120,9 +120,14 @@ impl<'s> Member<'s> {
         Ok((counts, all))
     }
 
-    fn reduces(self, wanted: Wanted, arrays: Arrays, (kind, op): (c_int, c_int)) -> Made<'s> {
+    fn reduces(
+        self,
+        wanted: ReductionResult,
+        arrays: CallArrays,
+        (kind, op): (c_int, c_int),
+    ) -> Made<'s> {
         let op = Operation::of(self.state, op, kind)?;
-        self.calls(kind, Call::Reduce { wanted, arrays, op })
+        self.calls(kind, CollectiveCall::Reduce { wanted, arrays, op })
     }
 
     /// `kumi_group_broadcast`.
@@ -133,7 +138,7 @@ impl<'s> Member<'s> {
         count: usize,
         kind: c_int,
     ) -> Made<'s> {
-        self.calls(kind, Call::Broadcast { root: rank(root)?, data, count })
+        self.calls(kind, CollectiveCall::Broadcast { root: rank(root)?, data, count })
     }
 
     /// `kumi_group_reduce`.
@@ -146,7 +151,7 @@ impl<'s> Member<'s> {
         kind: c_int,
         op: c_int,
     ) -> Made<'s> {
-        self.reduces(Wanted::Root(rank(root)?), both(send, recv, count), (kind, op))
+        self.reduces(ReductionResult::Root(rank(root)?), both(send, recv, count), (kind, op))
     }
 
     /// `kumi_group_allreduce`.
@@ -158,7 +163,7 @@ impl<'s> Member<'s> {
         kind: c_int,
         op: c_int,
     ) -> Made<'s> {
-        self.reduces(Wanted::All, both(send, recv, count), (kind, op))
+        self.reduces(ReductionResult::All, both(send, recv, count), (kind, op))
     }
 
     /// `kumi_group_scan`.
@@ -170,7 +175,7 @@ impl<'s> Member<'s> {
         kind: c_int,
         op: c_int,
     ) -> Made<'s> {
-        self.reduces(Wanted::Scan, both(send, recv, count), (kind, op))
+        self.reduces(ReductionResult::Scan, both(send, recv, count), (kind, op))
     }
 
     /// `kumi_group_exclusive_scan`.
@@ -182,7 +187,7 @@ impl<'s> Member<'s> {
         kind: c_int,
         op: c_int,
     ) -> Made<'s> {
-        self.reduces(Wanted::ExclusiveScan, both(send, recv, count), (kind, op))
+        self.reduces(ReductionResult::ExclusiveScan, both(send, recv, count), (kind, op))
     }
 
     /// `kumi_group_gather`.
@@ -195,8 +200,8 @@ impl<'s> Member<'s> {
         kind: c_int,
     ) -> Made<'s> {
         let root = rank(root)?;
-        let arrays = Arrays { send, sent: count, recv, received: self.all_at(root, count)? };
-        self.calls(kind, Call::Gather { root, counts: None, arrays })
+        let arrays = CallArrays { send, sent: count, recv, received: self.all_at(root, count)? };
+        self.calls(kind, CollectiveCall::Gather { root, counts: None, arrays })
     }
 
     /// `kumi_group_gatherv`.
@@ -215,8 +220,8 @@ impl<'s> Member<'s> {
         let root = rank(root)?;
         // SAFETY: promised by the caller.
         let (counts, received) = unsafe { self.counts_at(root, counts) }?;
-        let arrays = Arrays { send, sent: count, recv, received };
-        self.calls(kind, Call::Gather { root, counts: Some(counts), arrays })
+        let arrays = CallArrays { send, sent: count, recv, received };
+        self.calls(kind, CollectiveCall::Gather { root, counts: Some(counts), arrays })
     }
 
     /// `kumi_group_scatter`.
@@ -229,8 +234,8 @@ impl<'s> Member<'s> {
         kind: c_int,
     ) -> Made<'s> {
         let root = rank(root)?;
-        let arrays = Arrays { send, sent: self.all_at(root, count)?, recv, received: count };
-        self.calls(kind, Call::Scatter { root, counts: None, arrays })
+        let arrays = CallArrays { send, sent: self.all_at(root, count)?, recv, received: count };
+        self.calls(kind, CollectiveCall::Scatter { root, counts: None, arrays })
     }
 
     /// `kumi_group_scatterv`.
@@ -249,8 +254,8 @@ impl<'s> Member<'s> {
         let root = rank(root)?;
         // SAFETY: promised by the caller.
         let (counts, sent) = unsafe { self.counts_at(root, counts) }?;
-        let arrays = Arrays { send, sent, recv, received: count };
-        self.calls(kind, Call::Scatter { root, counts: Some(counts), arrays })
+        let arrays = CallArrays { send, sent, recv, received: count };
+        self.calls(kind, CollectiveCall::Scatter { root, counts: Some(counts), arrays })
     }
 
     /// `kumi_group_allgather`.
@@ -261,8 +266,8 @@ impl<'s> Member<'s> {
         count: usize,
         kind: c_int,
     ) -> Made<'s> {
-        let arrays = Arrays { send, sent: count, recv, received: self.times_members(count)? };
-        self.calls(kind, Call::Allgather { counts: None, arrays })
+        let arrays = CallArrays { send, sent: count, recv, received: self.times_members(count)? };
+        self.calls(kind, CollectiveCall::Allgather { counts: None, arrays })
     }
 
     /// `kumi_group_allgatherv`.
@@ -279,8 +284,8 @@ impl<'s> Member<'s> {
         // SAFETY: promised by the caller.
         let counts = unsafe { self.counts(counts, "counts") }?;
         let (sent, received) = (counts[self.group.member() as usize], total(&counts)?);
-        let arrays = Arrays { send, sent, recv, received };
-        self.calls(kind, Call::Allgather { counts: Some(counts), arrays })
+        let arrays = CallArrays { send, sent, recv, received };
+        self.calls(kind, CollectiveCall::Allgather { counts: Some(counts), arrays })
     }
 
     /// `kumi_group_alltoall`.
@@ -292,7 +297,7 @@ impl<'s> Member<'s> {
         kind: c_int,
     ) -> Made<'s> {
         let all = self.times_members(count_per_member)?;
-        self.calls(kind, Call::Alltoall { counts: None, arrays: both(send, recv, all) })
+        self.calls(kind, CollectiveCall::Alltoall { counts: None, arrays: both(send, recv, all) })
     }
 
     /// `kumi_group_alltoallv`.
@@ -312,8 +317,11 @@ impl<'s> Member<'s> {
         // SAFETY: promised by the caller.
         let recv_counts = unsafe { self.counts(recv_counts, "recv_counts") }?;
         let (sent, received) = (total(&send_counts)?, total(&recv_counts)?);
-        let arrays = Arrays { send, sent, recv, received };
-        self.calls(kind, Call::Alltoall { counts: Some((send_counts, recv_counts)), arrays })
+        let arrays = CallArrays { send, sent, recv, received };
+        self.calls(
+            kind,
+            CollectiveCall::Alltoall { counts: Some((send_counts, recv_counts)), arrays },
+        )
     }
 
     /// `kumi_group_reduce_scatter`.
@@ -326,8 +334,8 @@ impl<'s> Member<'s> {
         op: c_int,
     ) -> Made<'s> {
         let op = Operation::of(self.state, op, kind)?;
-        let arrays = Arrays { send, sent: self.times_members(count)?, recv, received: count };
-        self.calls(kind, Call::ReduceScatter { counts: None, arrays, op })
+        let arrays = CallArrays { send, sent: self.times_members(count)?, recv, received: count };
+        self.calls(kind, CollectiveCall::ReduceScatter { counts: None, arrays, op })
     }
 
     /// `kumi_group_reduce_scatterv`.
@@ -346,7 +354,7 @@ impl<'s> Member<'s> {
         // SAFETY: promised by the caller.
         let counts = unsafe { self.counts(counts, "counts") }?;
         let (sent, received) = (total(&counts)?, counts[self.group.member() as usize]);
-        let arrays = Arrays { send, sent, recv, received };
-        self.calls(kind, Call::ReduceScatter { counts: Some(counts), arrays, op })
+        let arrays = CallArrays { send, sent, recv, received };
+        self.calls(kind, CollectiveCall::ReduceScatter { counts: Some(counts), arrays, op })
     }
 }

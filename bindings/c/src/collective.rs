@@ -8,7 +8,7 @@ use kumi_mem::{Context, Error, Group, Scalar};
 use crate::args::{
     TypedOperation, check, disjoint, dispatch, elements, input, output, with_elements,
 };
-use crate::call::{Arrays, Call, GroupCall, Member, Wanted};
+use crate::call::{CallArrays, CollectiveCall, GroupCall, GroupMember, ReductionResult};
 use crate::code::{Code, Failure};
 use crate::group::{KumiGroup, Operation, find};
 use crate::state::with;
@@ -17,7 +17,7 @@ use crate::state::with;
 struct Work<'s> {
     context: &'s Context,
     group: &'s Group<'static>,
-    call: Call,
+    call: CollectiveCall,
 }
 
 /// Does a collective of a group.
@@ -26,10 +26,10 @@ struct Work<'s> {
 /// The arrays of the call have as many elements as it says.
 pub(crate) unsafe fn complete(
     group: *mut KumiGroup,
-    make: impl for<'s> FnOnce(Member<'s>) -> Result<GroupCall<'s>, Failure>,
+    make: impl for<'s> FnOnce(GroupMember<'s>) -> Result<GroupCall<'s>, Failure>,
 ) -> c_int {
     with(|state| {
-        let GroupCall { member, kind, call } = make(Member::of(state, group)?)?;
+        let GroupCall { member, kind, call } = make(GroupMember::of(state, group)?)?;
         dispatch(kind, Work { context: state.context, group: member.group, call })
     })
 }
@@ -43,37 +43,37 @@ impl TypedOperation for Work<'_> {
     fn run<T: Scalar>(self) -> Result<(), Failure> {
         let Work { context, group, call } = self;
         match call {
-            Call::Broadcast { root, data, count } => {
+            CollectiveCall::Broadcast { root, data, count } => {
                 let broadcast = |data: &mut [T]| group.broadcast(root, data);
                 // SAFETY: the caller of `complete` promises `count` elements.
                 unsafe { with_elements(context, data, count, "data", broadcast) }
             }
-            Call::Reduce { wanted, arrays, op } => reduce::<T>(group, wanted, arrays, op),
-            Call::Gather { root, counts, arrays } => {
+            CollectiveCall::Reduce { wanted, arrays, op } => reduce::<T>(group, wanted, arrays, op),
+            CollectiveCall::Gather { root, counts, arrays } => {
                 moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.gatherv(root, send, counts, recv),
                     None => group.gather(root, send, recv),
                 })
             }
-            Call::Scatter { root, counts, arrays } => {
+            CollectiveCall::Scatter { root, counts, arrays } => {
                 moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.scatterv(root, send, counts, recv),
                     None => group.scatter(root, send, recv),
                 })
             }
-            Call::Allgather { counts, arrays } => {
+            CollectiveCall::Allgather { counts, arrays } => {
                 moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.allgatherv(send, counts, recv),
                     None => group.allgather(send, recv),
                 })
             }
-            Call::Alltoall { counts, arrays } => {
+            CollectiveCall::Alltoall { counts, arrays } => {
                 moved(context, arrays, |send: &[T], recv| match &counts {
                     Some((sent, received)) => group.alltoallv(send, sent, recv, received),
                     None => group.alltoall(send, recv),
                 })
             }
-            Call::ReduceScatter { counts, arrays, op } => {
+            CollectiveCall::ReduceScatter { counts, arrays, op } => {
                 moved(context, arrays, |send: &[T], recv| match &counts {
                     Some(counts) => group.reduce_scatterv(op, send, counts, recv),
                     None => group.reduce_scatter(op, send, recv),
@@ -86,10 +86,10 @@ impl TypedOperation for Work<'_> {
 /// Runs `body` with both arrays of a call, which do not overlap. (The caller of [`complete`] promises their elements.)
 fn moved<T: Scalar>(
     context: &Context,
-    arrays: Arrays,
+    arrays: CallArrays,
     body: impl FnOnce(&[T], &mut [T]) -> Result<(), Error>,
 ) -> Result<(), Failure> {
-    let Arrays { send, sent, recv, received } = arrays;
+    let CallArrays { send, sent, recv, received } = arrays;
     let bytes = |count: usize| count.saturating_mul(size_of::<T>());
     disjoint(send, bytes(sent), recv, bytes(received))?;
     // SAFETY: the caller of `complete` promises the elements; they do not overlap.
@@ -101,16 +101,16 @@ fn moved<T: Scalar>(
 /// The runtime reduces in place, `send` and `recv` may be one array, and both may be a window's memory: reduces a copy.
 fn reduce<T: Scalar>(
     group: &Group<'_>,
-    wanted: Wanted,
-    arrays: Arrays,
+    wanted: ReductionResult,
+    arrays: CallArrays,
     op: Operation,
 ) -> Result<(), Failure> {
-    let Arrays { send, sent: count, recv, .. } = arrays;
+    let CallArrays { send, sent: count, recv, .. } = arrays;
     check(send.cast::<T>(), count, "send")?;
     let bytes = count * size_of::<T>();
     // SAFETY: the caller of `complete` promises `count` elements.
     let send = unsafe { input(send, bytes, "send") }?;
-    let result_here = !matches!(wanted, Wanted::Root(root) if root != group.member());
+    let result_here = !matches!(wanted, ReductionResult::Root(root) if root != group.member());
     let (mut small, mut large);
     let work = if count <= SMALL {
         small = [T::default(); SMALL];
@@ -128,13 +128,13 @@ fn reduce<T: Scalar>(
         check(recv.cast::<T>(), count, "recv")?;
     }
     match wanted {
-        Wanted::Root(root) => group.reduce(root, op, work)?,
-        Wanted::All => group.allreduce(op, work)?,
-        Wanted::Scan => group.scan(op, work)?,
-        Wanted::ExclusiveScan => group.exclusive_scan(op, work)?,
+        ReductionResult::Root(root) => group.reduce(root, op, work)?,
+        ReductionResult::All => group.allreduce(op, work)?,
+        ReductionResult::Scan => group.scan(op, work)?,
+        ReductionResult::ExclusiveScan => group.exclusive_scan(op, work)?,
     }
     // The first member of an exclusive scan has no result.
-    if result_here && !(matches!(wanted, Wanted::ExclusiveScan) && group.member() == 0) {
+    if result_here && !(matches!(wanted, ReductionResult::ExclusiveScan) && group.member() == 0) {
         // SAFETY: as above.
         let recv = unsafe { output(recv, bytes, "recv") }?;
         recv.copy_from(T::bytes(work));

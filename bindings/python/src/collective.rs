@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::error::Failure;
 use crate::group::{OfScalar, misaligned, operation, with_scalar};
-use crate::request::{Lent, Memory, NativeRequest};
+use crate::request::{LentMemory, Memory, NativeRequest};
 use crate::state::State;
 
 /// A copy of a window's memory, aligned for every element that can be reduced.
@@ -147,7 +147,7 @@ fn kind_of(name: &str, root: u32) -> Result<Option<CollectiveKind<'static>>, Fai
 }
 
 /// The arrays of a collective.
-pub struct Arrays<'a, 'py> {
+pub struct CollectiveArrays<'a, 'py> {
     pub send: Option<&'a Bound<'py, PyAny>>,
     pub receive: Option<&'a Bound<'py, PyAny>>,
     /// Keeps the objects from moving the memory although their buffers are held.
@@ -160,7 +160,7 @@ pub fn start(
     state: &State,
     group: &Group<'static>,
     (name, root): (&str, u32),
-    arrays: Arrays<'_, '_>,
+    arrays: CollectiveArrays<'_, '_>,
     reduced: Option<(&str, i32)>,
 ) -> PyResult<NativeRequest> {
     let send = arrays.send.map(|send| Input::of(send, "array")).transpose()?;
@@ -171,7 +171,7 @@ pub fn start(
         None => ("u1", Op::BitOr),
     };
     let memory = CollectiveMemory::new(state.context, send, receive)?;
-    let lent = Lent::new(Memory::Collective(memory), arrays.guard);
+    let lent = LentMemory::new(Memory::Collective(memory), arrays.guard);
     NativeRequest::start(py, state, lent, |report, memory| {
         let (Some(kind), Memory::Collective(memory)) = (kind, memory) else {
             return Ok(group.start_barrier(report)?);

@@ -12,15 +12,15 @@ use crate::buffer::Input;
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
 use crate::number::{name, whole};
-use crate::state::{Held, State, current, handles_signals, number, released};
-use crate::turn::Turn;
+use crate::state::{State, StateRef, current, handles_signals, number, released};
+use crate::turn::LeaderLock;
 use crate::window::{NativeWindow, WindowOnMemory, notify_of};
 
 /// A FIFO and the window that it borrows, in the order of their ends.
 pub struct FifoOnWindow {
     fifo: Mutex<Fifo<'static>>,
     /// Who has it uses the FIFO.
-    turn: Turn,
+    turn: LeaderLock,
     _window: Arc<WindowOnMemory>,
 }
 
@@ -33,7 +33,7 @@ impl FifoOnWindow {
         // SAFETY: `window` is kept beside the FIFO, and dropped after it.
         let borrowed: &'static Window<'static> = unsafe { &*Arc::as_ptr(&window) };
         let fifo = borrowed.fifo(offset, capacity, notify)?;
-        Ok(FifoOnWindow { fifo: Mutex::new(fifo), turn: Turn::default(), _window: window })
+        Ok(FifoOnWindow { fifo: Mutex::new(fifo), turn: LeaderLock::default(), _window: window })
     }
 }
 
@@ -91,11 +91,11 @@ pub struct NativeFifo {
 }
 
 impl NativeFifo {
-    fn find(&self) -> Result<Held<FifoOnWindow>, Failure> {
+    fn find(&self) -> Result<StateRef<FifoOnWindow>, Failure> {
         let state = current()?;
         let gone = || Failure::new("FreedFifoError", "this FIFO was freed, or its window was");
         let found = state.fifos.lock().get(&self.number).map(|entry| Arc::clone(&entry.held));
-        Ok(Held::new(found.ok_or_else(gone)?, state))
+        Ok(StateRef::new(found.ok_or_else(gone)?, state))
     }
 }
 

@@ -7,12 +7,12 @@ use kumi_mem::{Error, Group, Op, Scalar};
 use pyo3::prelude::*;
 
 use crate::buffer::{Input, Output};
-use crate::collective::{self, Arrays};
+use crate::collective::{self, CollectiveArrays};
 use crate::control::rank_of;
 use crate::error::Failure;
 use crate::number::{maybe, name, whole};
 use crate::request::NativeRequest;
-use crate::state::{Held, State, current, number, released};
+use crate::state::{State, StateRef, current, number, released};
 
 /// A group of this rank: the job's, or one that was made of another.
 #[pyclass(frozen)]
@@ -22,19 +22,19 @@ pub struct NativeGroup {
 }
 
 impl NativeGroup {
-    fn find(&self) -> Result<Held<Group<'static>>, Failure> {
+    fn find(&self) -> Result<StateRef<Group<'static>>, Failure> {
         let state = current()?;
         let Some(number) = self.number else {
-            return Ok(Held::new(Arc::new(state.context.group()), state));
+            return Ok(StateRef::new(Arc::new(state.context.group()), state));
         };
         let text = "this group is not one of this job, or was freed";
         let gone = || Failure::new("FreedGroupError", text);
         let found = state.groups.lock().get(&number).cloned();
-        Ok(Held::new(found.ok_or_else(gone)?, state))
+        Ok(StateRef::new(found.ok_or_else(gone)?, state))
     }
 
     /// Checks the number of a member.
-    fn member_at(&self, group: &Held<Group<'static>>, member: i64) -> Result<u32, Failure> {
+    fn member_at(&self, group: &StateRef<Group<'static>>, member: i64) -> Result<u32, Failure> {
         if self.number.is_none() {
             return rank_of(group.state(), member);
         }
@@ -308,7 +308,7 @@ impl NativeGroup {
             group.state(),
             &group,
             (kind, root),
-            Arrays { send, receive, guard },
+            CollectiveArrays { send, receive, guard },
             reduced,
         )
     }

@@ -25,8 +25,8 @@ use crate::control::rank_of;
 use crate::error::{Failure, has_signal, wrong_type};
 use crate::message::{tag_of, wanted};
 use crate::number::{maybe_name, name, whole};
-use crate::state::{Locked, State, current, number, released};
-use crate::turn::Turn;
+use crate::state::{State, StateTable, current, number, released};
+use crate::turn::LeaderLock;
 use crate::window::{NativeWindow, notify_of};
 
 /// Memory that a request uses, and what keeps its object from moving it.
@@ -57,21 +57,21 @@ impl Memory {
 }
 
 /// Memory that belongs to a request.
-pub struct Lent {
+pub struct LentMemory {
     memory: Memory,
     /// Keeps the object from moving the memory although its buffer is held.
     _guard: Option<Py<PyAny>>,
 }
 
-impl Lent {
+impl LentMemory {
     /// Memory, and what keeps its object from moving it.
-    pub fn new(memory: Memory, guard: Option<Py<PyAny>>) -> Lent {
-        Lent { memory, _guard: guard }
+    pub fn new(memory: Memory, guard: Option<Py<PyAny>>) -> LentMemory {
+        LentMemory { memory, _guard: guard }
     }
 }
 
 enum Progress {
-    UnderWay(Arc<Lent>),
+    UnderWay(Arc<LentMemory>),
     Ended(Result<Outcome, Failure>),
 }
 
@@ -87,9 +87,9 @@ struct RequestEntry {
 #[derive(Default)]
 pub struct Requests {
     queue: OnceLock<Arc<CompletionQueue<'static>>>,
-    all: Locked<HashMap<u64, RequestEntry>>,
+    all: StateTable<HashMap<u64, RequestEntry>>,
     /// Who has it takes entries of the queue.
-    turn: Turn,
+    turn: LeaderLock,
 }
 
 impl Requests {
@@ -234,7 +234,7 @@ impl NativeRequest {
     pub fn start<E: Into<Failure>>(
         py: Python<'_>,
         state: &State,
-        lent: Lent,
+        lent: LentMemory,
         body: impl FnOnce(Report<'_>, &Memory) -> Result<RequestHandle, E>,
     ) -> PyResult<NativeRequest> {
         let queue = state.requests.queue(state.context)?;
@@ -407,7 +407,7 @@ pub fn start_put(
     let to = rank_of(&state, rank)?;
     let notify = notify.map(notify_of).transpose()?;
     let end = if sent { PutEnd::Sent } else { PutEnd::Placed };
-    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, LentMemory::new(memory, guard), |report, memory| {
         // SAFETY: the entry of the request holds the buffer until the queue has told the end or it was released.
         unsafe { window.start_put(to, offset, memory.read(), PutOptions { notify, end, report }) }
     })
@@ -427,7 +427,7 @@ pub fn start_get(
     let memory = Memory::Write(Output::of(into, "out")?);
     let (state, window) = window.find()?;
     let from = rank_of(&state, rank)?;
-    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, LentMemory::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { window.start_get(from, offset, memory.write(), report) }
     })
@@ -469,7 +469,7 @@ pub fn start_atomic(
     let to = rank_of(&state, rank)?;
     let unknown = || wrong_type(format!("there is no atomic {operation} on {width} bytes"));
     let operation = operation_of(operation, numbers, width).ok_or_else(unknown)?;
-    let nothing = Lent::new(Memory::None, None);
+    let nothing = LentMemory::new(Memory::None, None);
     NativeRequest::start(py, &state, nothing, |report, _| {
         window.start_atomic(to, offset, operation, report)
     })
@@ -488,7 +488,7 @@ pub fn start_send(
     let memory = Memory::Read(Input::of(data, "data")?);
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
-    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, LentMemory::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_send(to, tag, memory.read(), report) }
     })
@@ -507,7 +507,7 @@ pub fn start_receive(
     let memory = Memory::Write(Output::of(buffer, "buffer")?);
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
-    NativeRequest::start(py, &state, Lent::new(memory, guard), |report, memory| {
+    NativeRequest::start(py, &state, LentMemory::new(memory, guard), |report, memory| {
         // SAFETY: as in `start_put`.
         unsafe { state.context.start_receive(source, tag, memory.write(), report) }
     })

@@ -27,9 +27,9 @@ pub const SLICE: Duration = Duration::from_millis(25);
 
 /// A table of the state.
 #[derive(Debug, Default)]
-pub struct Locked<T>(Mutex<T>);
+pub struct StateTable<T>(Mutex<T>);
 
-impl<T> Locked<T> {
+impl<T> StateTable<T> {
     /// Locks it. Meanwhile nobody releases the interpreter's lock, waits, or drops what may run code of the program.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,17 +47,17 @@ pub struct State {
     /// takes it back.
     pub context: &'static Context,
     /// Windows that still have memory, by number.
-    pub windows: Locked<HashMap<u64, WindowEntry>>,
+    pub windows: StateTable<HashMap<u64, WindowEntry>>,
     /// FIFOs that were not freed, by number.
-    pub fifos: Locked<HashMap<u64, FifoEntry>>,
+    pub fifos: StateTable<HashMap<u64, FifoEntry>>,
     /// The signal ports: window and offset.
-    pub ports: Locked<Vec<(u64, usize)>>,
+    pub ports: StateTable<Vec<(u64, usize)>>,
     /// Completions of the Python program, by number.
-    pub completions: Locked<HashMap<u64, Arc<Completion<'static>>>>,
+    pub completions: StateTable<HashMap<u64, Arc<Completion<'static>>>>,
     /// Groups that were not freed, by number.
-    pub groups: Locked<HashMap<u64, Arc<Group<'static>>>>,
+    pub groups: StateTable<HashMap<u64, Arc<Group<'static>>>>,
     /// Messages that were claimed and not received yet, by number.
-    pub claims: Locked<HashMap<u64, ClaimedMessage<'static>>>,
+    pub claims: StateTable<HashMap<u64, ClaimedMessage<'static>>>,
     /// Requests whose results nobody has taken.
     pub requests: Requests,
     /// All threads may call.
@@ -65,16 +65,16 @@ pub struct State {
 }
 
 /// Something of the state, and the state, which stays as long as it is used.
-pub struct Held<T> {
+pub struct StateRef<T> {
     // In the order of their ends.
     thing: Arc<T>,
     state: Arc<State>,
 }
 
-impl<T> Held<T> {
+impl<T> StateRef<T> {
     /// Something of a state.
-    pub fn new(thing: Arc<T>, state: Arc<State>) -> Held<T> {
-        Held { thing, state }
+    pub fn new(thing: Arc<T>, state: Arc<State>) -> StateRef<T> {
+        StateRef { thing, state }
     }
 
     /// The state.
@@ -83,7 +83,7 @@ impl<T> Held<T> {
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for StateRef<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -111,7 +111,7 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// This process is a fork of one with a state. Only the parent is the rank.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// The state. If its thread ends without `finalize` it stays, because numpy arrays may still show memory of its windows.
-static STATE: Locked<Option<Arc<State>>> = Locked(Mutex::new(None));
+static STATE: StateTable<Option<Arc<State>>> = StateTable(Mutex::new(None));
 
 thread_local! {
     /// This thread has made the state.
@@ -238,12 +238,12 @@ pub fn initialise(py: Python<'_>, threads: bool) -> Result<(), Failure> {
     };
     let state = State {
         context,
-        windows: Locked::default(),
-        fifos: Locked::default(),
-        ports: Locked::default(),
-        completions: Locked::default(),
-        groups: Locked::default(),
-        claims: Locked::default(),
+        windows: StateTable::default(),
+        fifos: StateTable::default(),
+        ports: StateTable::default(),
+        completions: StateTable::default(),
+        groups: StateTable::default(),
+        claims: StateTable::default(),
         requests: Requests::default(),
         threads,
     };

@@ -9,7 +9,7 @@ use crate::buffer::{Input, Output};
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, wrong_type};
 use crate::number::{maybe, maybe_name, name, whole};
-use crate::state::{Held, current, number, released};
+use crate::state::{StateRef, current, number, released};
 use crate::window::{NativeWindow, notify_of};
 
 /// A counter of this rank's puts that are in place.
@@ -19,12 +19,12 @@ pub struct NativeCompletion {
 }
 
 impl NativeCompletion {
-    pub fn find(&self) -> Result<Held<Completion<'static>>, Failure> {
+    pub fn find(&self) -> Result<StateRef<Completion<'static>>, Failure> {
         let state = current()?;
         let text = "this completion is not one of this job: kumi.finalize() has ended it";
         let gone = || Failure::new("FreedCompletionError", text);
         let found = state.completions.lock().get(&self.number).cloned();
-        Ok(Held::new(found.ok_or_else(gone)?, state))
+        Ok(StateRef::new(found.ok_or_else(gone)?, state))
     }
 }
 

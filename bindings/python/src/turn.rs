@@ -9,21 +9,21 @@ use crate::state::{SLICE, check_signals, released};
 
 /// What one thread has at a time, in a wait too.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct LeaderLock {
     taken: Mutex<bool>,
     free: Condvar,
 }
 
 /// The turn is this thread's as long as it exists.
-pub struct OwnTurn<'t>(&'t Turn);
+pub struct LeaderGuard<'t>(&'t LeaderLock);
 
-impl Turn {
+impl LeaderLock {
     /// Takes it, unless another thread has it.
-    pub fn try_take(&self) -> Option<OwnTurn<'_>> {
+    pub fn try_take(&self) -> Option<LeaderGuard<'_>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = !std::mem::replace(&mut *taken, true);
         // Not `then_some`: one that is dropped gives the turn back.
-        free.then(|| OwnTurn(self))
+        free.then(|| LeaderGuard(self))
     }
 
     /// Waits for it and takes it, or returns none once it is `needless`.
@@ -34,7 +34,7 @@ impl Turn {
         &self,
         py: Python<'_>,
         mut needless: impl FnMut() -> Result<bool, Failure>,
-    ) -> Result<Option<OwnTurn<'_>>, Failure> {
+    ) -> Result<Option<LeaderGuard<'_>>, Failure> {
         while !needless()? {
             if let Some(turn) = self.try_take() {
                 return Ok(Some(turn));
@@ -52,7 +52,7 @@ impl Turn {
     }
 }
 
-impl Drop for OwnTurn<'_> {
+impl Drop for LeaderGuard<'_> {
     fn drop(&mut self) {
         *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.free.notify_all();
