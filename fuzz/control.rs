@@ -41,6 +41,8 @@ fn description(node: u32) -> NodeDescription {
         incarnation: 1,
         name: format!("n{node}"),
         processors: 2,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
@@ -65,6 +67,7 @@ fn submission(token: u128) -> ClientRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: kumi_control::message::Resources::default(),
     }))
 }
 
@@ -93,7 +96,7 @@ pub fn head(input: &[u8]) -> usize {
         assert!(head.records().count() < 1_000);
         assert!((NODES..300).all(|node| !head.is_up(NodeId(node))));
     };
-    let user = User { uid: 1000, gid: 1000 };
+    let user = User { uid: 1000, gid: 1000, name: String::new() };
     tell(&mut now, HeadEvent::Timeout);
     tell(&mut now, HeadEvent::ChildUp(LinkId(1)));
     let all = Report::Attached((0..NODES).map(description).collect());

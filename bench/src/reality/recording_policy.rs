@@ -1,8 +1,8 @@
 //! Policy that records where it places each job.
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, DqtNode, JobId, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Round, Sharing,
 };
 use std::collections::BTreeMap;
 
@@ -33,11 +33,11 @@ impl Policy for RecordingPolicy {
         self.policy.sharing()
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: ProcessorId) {
         self.policy.add_node(node);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.policy.remove_node(node);
     }
 
@@ -48,7 +48,7 @@ impl Policy for RecordingPolicy {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError> {
         self.policy.restore(request, nodes, now)
@@ -88,7 +88,7 @@ impl Policy for RecordingPolicy {
         self.policy.advance(slots);
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.policy.columns()
     }
 

@@ -22,6 +22,7 @@ pub mod lease;
 pub mod message;
 mod node_set;
 mod process_limits;
+mod resources;
 mod sample;
 pub mod stall_tolerant_clock;
 mod status;

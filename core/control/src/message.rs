@@ -17,6 +17,7 @@ pub use crate::idle_report::IdleReport;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::process_limits::{Limit, ProcessLimits, Resource, UNLIMITED};
+pub use crate::resources::{Binding, DeviceCount, Resources};
 pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
@@ -24,7 +25,7 @@ pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 9;
+pub const CONTROL_VERSION: u32 = 10;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;
@@ -43,6 +44,8 @@ pub struct User {
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
+    /// Its name where the client is; empty if the machine knows none. Nodes check that it has this number there.
+    pub name: String,
 }
 
 /// The content of a program file, by which nodes cache it.
@@ -70,6 +73,9 @@ pub struct NodeRanks {
     pub first: u32,
     /// How many, at least 1.
     pub count: u32,
+    /// The job's processors there, by their places in the node's list. The first ones are those of its lowest rank. If the job
+    /// has more ranks than these serve, ranks share them in turn. None means all of the node.
+    pub processors: Vec<u32>,
 }
 
 /// Request of a user for a job.
@@ -106,6 +112,8 @@ pub struct JobRequest {
     /// Limits and file mode mask of its ranks. A client gives its own, and the daemon that accepts it lowers them to what
     /// the client has by the kernel and the cluster permits. `None` is what [`ProcessLimits::default`] gives.
     pub limits: Option<ProcessLimits>,
+    /// What its ranks take, and how they are laid out.
+    pub resources: Resources,
 }
 
 /// A placed job, as every node of it gets it.
@@ -197,6 +205,8 @@ pub enum RankStatus {
     Exited(u8),
     /// By this signal.
     Signalled(u8),
+    /// The kernel killed it because its job had used up this many bytes of memory on its node.
+    OutOfMemory(u64),
 }
 
 impl RankStatus {
@@ -279,6 +289,10 @@ pub struct NodeDescription {
     pub name: String,
     /// Processors that ranks may use.
     pub processors: u32,
+    /// Bytes of memory that ranks may use; 0 if it is not known.
+    pub memory: u64,
+    /// Devices that ranks may use.
+    pub devices: Vec<DeviceCount>,
     /// Most ranks of one job it takes.
     pub max_ranks: u32,
     /// Limits of the machine and what the daemon does instead: a sentence each.

@@ -176,6 +176,8 @@ mod tests {
             incarnation: 1,
             name: String::new(),
             processors: 1,
+            memory: 0,
+            devices: Vec::new(),
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),

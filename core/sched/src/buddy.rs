@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
-use crate::{JobId, NodeId};
+use crate::{JobId, ProcessorId};
 
 /// A block: nodes `position << level` and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ impl Block {
     }
 
     /// The smallest block with both nodes.
-    pub(crate) fn around(first: NodeId, last: NodeId) -> Self {
+    pub(crate) fn around(first: ProcessorId, last: ProcessorId) -> Self {
         let level = u32::BITS - (first.0 ^ last.0).leading_zeros();
         Self { level, position: first.0 >> level }
     }
@@ -75,7 +75,7 @@ struct Node {
 enum Allocation {
     Block(Block, u32),
     /// A job on nodes that another policy chose.
-    Nodes(Vec<NodeId>),
+    Nodes(Vec<ProcessorId>),
 }
 
 impl Default for BuddyAllocator {
@@ -115,9 +115,9 @@ impl BuddyAllocator {
     }
 
     /// The first nodes of a block that are up.
-    pub(crate) fn first_nodes(&self, block: Block, wanted: u32) -> Vec<NodeId> {
+    pub(crate) fn first_nodes(&self, block: Block, wanted: u32) -> Vec<ProcessorId> {
         let up = |&node: &u32| self.up(Block { level: 0, position: node }) > 0;
-        block.range().filter(up).take(wanted as usize).map(NodeId).collect()
+        block.range().filter(up).take(wanted as usize).map(ProcessorId).collect()
     }
 
     /// Updates a block from its two halves.
@@ -150,13 +150,13 @@ impl BuddyAllocator {
     }
 
     /// Grows the machine until it includes this node; the node is not up yet.
-    pub(crate) fn reach(&mut self, node: NodeId) {
+    pub(crate) fn reach(&mut self, node: ProcessorId) {
         while u64::from(node.0) >= 1 << self.levels {
             self.grow();
         }
     }
 
-    fn leaf(&mut self, node: NodeId, change: impl Fn(&mut Node)) {
+    fn leaf(&mut self, node: ProcessorId, change: impl Fn(&mut Node)) {
         self.reach(node);
         self.change(Block { level: 0, position: node.0 }, change);
     }
@@ -223,12 +223,12 @@ impl BuddyAllocator {
 }
 
 impl Pool for BuddyAllocator {
-    fn add_node(&mut self, node: NodeId) -> bool {
+    fn add_node(&mut self, node: ProcessorId) -> bool {
         self.leaf(node, |leaf| leaf.up = 1);
         self.free_around(Block { level: 0, position: node.0 }).is_some()
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.leaf(node, |leaf| leaf.up = 0);
     }
 
@@ -236,21 +236,21 @@ impl Pool for BuddyAllocator {
         wanted <= self.up(self.whole())
     }
 
-    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>> {
+    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<ProcessorId>> {
         let block = self.find(self.level_for(wanted)?, wanted)?;
         self.change(block, |node| node.own += 1);
         self.allocations.insert(job, Allocation::Block(block, wanted));
         Some(self.first_nodes(block, wanted))
     }
 
-    fn claim(&mut self, job: JobId, nodes: &[NodeId]) {
+    fn claim(&mut self, job: JobId, nodes: &[ProcessorId]) {
         for &node in nodes {
             self.leaf(node, |leaf| leaf.own += 1);
         }
         self.allocations.insert(job, Allocation::Nodes(nodes.to_vec()));
     }
 
-    fn release(&mut self, job: JobId, nodes: &[NodeId]) -> u32 {
+    fn release(&mut self, job: JobId, nodes: &[ProcessorId]) -> u32 {
         match self.allocations.remove(&job) {
             Some(Allocation::Block(block, _)) => self.change(block, |node| node.own -= 1),
             Some(Allocation::Nodes(nodes)) => {
@@ -258,7 +258,7 @@ impl Pool for BuddyAllocator {
             }
             None => return 0,
         }
-        let free = |node: &&NodeId| {
+        let free = |node: &&ProcessorId| {
             let leaf = Block { level: 0, position: node.0 };
             self.up(leaf) > 0 && self.free_around(leaf).is_some()
         };

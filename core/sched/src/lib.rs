@@ -12,6 +12,7 @@ mod buddy;
 mod dhc;
 mod dqt;
 mod matrix;
+mod numbering;
 mod policy;
 pub mod registry;
 mod round;
@@ -22,6 +23,9 @@ pub use dqt::{
     AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
 };
 pub use matrix::MatrixGang;
+pub use numbering::Numbering;
 pub use policy::{ArriveError, Obstacle, Placement, Policy, Request, Sharing, UserId};
 pub use round::{Line, Round};
-pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
+pub use timetable::{
+    ClusterTime, Column, JobId, Mode, NodeId, ProcessorColumn, ProcessorId, Timetable,
+};

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use crate::bits::Bits;
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Round, Sharing,
 };
 
 /// The matrix, served round robin by rows.
@@ -87,12 +87,12 @@ impl MatrixGang {
         self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
     }
 
-    fn load_of(&self, node: NodeId) -> u32 {
+    fn load_of(&self, node: ProcessorId) -> u32 {
         self.load.get(node.0 as usize).copied().unwrap_or(0)
     }
 
     /// The row and the nodes for a job that wants `wanted` of them; the row may be a new one.
-    fn find(&self, wanted: usize) -> Option<(usize, Vec<NodeId>)> {
+    fn find(&self, wanted: usize) -> Option<(usize, Vec<ProcessorId>)> {
         let fits = |row: &Row| self.up.count_without(&row.used) >= wanted;
         let row = self.rows.iter().position(fits).unwrap_or(self.rows.len());
         if row >= self.max_rows {
@@ -102,7 +102,7 @@ impl MatrixGang {
         if let Some(row) = self.rows.get(row) {
             free.remove_all(&row.used);
         }
-        let mut nodes: Vec<NodeId> = free.iter().collect();
+        let mut nodes: Vec<ProcessorId> = free.iter().collect();
         if nodes.len() < wanted {
             return None;
         }
@@ -112,7 +112,7 @@ impl MatrixGang {
         Some((row, nodes))
     }
 
-    fn put(&mut self, job: JobId, row: usize, nodes: &[NodeId]) {
+    fn put(&mut self, job: JobId, row: usize, nodes: &[ProcessorId]) {
         if row >= self.rows.len() {
             self.rows.resize_with(row + 1, Row::default);
         }
@@ -249,11 +249,11 @@ impl Policy for MatrixGang {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: ProcessorId) {
         self.up.insert(node);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.up.remove(node);
     }
 
@@ -267,7 +267,7 @@ impl Policy for MatrixGang {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
@@ -348,18 +348,20 @@ impl Policy for MatrixGang {
         true
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         let slots = self.slots();
         let mut busy = Bits::default();
         for slot in &slots {
             busy.add_all(&slot.used);
         }
-        let mut columns: Vec<Column> =
-            busy.iter().map(|node| Column { node, slots: vec![None; slots.len()] }).collect();
+        let mut columns: Vec<ProcessorColumn> = busy
+            .iter()
+            .map(|processor| ProcessorColumn { processor, slots: vec![None; slots.len()] })
+            .collect();
         for (index, slot) in slots.iter().enumerate() {
             for &job in &slot.jobs {
                 for node in self.jobs[&job].nodes.iter() {
-                    if let Ok(at) = columns.binary_search_by_key(&node, |column| column.node) {
+                    if let Ok(at) = columns.binary_search_by_key(&node, |column| column.processor) {
                         columns[at].slots[index] = Some(job);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Round, Timetable};
+use crate::{ClusterTime, DqtNode, JobId, ProcessorColumn, ProcessorId, Round};
 
 /// Number of the user to whom a job belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +40,7 @@ pub struct Placement {
     /// The job.
     pub job: JobId,
     /// As many nodes as it wanted, ascending. The job keeps them until it leaves or moves.
-    pub nodes: Vec<NodeId>,
+    pub nodes: Vec<ProcessorId>,
 }
 
 /// Why a policy refuses a job. Trying again never helps.
@@ -130,10 +130,10 @@ pub trait Policy {
     fn sharing(&self) -> Sharing;
 
     /// `node` takes jobs from now on. Does nothing if it already does.
-    fn add_node(&mut self, node: NodeId);
+    fn add_node(&mut self, node: ProcessorId);
 
     /// `node` takes no new jobs. Those placed on it stay until they [`Policy::leave`].
-    fn remove_node(&mut self, node: NodeId);
+    fn remove_node(&mut self, node: ProcessorId);
 
     /// Queues a job that came at `now` or earlier: a job that queues again keeps its first time.
     ///
@@ -150,7 +150,7 @@ pub trait Policy {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError>;
 
@@ -201,7 +201,7 @@ pub trait Policy {
     /// length. [`Policy::run_slot`] would run slot 0 next, and after the last slot the first
     /// follows. A sequence that does not repeat soon is cut where that does least harm; each policy
     /// documents where.
-    fn columns(&self) -> Vec<Column>;
+    fn columns(&self) -> Vec<ProcessorColumn>;
 
     /// Idle nodes that no job can get, because they fill up the partition of a job that wanted
     /// fewer (internal fragmentation).
@@ -224,17 +224,5 @@ pub trait Policy {
     /// does not change. `None` for a policy without a tree.
     fn tree(&self, _slots: u64) -> Option<Vec<DqtNode>> {
         None
-    }
-
-    /// The columns as a timetable to publish.
-    fn timetable(
-        &self,
-        generation: u64,
-        start: ClusterTime,
-        slice_ns: u64,
-        mode: Mode,
-    ) -> Timetable {
-        let (columns, idle) = (self.columns(), Vec::new());
-        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, idle }
     }
 }

@@ -25,7 +25,9 @@ impl ClientPeer {
     /// The system's error.
     pub fn of(stream: &UnixStream) -> io::Result<Self> {
         let credentials = stream.peer_cred()?;
-        let user = User { uid: credentials.uid(), gid: credentials.gid() };
+        let name = nix::unistd::User::from_uid(credentials.uid().into())?.map(|user| user.name);
+        let name = name.unwrap_or_default();
+        let user = User { uid: credentials.uid(), gid: credentials.gid(), name };
         let limits = of_client(credentials.pid(), user.uid);
         Ok(Self { user, limits })
     }

@@ -36,6 +36,11 @@ pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
                 RankStatus::Signalled(number) => {
                     format!("{place} was killed by signal {}", signal(*number))
                 }
+                RankStatus::OutOfMemory(bytes) => format!(
+                    "{place} was killed because its job had used up its {} of memory there; \
+                     give it more with --mem-per-rank, or run it on more nodes",
+                    table::bytes(*bytes)
+                ),
             }
         }
         Outcome::Refused(refusal) => table::printable(&refusal.message),
@@ -78,6 +83,9 @@ fn ended(outcome: &Outcome) -> String {
                 Ok(known) => format!("{known} (rank {rank})"),
                 Err(_) => format!("signal {number} (rank {rank})"),
             }
+        }
+        Outcome::RankFailed { rank, status: RankStatus::OutOfMemory(_), .. } => {
+            format!("out of memory (rank {rank})")
         }
         Outcome::Refused(refusal) if refusal.kind == RefusalKind::NotNow => "withdrawn".to_owned(),
         Outcome::Refused(_) => "refused".to_owned(),

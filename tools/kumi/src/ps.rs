@@ -161,6 +161,10 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
             match status {
                 RankStatus::Exited(code) => view.exit_code = Some(*code),
                 RankStatus::Signalled(number) => view.signal = Some(*number),
+                RankStatus::OutOfMemory(_) => {
+                    view.kind = "out_of_memory";
+                    view.signal = Some(9);
+                }
             }
         }
         Outcome::Refused(refusal) => {
@@ -241,15 +245,17 @@ mod tests {
             estimate_ns: None,
             wait: None,
             limits: None,
+            resources: kumi_control::message::Resources::default(),
         };
-        let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
+        let part =
+            |node, first| NodeRanks { node: NodeId(node), first, count: 4, processors: vec![0] };
         let layout =
             if state == JobState::Queued { Vec::new() } else { vec![part(0, 0), part(1, 4)] };
         let started_ms = (!layout.is_empty()).then_some(2_000);
         JobRecord {
             spec: JobSpec {
                 job: JobId(job),
-                user: User { uid: 0, gid: 0 },
+                user: User { uid: 0, gid: 0, name: String::new() },
                 request,
                 layout,
                 channel_key: 7,

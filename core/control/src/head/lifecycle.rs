@@ -169,15 +169,16 @@ impl Head {
             self.leave_rotation(id);
             return;
         };
+        let nodes = self.scheduler.nodes(placement);
         let spec = &mut job.record.spec;
-        spec.layout = scheduler::layout(spec.request.ranks, &placement.nodes);
+        spec.layout = scheduler::layout(spec.request.ranks, &nodes);
         let spec = Box::new(spec.clone());
-        job.parts = placement.nodes.iter().map(|&node| (node, JobPart::default())).collect();
-        let nodes = job.nodes();
+        job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
+        let set = job.nodes();
         self.idle.forget_job(id);
-        self.jobs.assign(id, &placement.nodes);
+        self.jobs.assign(id, &nodes);
         self.enter(id, &JobState::Preparing);
-        self.send(&nodes, &Command::Prepare(spec));
+        self.send(&set, &Command::Prepare(spec));
     }
 
     pub(super) fn persist(&mut self, id: JobId) {

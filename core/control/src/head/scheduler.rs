@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 
 use kumi_sched::registry::Limits;
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Obstacle, Placement, Policy, Sharing,
+    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Numbering, Obstacle, Placement,
+    Policy, ProcessorId, Sharing,
 };
 
 use super::idle::IdleJobs;
@@ -31,6 +32,8 @@ pub(super) struct Scheduler {
     policy: Box<dyn Policy + Send>,
     name: String,
     limits: Limits,
+    /// Processors of the configured nodes.
+    numbering: Numbering,
     /// Nodes came or went, or are no longer expected.
     nodes_changed: bool,
     /// Queued jobs that the policy has not been told of.
@@ -45,7 +48,7 @@ pub(super) fn layout(ranks: u32, nodes: &[NodeId]) -> Vec<NodeRanks> {
     let mut layout = Vec::with_capacity(nodes.len());
     for (index, &node) in (0..).zip(nodes) {
         let count = each + u32::from(index < more);
-        layout.push(NodeRanks { node, first, count });
+        layout.push(NodeRanks { node, first, count, processors: Vec::new() });
         first += count;
     }
     layout
@@ -92,7 +95,10 @@ fn restore(
     time: &HeadTime,
 ) -> Result<(), ArriveError> {
     let nodes = job.parts.keys().copied();
-    let nodes: Vec<NodeId> = nodes.filter(|&node| membership.is_configured(node)).collect();
+    let nodes: Vec<ProcessorId> = nodes
+        .filter(|&node| membership.is_configured(node))
+        .map(|node| ProcessorId(node.0))
+        .collect();
     policy.restore(&job.remaining_demand(time.wall_ms()), &nodes, time.cluster())?;
     policy.set_active(job.id(), idle.takes_turns(job));
     Ok(())
@@ -107,6 +113,10 @@ impl Scheduler {
             policy: policy::by_name(&config.policy, limits)?,
             name: config.policy.clone(),
             limits,
+            numbering: Numbering::new(
+                2,
+                (0..).zip(&config.nodes).map(|(node, _)| (NodeId(node), 1)),
+            ),
             nodes_changed: false,
             undecided: BTreeSet::new(),
         })
@@ -139,12 +149,20 @@ impl Scheduler {
 
     /// Slots of every node, to come.
     pub(super) fn columns(&self) -> Vec<Column> {
-        self.policy.columns()
+        let columns = self.policy.columns();
+        self.numbering.columns(&columns)
     }
 
     /// The policy's tree of queues after so many slots, if it has one.
     pub(super) fn tree(&self, slots: u64) -> Option<Vec<DqtNode>> {
         self.policy.tree(slots)
+    }
+
+    /// The nodes of a placement, ascending.
+    pub(super) fn nodes(&self, placement: &Placement) -> Vec<NodeId> {
+        let places =
+            placement.nodes.iter().filter_map(|&processor| self.numbering.place(processor));
+        places.map(|(node, _)| node).collect()
     }
 
     pub(super) fn pass_slots(&mut self, slots: u64) {
@@ -163,11 +181,11 @@ impl Scheduler {
     }
 
     pub(super) fn add_node(&mut self, node: NodeId) {
-        self.policy.add_node(node);
+        self.policy.add_node(ProcessorId(node.0));
     }
 
     pub(super) fn remove_node(&mut self, node: NodeId) {
-        self.policy.remove_node(node);
+        self.policy.remove_node(ProcessorId(node.0));
     }
 
     /// Nodes came or went, or are no longer expected: jobs may want another number of them.
@@ -295,7 +313,7 @@ impl Scheduler {
         }
         let policy = policy::by_name(name, self.limits);
         let mut policy = policy.map_err(|error| bad(error.to_string()))?;
-        membership.tree().routes().nodes().for_each(|node| policy.add_node(node));
+        membership.tree().routes().nodes().for_each(|node| policy.add_node(ProcessorId(node.0)));
         for job in jobs.iter().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {

@@ -66,6 +66,8 @@ impl World {
             incarnation,
             name: format!("n{number}"),
             processors: 2,
+            memory: 0,
+            devices: Vec::new(),
             max_ranks: 8,
             limits: Vec::new(),
             jobs: Vec::new(),

@@ -23,9 +23,9 @@ mod same;
 mod waiting;
 
 const MS: u64 = 1_000_000;
-const ALICE: User = User { uid: 1000, gid: 1000 };
-const BOB: User = User { uid: 1001, gid: 1001 };
-const OWNER: User = User { uid: 500, gid: 500 };
+const ALICE: User = User { uid: 1000, gid: 1000, name: String::new() };
+const BOB: User = User { uid: 1001, gid: 1001, name: String::new() };
+const OWNER: User = User { uid: 500, gid: 500, name: String::new() };
 const LINK: LinkId = LinkId(1);
 const CLIENT: ClientId = ClientId(1);
 const HASH: ContentHash = ContentHash([7; 32]);
@@ -63,6 +63,8 @@ fn description(node: u32) -> NodeDescription {
         incarnation: 1,
         name: format!("n{node}"),
         processors: 2,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
@@ -86,6 +88,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: kumi_control::message::Resources::default(),
     }
 }
 

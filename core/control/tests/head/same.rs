@@ -3,7 +3,7 @@
 
 use super::*;
 use kumi_sched::registry::{self, Limits};
-use kumi_sched::{Policy, Request, UserId};
+use kumi_sched::{Numbering, Policy, ProcessorId, Request, UserId};
 
 const NODES: u32 = 8;
 const SLICE: u64 = 10 * MS;
@@ -29,6 +29,11 @@ impl Random {
     }
 }
 
+/// Nodes of one processor each.
+fn numbering() -> Numbering {
+    Numbering::new(2, (0..NODES).map(|node| (NodeId(node), 1)))
+}
+
 struct Pair {
     test: Test,
     policy: Box<dyn Policy + Send>,
@@ -50,7 +55,7 @@ impl Pair {
         let test = Test::attached(config);
         let mut policy = registry::by_name(name, Limits { jobs_per_node: 2, ..Limits::default() })
             .expect("a policy");
-        (0..NODES).for_each(|node| policy.add_node(NodeId(node)));
+        (0..NODES).for_each(|node| policy.add_node(ProcessorId(node)));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();
         let (origin, generation) = (timetable.start.0 - timetable.phase_ns, timetable.generation);
@@ -103,7 +108,8 @@ impl Pair {
         let mut waiting = self.policy.queued();
         waiting.sort_unstable();
         assert_eq!(queued, waiting, "those that wait");
-        let (timetable, columns) = (self.test.head.timetable(), self.policy.columns());
+        let (timetable, columns) =
+            (self.test.head.timetable(), numbering().columns(&self.policy.columns()));
         if timetable.generation != self.generation {
             self.generation = timetable.generation;
             self.changes += 1;
@@ -112,8 +118,8 @@ impl Pair {
         let tick = timetable.tick_at(ClusterTime(self.test.now + LEAD));
         for node in (0..NODES).map(NodeId) {
             let column = columns.iter().find(|column| column.node == node);
-            let first = column.and_then(|column| column.slots[0]);
-            assert_eq!(timetable.job_at(node, tick), first, "node {node} now");
+            let first = column.map_or(&[][..], |column| &column.slots[0]);
+            assert_eq!(timetable.jobs_at(node, tick), first, "node {node} now");
         }
     }
 
@@ -137,7 +143,11 @@ impl Pair {
         let nodes = 1 + self.random.below(NODES.into()) as u32;
         let priority = 1 + self.random.below(3) as u16;
         let estimate_ns = Some((1 + self.random.below(40)) * SLICE);
-        let user = self.random.of(&[ALICE.uid, BOB.uid]).map_or(ALICE, |uid| User { uid, gid: 1 });
+        let user = self.random.of(&[ALICE.uid, BOB.uid]).map_or(ALICE, |uid| User {
+            uid,
+            gid: 1,
+            name: String::new(),
+        });
         self.tokens += 1;
         let wish = JobRequest { priority, estimate_ns, ..request(self.tokens, nodes, Some(nodes)) };
         let job = JobId(self.tokens as u64);
@@ -168,7 +178,7 @@ impl Pair {
         let mut lost_at = GRACE;
         self.report(Report::Detached(set([node])), |policy, now| {
             lost_at += now.0;
-            policy.remove_node(NodeId(node));
+            policy.remove_node(ProcessorId(node));
         });
         self.down.push(node);
         let (hit, rest) =
@@ -208,7 +218,7 @@ impl Pair {
     fn returns(&mut self, node: u32) {
         self.down.retain(|&other| other != node);
         let report = Report::Attached(vec![description(node)]);
-        self.report(report, |policy, _| policy.add_node(NodeId(node)));
+        self.report(report, |policy, _| policy.add_node(ProcessorId(node)));
     }
 
     fn anything(&mut self) {

@@ -22,7 +22,8 @@ pub(crate) use fcfs::{Fcfs, FcfsBuddy, FirstFit};
 
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Sharing,
 };
 use placed_jobs::PlacedJobs;
 use pool::Pool;
@@ -101,12 +102,12 @@ impl<D: Discipline> Policy for Batch<D> {
         Sharing::Space
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: ProcessorId) {
         let free = self.machine.pool.add_node(node);
         self.discipline.node_added(free);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.machine.pool.remove_node(node);
         self.discipline.node_removed();
     }
@@ -124,11 +125,11 @@ impl<D: Discipline> Policy for Batch<D> {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         now: ClusterTime,
     ) -> Result<(), ArriveError> {
-        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
-        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let nodes: BTreeSet<ProcessorId> = nodes.iter().copied().collect();
+        let nodes: Vec<ProcessorId> = nodes.into_iter().collect();
         self.check(request.job, nodes.len())?;
         self.machine.pool.claim(request.job, &nodes);
         let count = nodes.len();
@@ -174,7 +175,7 @@ impl<D: Discipline> Policy for Batch<D> {
         self.machine.placed.advance(slots);
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.machine.placed.columns()
     }
 

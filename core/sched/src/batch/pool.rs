@@ -3,26 +3,26 @@
 use alloc::vec::Vec;
 
 use crate::bits::Bits;
-use crate::{JobId, NodeId};
+use crate::{JobId, ProcessorId};
 
 /// The nodes of the machine: which are up, and which a queued job may get.
 pub(crate) trait Pool: Default {
     /// Says whether it was down and no job has it.
-    fn add_node(&mut self, node: NodeId) -> bool;
+    fn add_node(&mut self, node: ProcessorId) -> bool;
 
-    fn remove_node(&mut self, node: NodeId);
+    fn remove_node(&mut self, node: ProcessorId);
 
     /// Whether a job of this size could run if no other did.
     fn possible(&self, wanted: u32) -> bool;
 
     /// Nodes for a job, ascending, if there are any for it now.
-    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>>;
+    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<ProcessorId>>;
 
     /// Gives a job these nodes, even if other jobs have them.
-    fn claim(&mut self, job: JobId, nodes: &[NodeId]);
+    fn claim(&mut self, job: JobId, nodes: &[ProcessorId]);
 
     /// Removes a job from its nodes. Returns how many of them are free now.
-    fn release(&mut self, job: JobId, nodes: &[NodeId]) -> u32;
+    fn release(&mut self, job: JobId, nodes: &[ProcessorId]) -> u32;
 
     /// Idle nodes that no job can get, because they fill up the partition of another job.
     fn filling(&self) -> u32 {
@@ -53,7 +53,7 @@ impl FreeNodes {
         self.free_count
     }
 
-    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+    pub(crate) fn is_up(&self, node: ProcessorId) -> bool {
         self.up.contains(node)
     }
 
@@ -62,12 +62,12 @@ impl FreeNodes {
         self.odd == 0
     }
 
-    fn held(&self, node: NodeId) -> u32 {
+    fn held(&self, node: ProcessorId) -> u32 {
         self.holders.get(node.0 as usize).copied().unwrap_or(0)
     }
 
     /// Updates a node's state and the counts that depend on it.
-    fn change(&mut self, node: NodeId, up: bool, holders: u32) {
+    fn change(&mut self, node: ProcessorId, up: bool, holders: u32) {
         self.odd -= usize::from(self.is_odd(node));
         let index = node.0 as usize;
         if self.holders.len() <= index {
@@ -79,13 +79,13 @@ impl FreeNodes {
         self.odd += usize::from(self.is_odd(node));
     }
 
-    fn is_odd(&self, node: NodeId) -> bool {
+    fn is_odd(&self, node: ProcessorId) -> bool {
         let holders = self.held(node);
         holders > 1 || holders == 1 && !self.is_up(node)
     }
 }
 
-fn set(bits: &mut Bits, count: &mut u32, node: NodeId, wanted: bool) {
+fn set(bits: &mut Bits, count: &mut u32, node: ProcessorId, wanted: bool) {
     match (bits.contains(node), wanted) {
         (false, true) => {
             bits.insert(node);
@@ -100,13 +100,13 @@ fn set(bits: &mut Bits, count: &mut u32, node: NodeId, wanted: bool) {
 }
 
 impl Pool for FreeNodes {
-    fn add_node(&mut self, node: NodeId) -> bool {
+    fn add_node(&mut self, node: ProcessorId) -> bool {
         let fresh = !self.is_up(node) && self.held(node) == 0;
         self.change(node, true, self.held(node));
         fresh
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.change(node, false, self.held(node));
     }
 
@@ -114,22 +114,22 @@ impl Pool for FreeNodes {
         wanted <= self.up_count
     }
 
-    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<NodeId>> {
+    fn take(&mut self, job: JobId, wanted: u32) -> Option<Vec<ProcessorId>> {
         if wanted > self.free_count {
             return None;
         }
-        let nodes: Vec<NodeId> = self.free.iter().take(wanted as usize).collect();
+        let nodes: Vec<ProcessorId> = self.free.iter().take(wanted as usize).collect();
         self.claim(job, &nodes);
         Some(nodes)
     }
 
-    fn claim(&mut self, _job: JobId, nodes: &[NodeId]) {
+    fn claim(&mut self, _job: JobId, nodes: &[ProcessorId]) {
         for &node in nodes {
             self.change(node, self.is_up(node), self.held(node) + 1);
         }
     }
 
-    fn release(&mut self, _job: JobId, nodes: &[NodeId]) -> u32 {
+    fn release(&mut self, _job: JobId, nodes: &[ProcessorId]) -> u32 {
         let before = self.free_count;
         for &node in nodes {
             self.change(node, self.is_up(node), self.held(node) - 1);

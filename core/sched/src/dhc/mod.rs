@@ -37,7 +37,8 @@ use crate::batch::pool::Pool;
 use crate::buddy::{Block, BuddyAllocator};
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Sharing,
 };
 use round::{Gang, Round};
 
@@ -92,11 +93,11 @@ impl Dhc {
         self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
     }
 
-    fn load_of(&self, node: NodeId) -> u32 {
+    fn load_of(&self, node: ProcessorId) -> u32 {
         self.load.get(node.0 as usize).copied().unwrap_or(0)
     }
 
-    fn put(&mut self, job: JobId, block: Block, nodes: &[NodeId]) {
+    fn put(&mut self, job: JobId, block: Block, nodes: &[ProcessorId]) {
         for node in nodes {
             let index = node.0 as usize;
             if self.load.len() <= index {
@@ -109,7 +110,7 @@ impl Dhc {
     }
 
     /// The controller for a job, and its nodes there.
-    fn find(&self, wanted: u32) -> Option<(Block, Vec<NodeId>)> {
+    fn find(&self, wanted: u32) -> Option<(Block, Vec<ProcessorId>)> {
         let level = self.nodes.level_for(wanted)?;
         let round = Round::of(self.jobs.values().map(|job| &job.gang));
         let able = |block: &Block| self.nodes.up(*block) >= wanted;
@@ -120,7 +121,7 @@ impl Dhc {
             .map(|block| (round.busy(block), block))
             .collect();
         blocks.sort_unstable();
-        let room = |&node: &NodeId| self.load_of(node) < self.jobs_per_node;
+        let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_node;
         let place = |(_, block)| (block, self.nodes.first_nodes(block, wanted));
         blocks.into_iter().map(place).find(|(_, nodes)| nodes.iter().all(room))
     }
@@ -163,11 +164,11 @@ impl Policy for Dhc {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: ProcessorId) {
         self.nodes.add_node(node);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         self.nodes.remove_node(node);
     }
 
@@ -181,17 +182,17 @@ impl Policy for Dhc {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
-        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let nodes: BTreeSet<ProcessorId> = nodes.iter().copied().collect();
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
             return Err(ArriveError::NoNodes(job));
         };
         ArriveError::check(job, nodes.len(), self.known(job))?;
         self.nodes.reach(last);
-        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let nodes: Vec<ProcessorId> = nodes.into_iter().collect();
         self.put(job, Block::around(first, last), &nodes);
         Ok(())
     }
@@ -270,7 +271,7 @@ impl Policy for Dhc {
         true
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         let slots = self.slots();
         let mut columns = BTreeMap::new();
         for (index, slot) in slots.iter().enumerate() {
@@ -281,6 +282,6 @@ impl Policy for Dhc {
                 }
             }
         }
-        columns.into_iter().map(|(node, slots)| Column { node, slots }).collect()
+        columns.into_iter().map(|(processor, slots)| ProcessorColumn { processor, slots }).collect()
     }
 }

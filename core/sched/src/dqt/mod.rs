@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 
 use crate::policy::held_up_by_first;
 use crate::{
-    ArriveError, ClusterTime, Column, JobId, NodeId, Obstacle, Placement, Policy, Request, Round,
-    Sharing,
+    ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
+    Request, Round, Sharing,
 };
 pub use config::{AllocationPolicy, DqtConfig, DqtNameError};
 pub use front::DqtState;
@@ -74,7 +74,7 @@ pub struct Dqt {
 enum Nodes {
     /// This many nodes from the given one on.
     Run(u32, u32),
-    List(Vec<NodeId>),
+    List(Vec<ProcessorId>),
 }
 
 impl Nodes {
@@ -85,12 +85,12 @@ impl Nodes {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+    fn iter(&self) -> impl Iterator<Item = ProcessorId> + '_ {
         let (run, list) = match self {
             Self::Run(first, count) => (*first..first + count, &[][..]),
             Self::List(nodes) => (0..0, &nodes[..]),
         };
-        run.map(NodeId).chain(list.iter().copied())
+        run.map(ProcessorId).chain(list.iter().copied())
     }
 }
 
@@ -121,7 +121,7 @@ impl Dqt {
     }
 
     /// Makes the tree large enough for the node.
-    fn reach(&mut self, node: NodeId) {
+    fn reach(&mut self, node: ProcessorId) {
         if node.0 >= self.front.shape.width() {
             let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
             self.front.grow(shape);
@@ -137,7 +137,7 @@ impl Dqt {
             return Nodes::Run(leaves.start, wanted);
         }
         let up = |leaf: &u32| self.loads.nodes[shape.leaf(*leaf) as usize].up > 0;
-        Nodes::List(leaves.filter(up).take(wanted as usize).map(NodeId).collect())
+        Nodes::List(leaves.filter(up).take(wanted as usize).map(ProcessorId).collect())
     }
 
     fn put(&mut self, request: &Request, partition: u32, nodes: Nodes) {
@@ -153,7 +153,7 @@ impl Dqt {
     }
 
     /// The smallest partition that has all these leaves.
-    fn partition_of(&self, first: NodeId, last: NodeId) -> u32 {
+    fn partition_of(&self, first: ProcessorId, last: ProcessorId) -> u32 {
         let mut at = self.front.shape.leaf(first.0);
         while !self.front.shape.leaves(at).contains(&last.0) {
             at = self.front.shape.parent(at).unwrap_or(0);
@@ -167,12 +167,12 @@ impl Policy for Dqt {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: NodeId) {
+    fn add_node(&mut self, node: ProcessorId) {
         self.reach(node);
         self.loads.set_up(self.front.shape.leaf(node.0), true);
     }
 
-    fn remove_node(&mut self, node: NodeId) {
+    fn remove_node(&mut self, node: ProcessorId) {
         if node.0 < self.front.shape.width() {
             self.loads.set_up(self.front.shape.leaf(node.0), false);
         }
@@ -189,7 +189,7 @@ impl Policy for Dqt {
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[NodeId],
+        nodes: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         self.check(request.job, nodes.len())?;
@@ -280,7 +280,7 @@ impl Policy for Dqt {
     /// If a round is longer than [`DqtConfig::most_slots`], the columns differ from the slots that
     /// [`Policy::run_slot`] will run. Each job then has an equal part of its turns, at least one,
     /// and a change continues from the tree's position.
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self) -> Vec<ProcessorColumn> {
         self.compile()
     }
 

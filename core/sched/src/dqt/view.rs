@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{Dqt, DqtState};
-use crate::{JobId, NodeId};
+use crate::{JobId, ProcessorId};
 
 /// A job in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct DqtNode {
     /// 0 for a leaf.
     pub height: u8,
     /// The first node of its partition.
-    pub first: NodeId,
+    pub first: ProcessorId,
     /// Nodes of its partition, including numbers without a node.
     pub size: u32,
     /// Nodes of its partition that take jobs.
@@ -78,7 +78,7 @@ impl Dqt {
                 number,
                 parent,
                 height,
-                first: NodeId(leaves.start),
+                first: ProcessorId(leaves.start),
                 size: shape.size(height),
                 up: load.up,
                 state: self.front.nodes[index].state,

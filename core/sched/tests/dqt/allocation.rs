@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_sched::{
-    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, NodeId, Placement, Policy, Request,
+    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, Placement, Policy, ProcessorId, Request,
 };
 use proptest::prelude::*;
 
@@ -96,7 +96,7 @@ impl Naive {
         allocation: AllocationPolicy,
         wanted: u32,
         limit: u64,
-    ) -> Option<(Part, Vec<NodeId>)> {
+    ) -> Option<(Part, Vec<ProcessorId>)> {
         let parts =
             |size: u32| (0..self.leaves).step_by(size as usize).map(move |first| (first, size));
         let mut size = 1;
@@ -109,7 +109,7 @@ impl Naive {
         let part = self.descend(allocation, (0, self.leaves), 0, (size, wanted, limit))?;
         let leaves =
             (part.0..part.0 + part.1).filter(|&leaf| self.up.get(leaf as usize) == Some(&true));
-        Some((part, leaves.take(wanted as usize).map(NodeId).collect()))
+        Some((part, leaves.take(wanted as usize).map(ProcessorId).collect()))
     }
 }
 
@@ -177,7 +177,7 @@ impl Pair {
             Step::Turn(node) => {
                 let up = &mut self.naive.up[(node % nodes) as usize];
                 *up = !*up;
-                let node = NodeId(node % nodes);
+                let node = ProcessorId(node % nodes);
                 if *up { self.policy.add_node(node) } else { self.policy.remove_node(node) }
             }
         }
@@ -197,7 +197,7 @@ proptest! {
         let config =
             DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_node: limit, ..DqtConfig::default() };
         let mut policy = Dqt::new(config);
-        (0..nodes).for_each(|node| policy.add_node(NodeId(node)));
+        (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
         let mut leaves = 1;
         while leaves < nodes {
             leaves *= arity;

@@ -233,6 +233,8 @@ fn describe(
         incarnation: tree.incarnation,
         name: name.to_owned(),
         processors,
+        memory: 0,
+        devices: Vec::new(),
         max_ranks: processors
             .saturating_mul(config.max_ranks_per_processor)
             .min(kumi_net::layout::MAX_LOCAL_RANKS),

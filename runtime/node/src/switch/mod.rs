@@ -206,10 +206,10 @@ pub(crate) fn realtime_this_thread() -> bool {
 
 /// The turn that a page shows for this step.
 fn turn(step: &Step) -> Turn {
-    match step.current {
-        Some(job) => Turn::Job(job.0),
-        None if step.everyone => Turn::Everyone,
-        None => Turn::Nobody,
+    match step.current[..] {
+        [job] => Turn::Job(job.0),
+        [] if !step.everyone => Turn::Nobody,
+        _ => Turn::Everyone,
     }
 }
 
@@ -278,7 +278,7 @@ impl SwitcherThread {
             self.set_running(job, true);
         }
         let thawed = monotonic();
-        self.ring.set_current(step.current);
+        self.ring.set_current(step.current.first().copied());
         if step.missed > 0 {
             self.ring.miss(step.missed);
         }
@@ -364,7 +364,7 @@ mod tests {
         let groups = Arc::new(vec![AtomicI32::new(pid)]);
         switcher.add(JobId(7), Stopper::Signals(groups), Arc::clone(&turns));
         wait_for("stop without a timetable", || state_of(child.id()) == 'T');
-        let column = Column { node: NodeId(0), slots: vec![Some(JobId(7)), None] };
+        let column = Column { node: NodeId(0), slots: vec![vec![JobId(7)], vec![]] };
         let mut timetable = Timetable {
             generation: 1,
             start: clock.now(),

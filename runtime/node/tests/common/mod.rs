@@ -250,6 +250,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
+        resources: kumi_control::message::Resources::default(),
     }
 }
 

@@ -25,7 +25,7 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request, Sharing, UserId};
+use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -209,7 +209,7 @@ pub(crate) fn run_watched(
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
-    (0..options.procs).for_each(|node| policy.add_node(NodeId(node)));
+    (0..options.procs).for_each(|node| policy.add_node(ProcessorId(node)));
     let grain = match policy.sharing() {
         Sharing::Space => 1,
         Sharing::SpaceAndTime => options.slice_ns,
@@ -276,7 +276,7 @@ impl Run<'_> {
     }
 
     /// The next placement: the job's place in the list, and its nodes.
-    fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<NodeId>)>, SimError> {
+    fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<ProcessorId>)>, SimError> {
         // Many placements at once can take long too.
         self.progress.watch.check()?;
         let Some(placement) = self.policy.next_placement(ClusterTime(now)) else { return Ok(None) };
@@ -296,7 +296,7 @@ impl Run<'_> {
     }
 
     /// The processors of a job with these nodes: its whole partition where the policy gives such.
-    fn give(&mut self, index: usize, nodes: &[NodeId]) {
+    fn give(&mut self, index: usize, nodes: &[ProcessorId]) {
         let Some(arity) = self.partitions else { return };
         if let Some(first) = nodes.first() {
             let size = nodes.len() as u32;

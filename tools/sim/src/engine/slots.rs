@@ -1,6 +1,6 @@
 //! Engine for policies that share time: it goes slot by slot.
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Round};
+use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Round};
 
 use super::fast_forward::fast_forward;
 use super::load::{Load, Runs};
@@ -42,7 +42,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// The processors that a job on these nodes occupies: the whole partition, if the policy gives such.
-    fn runs(&self, nodes: &[NodeId]) -> Runs {
+    fn runs(&self, nodes: &[ProcessorId]) -> Runs {
         match (self.partitions, nodes.first()) {
             (Some(arity), Some(first)) => {
                 let width = partition_of(arity, nodes.len() as u32);
