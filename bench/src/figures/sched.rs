@@ -5,7 +5,7 @@ use super::Setting;
 use crate::cluster;
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ClusterTime, Dqt, DqtConfig, JobId, NodeId, Numbering, Policy, ProcessorId, Request,
 };
 use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
@@ -77,7 +77,7 @@ fn arrive(policy: &mut Dqt, job: u64, nodes: u32) {
 
 fn tree(nodes: u32) -> Dqt {
     let mut policy = Dqt::new(DqtConfig::default());
-    (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 

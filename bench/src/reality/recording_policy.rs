@@ -21,7 +21,7 @@ impl RecordingPolicy {
 
     fn note(&mut self, placement: Option<Placement>) -> Option<Placement> {
         if let Some(placement) = &placement {
-            let nodes = placement.nodes.iter().map(|node| node.0).collect();
+            let nodes = placement.processors.iter().map(|node| node.0).collect();
             self.nodes.insert(placement.job, nodes);
         }
         placement
@@ -92,8 +92,8 @@ impl Policy for RecordingPolicy {
         self.policy.columns()
     }
 
-    fn filling_nodes(&self) -> u32 {
-        self.policy.filling_nodes()
+    fn filling_processors(&self) -> u32 {
+        self.policy.filling_processors()
     }
 
     fn plans(&self) -> bool {

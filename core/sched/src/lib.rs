@@ -9,8 +9,10 @@ extern crate alloc;
 mod batch;
 mod bits;
 mod buddy;
+mod demand;
 mod dhc;
 mod dqt;
+mod inventory;
 mod matrix;
 mod numbering;
 mod policy;
@@ -19,6 +21,7 @@ mod round;
 mod scan;
 mod timetable;
 
+pub use demand::{Amounts, Demand, KINDS, NodeResources, PartSize};
 pub use dqt::{
     AllocationPolicy, Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation,
 };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ArriveError, ClusterTime, JobId, Policy, ProcessorColumn, ProcessorId, Request, Sharing,
 };
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ impl Model {
     fn new(name: &'static str, nodes: u32) -> Self {
         let mut policy =
             by_name(name, Limits { jobs_per_node: LIMIT, ..Limits::default() }).unwrap();
-        (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+        (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         Self {
             name,
             policy,
@@ -118,7 +118,7 @@ impl Model {
                 self.up.remove(&ProcessorId(*node));
             }
             Step::NodeUp(node) => {
-                self.policy.add_node(ProcessorId(*node));
+                self.policy.add_node(&NodeResources::single(ProcessorId(*node)));
                 self.up.insert(ProcessorId(*node));
             }
             Step::Active(index) => {
@@ -161,7 +161,7 @@ impl Model {
                 assert!(expected.is_none_or(|job| job.is_none()), "{} lets wait", self.name);
                 break;
             };
-            let (job, nodes) = (placement.job, placement.nodes);
+            let (job, nodes) = (placement.job, placement.processors);
             assert!(expected.is_none_or(|expected| expected == Some(job)), "{}", self.name);
             let index = self.queue.iter().position(|&(queued, _)| queued == job).expect("waits");
             let (_, wanted) = self.queue.remove(index);
@@ -287,7 +287,7 @@ impl Model {
                 block.intersection(&self.up).count().saturating_sub(self.placed[job].len())
             })
             .sum();
-        assert_eq!(self.policy.filling_nodes() as usize, filling, "{}", self.name);
+        assert_eq!(self.policy.filling_processors() as usize, filling, "{}", self.name);
     }
 }
 
@@ -305,7 +305,7 @@ proptest! {
             }
             while !model.queue.is_empty() || !model.placed.is_empty() {
                 (0..24).map(ProcessorId).for_each(|node| {
-                    model.policy.add_node(node);
+                    model.policy.add_node(&NodeResources::single(node));
                     model.up.insert(node);
                 });
                 model.now += 50;
@@ -325,9 +325,9 @@ fn backfilling_needs_estimates_and_others_do_not() {
         let said = policy.arrive(&Request::new(JobId(1), 1), ClusterTime(0));
         assert_eq!(said.is_err(), needs, "{name}: {said:?}");
         let said = policy.arrive(&Request::new(JobId(2), 0), ClusterTime(0));
-        assert_eq!(said, Err(ArriveError::NoNodes(JobId(2))));
+        assert_eq!(said, Err(ArriveError::NoProcessors(JobId(2))));
         let said = policy.restore(&Request::new(JobId(2), 0), &[], ClusterTime(0));
-        assert_eq!(said, Err(ArriveError::NoNodes(JobId(2))));
+        assert_eq!(said, Err(ArriveError::NoProcessors(JobId(2))));
         let huge = Request { estimate_ns: Some(u64::MAX), ..Request::new(JobId(3), u32::MAX) };
         policy.arrive(&huge, ClusterTime(0)).unwrap();
         assert_eq!(policy.next_placement(ClusterTime(0)), None, "{name}");
@@ -338,7 +338,7 @@ fn backfilling_needs_estimates_and_others_do_not() {
 fn of_those_that_come_at_once_the_important_is_first() {
     for name in ["fcfs", "fcfs-bb", "first-fit", "easy", "conservative", "scan"] {
         let mut policy = by_name(name, Limits::default()).unwrap();
-        policy.add_node(ProcessorId(0));
+        policy.add_node(&NodeResources::single(ProcessorId(0)));
         let ask = |job, priority| Request {
             priority,
             estimate_ns: Some(5),

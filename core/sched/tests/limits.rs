@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ClusterTime, JobId, Placement, Policy, ProcessorColumn, ProcessorId, Request, Sharing, UserId,
 };
 
@@ -25,7 +25,7 @@ impl Dice {
 
 fn cluster(name: &str, nodes: u32, jobs_per_node: u32) -> Box<dyn Policy + Send> {
     let mut policy = by_name(name, Limits::of_cluster(nodes, jobs_per_node)).expect("a policy");
-    (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -51,7 +51,7 @@ fn all_have_turns(columns: &[ProcessorColumn], placed: &[Placement], name: &str)
         columns.iter().map(|c| (c.processor, c)).collect();
     let length = columns[0].slots.len();
     assert!(columns.len() * length <= CELLS, "{name}: {} nodes, {length} slots", columns.len());
-    for Placement { job, nodes } in placed {
+    for Placement { job, processors: nodes } in placed {
         let slots = |node: &ProcessorId| -> Vec<usize> {
             let column = &by_node[node].slots;
             (0..length).filter(|&slot| column[slot] == Some(*job)).collect()
@@ -83,7 +83,7 @@ fn rounds_that_are_too_long_are_shortened_and_nobody_is_left_out() {
             if policy.sharing() == Sharing::Space {
                 continue;
             }
-            (0..16).for_each(|node| policy.add_node(ProcessorId(node)));
+            (0..16).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
             let placed = filled(&mut *policy, 16, 60, &mut Dice(seed));
             let columns = policy.columns();
             assert!(columns[0].slots.len() <= 32, "{name}: {}", columns[0].slots.len());
@@ -110,7 +110,7 @@ fn jobs_placed_by_another_policy_fit_too() {
                 (JobId(job.into()), Request { priority: 9, ..Request::new(JobId(job.into()), 2) });
             policy.restore(&request, &apart, NOW).expect("taken back");
             policy.set_active(job, true);
-            placed.push(Placement { job, nodes: apart.to_vec() });
+            placed.push(Placement { job, processors: apart.to_vec() });
         }
         let columns = policy.columns();
         all_have_turns(&columns, &placed, name);

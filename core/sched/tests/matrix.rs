@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, Numbering, Policy,
     ProcessorColumn, ProcessorId, Request, Timetable,
 };
@@ -50,7 +50,7 @@ impl Model {
     fn new(nodes: u32, max_rows: u32) -> Self {
         let mut policy = MatrixGang::new(max_rows);
         for node in 0..nodes {
-            policy.add_node(ProcessorId(node));
+            policy.add_node(&NodeResources::single(ProcessorId(node)));
         }
         Self {
             policy,
@@ -95,7 +95,7 @@ impl Model {
                 self.up.remove(&ProcessorId(*node));
             }
             Step::NodeUp(node) => {
-                self.policy.add_node(ProcessorId(*node));
+                self.policy.add_node(&NodeResources::single(ProcessorId(*node)));
                 self.up.insert(ProcessorId(*node));
             }
             Step::Inactive(index) if !self.placed.is_empty() => {
@@ -127,11 +127,11 @@ impl Model {
             let first = self.queue.iter().position(|&(_, wanted)| wanted as usize <= self.up.len());
             let (job, wanted) = self.queue.remove(first.expect("somebody fits")).unwrap();
             assert_eq!(job, placement.job, "first come, first served");
-            assert_eq!(placement.nodes.len(), wanted as usize);
-            assert!(placement.nodes.is_sorted_by(|a, b| a < b));
-            assert!(placement.nodes.iter().all(|node| self.up.contains(node)));
+            assert_eq!(placement.processors.len(), wanted as usize);
+            assert!(placement.processors.is_sorted_by(|a, b| a < b));
+            assert!(placement.processors.iter().all(|node| self.up.contains(node)));
             self.policy.set_active(job, true);
-            self.placed.insert(job, placement.nodes);
+            self.placed.insert(job, placement.processors);
         }
         assert!(self.policy.queued().into_iter().eq(self.queue.iter().map(|&(job, _)| job)));
     }
@@ -266,7 +266,7 @@ fn nodes(numbers: impl IntoIterator<Item = u32>) -> Vec<ProcessorId> {
 fn matrix(count: u32, rows: u32) -> MatrixGang {
     let mut policy = MatrixGang::new(rows);
     for node in 0..count {
-        policy.add_node(ProcessorId(node));
+        policy.add_node(&NodeResources::single(ProcessorId(node)));
     }
     policy
 }
@@ -276,7 +276,7 @@ fn arrive(policy: &mut MatrixGang, job: u64, wanted: u32) -> Option<Vec<Processo
     policy.arrive(&Request::new(JobId(job), wanted), NOW).unwrap();
     let placement = policy.next_placement(NOW)?;
     policy.set_active(placement.job, true);
-    Some(placement.nodes)
+    Some(placement.processors)
 }
 
 fn picture(policy: &MatrixGang) -> Vec<Vec<u64>> {
@@ -306,8 +306,8 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
     policy.remove_node(ProcessorId(1));
     policy.remove_node(ProcessorId(2));
     let placement = policy.next_placement(NOW).unwrap();
-    assert_eq!((placement.job, placement.nodes), (JobId(3), nodes([3])), "job 2 could not anyway");
-    policy.add_node(ProcessorId(2));
+    assert_eq!((placement.job, placement.processors), (JobId(3), nodes([3])), "job 2 could not anyway");
+    policy.add_node(&NodeResources::single(ProcessorId(2)));
     policy.leave(JobId(1), NOW);
     policy.leave(JobId(3), NOW);
     assert_eq!(policy.next_placement(NOW).unwrap().job, JobId(2));
@@ -316,10 +316,10 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
 #[test]
 fn refusals() {
     let mut policy = matrix(2, 1);
-    assert_eq!(policy.arrive(&Request::new(JobId(1), 0), NOW), Err(ArriveError::NoNodes(JobId(1))));
+    assert_eq!(policy.arrive(&Request::new(JobId(1), 0), NOW), Err(ArriveError::NoProcessors(JobId(1))));
     assert_eq!(
         policy.restore(&Request::new(JobId(1), 0), &[], NOW),
-        Err(ArriveError::NoNodes(JobId(1)))
+        Err(ArriveError::NoProcessors(JobId(1)))
     );
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
     assert_eq!(

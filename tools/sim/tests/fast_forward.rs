@@ -2,7 +2,7 @@
 //! comes out is what comes out slot by slot.
 #![forbid(unsafe_code)]
 
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ArriveError, ClusterTime, JobId, Placement, Policy, ProcessorColumn, ProcessorId, Request,
     Round, Sharing,
 };
@@ -21,7 +21,7 @@ impl Policy for WithoutForecast {
         self.policy.sharing()
     }
     fn add_node(&mut self, node: ProcessorId) {
-        self.policy.add_node(node);
+        self.policy.add_node(&NodeResources::single(node));
     }
     fn remove_node(&mut self, node: ProcessorId) {
         self.policy.remove_node(node);

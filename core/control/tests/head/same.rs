@@ -3,7 +3,7 @@
 
 use super::*;
 use kumi_sched::registry::{self, Limits};
-use kumi_sched::{Numbering, Policy, ProcessorId, Request, UserId};
+use kumi_sched::{NodeResources, Numbering, Policy, ProcessorId, Request, UserId};
 
 const NODES: u32 = 8;
 const SLICE: u64 = 10 * MS;
@@ -55,7 +55,7 @@ impl Pair {
         let test = Test::attached(config);
         let mut policy = registry::by_name(name, Limits { jobs_per_node: 2, ..Limits::default() })
             .expect("a policy");
-        (0..NODES).for_each(|node| policy.add_node(ProcessorId(node)));
+        (0..NODES).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();
         let (origin, generation) = (timetable.start.0 - timetable.phase_ns, timetable.generation);
@@ -86,7 +86,7 @@ impl Pair {
         told(&mut *self.policy, now);
         let mut new = Vec::new();
         while let Some(placement) = self.policy.next_placement(now) {
-            let nodes: Vec<u32> = placement.nodes.iter().map(|node| node.0).collect();
+            let nodes: Vec<u32> = placement.processors.iter().map(|node| node.0).collect();
             new.push((placement.job, nodes));
         }
         self.placed.extend(new.iter().cloned());
@@ -218,7 +218,7 @@ impl Pair {
     fn returns(&mut self, node: u32) {
         self.down.retain(|&other| other != node);
         let report = Report::Attached(vec![description(node)]);
-        self.report(report, |policy, _| policy.add_node(ProcessorId(node)));
+        self.report(report, |policy, _| policy.add_node(&NodeResources::single(ProcessorId(node))));
     }
 
     fn anything(&mut self) {

@@ -35,6 +35,7 @@ use alloc::vec::Vec;
 
 use crate::batch::pool::Pool;
 use crate::buddy::{Block, BuddyAllocator};
+use crate::demand::{Demand, NodeResources};
 use crate::policy::held_up_by_first;
 use crate::{
     ArriveError, ClusterTime, JobId, Obstacle, Placement, Policy, ProcessorColumn, ProcessorId,
@@ -51,7 +52,7 @@ pub(crate) struct Dhc {
     /// Blocks of the machine, with the nodes that are up.
     nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
-    queue: VecDeque<(JobId, u32)>,
+    queue: VecDeque<(JobId, Demand)>,
     /// Jobs by node number.
     load: Vec<u32>,
     /// Slots that have passed.
@@ -110,10 +111,10 @@ impl Dhc {
     }
 
     /// The controller for a job, and its nodes there.
-    fn find(&self, wanted: u32) -> Option<(Block, Vec<ProcessorId>)> {
-        let level = self.nodes.level_for(wanted)?;
+    fn find(&self, demand: &Demand) -> Option<(Block, Vec<ProcessorId>)> {
+        let level = self.nodes.level_for(demand)?;
         let round = Round::of(self.jobs.values().map(|job| &job.gang));
-        let able = |block: &Block| self.nodes.up(*block) >= wanted;
+        let able = |block: &Block| self.nodes.is_able(*block, demand);
         let mut blocks: Vec<(usize, Block)> = self
             .nodes
             .of_level(level)
@@ -122,8 +123,8 @@ impl Dhc {
             .collect();
         blocks.sort_unstable();
         let room = |&node: &ProcessorId| self.load_of(node) < self.jobs_per_node;
-        let place = |(_, block)| (block, self.nodes.first_nodes(block, wanted));
-        blocks.into_iter().map(place).find(|(_, nodes)| nodes.iter().all(room))
+        let place = |(_, block)| Some((block, self.nodes.first_of(block, demand)?));
+        blocks.into_iter().filter_map(place).find(|(_, on)| on.iter().all(room))
     }
 
     /// The round of the active jobs, beginning with the job that has waited longest.
@@ -164,35 +165,36 @@ impl Policy for Dhc {
         Sharing::SpaceAndTime
     }
 
-    fn add_node(&mut self, node: ProcessorId) {
+    fn add_node(&mut self, node: &NodeResources) {
         self.nodes.add_node(node);
     }
 
-    fn remove_node(&mut self, node: ProcessorId) {
-        self.nodes.remove_node(node);
+    fn remove_node(&mut self, first: ProcessorId) {
+        self.nodes.remove_node(first);
     }
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
-        let &Request { job, nodes, .. } = request;
-        ArriveError::check(job, nodes as usize, self.known(job))?;
-        self.queue.push_back((job, nodes));
+        let &Request { job, demand, .. } = request;
+        ArriveError::check(job, demand.parts as usize, self.known(job))?;
+        self.queue.push_back((job, demand));
         Ok(())
     }
 
     fn restore(
         &mut self,
         request: &Request,
-        nodes: &[ProcessorId],
+        processors: &[ProcessorId],
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
-        let nodes: BTreeSet<ProcessorId> = nodes.iter().copied().collect();
+        let nodes: BTreeSet<ProcessorId> = processors.iter().copied().collect();
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
-            return Err(ArriveError::NoNodes(job));
+            return Err(ArriveError::NoProcessors(job));
         };
         ArriveError::check(job, nodes.len(), self.known(job))?;
         self.nodes.reach(last);
         let nodes: Vec<ProcessorId> = nodes.into_iter().collect();
+        self.nodes.take_amounts(job, &request.demand, &nodes);
         self.put(job, Block::around(first, last), &nodes);
         Ok(())
     }
@@ -200,6 +202,7 @@ impl Policy for Dhc {
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
+        self.nodes.give_back_amounts(job);
         for node in entry.gang.nodes() {
             self.load[node.0 as usize] -= 1;
         }
@@ -216,13 +219,13 @@ impl Policy for Dhc {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
-        let up = self.nodes.up(self.nodes.whole());
-        let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
-        let (job, wanted) = self.queue[index];
-        let (block, nodes) = self.find(wanted)?;
+        let index = self.queue.iter().position(|(_, demand)| self.nodes.possible(demand))?;
+        let (job, demand) = self.queue[index];
+        let (block, processors) = self.find(&demand)?;
         self.queue.remove(index);
-        self.put(job, block, &nodes);
-        Some(Placement { job, nodes })
+        self.nodes.take_amounts(job, &demand, &processors);
+        self.put(job, block, &processors);
+        Some(Placement { job, processors })
     }
 
     fn queued(&self) -> Vec<JobId> {
@@ -230,8 +233,8 @@ impl Policy for Dhc {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let up = self.nodes.up(self.nodes.whole());
-        held_up_by_first(self.queue.iter().map(|&(job, wanted)| (job, wanted <= up)))
+        let possible = |demand| self.nodes.possible(demand);
+        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, possible(demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, Placement, Policy, ProcessorId, Request,
 };
 use proptest::prelude::*;
@@ -146,7 +146,7 @@ impl Pair {
                 let (job, wanted) = self.queue[index];
                 let (part, nodes) =
                     self.naive.place(allocation, wanted, u64::from(max_jobs_per_node))?;
-                Some((index, part, Placement { job, nodes }))
+                Some((index, part, Placement { job, processors: nodes }))
             });
             let placement = self.policy.next_placement(NOW);
             assert_eq!(placement, expected.clone().map(|(_, _, placement)| placement));
@@ -166,7 +166,7 @@ impl Pair {
             Step::Arrive(wanted) => {
                 let request = Request::new(JobId(number), wanted % nodes + 1);
                 self.policy.arrive(&request, NOW).unwrap();
-                self.queue.push((request.job, request.nodes));
+                self.queue.push((request.job, request.demand.parts));
             }
             Step::Leave(index) if !self.placed.is_empty() => {
                 let (job, part) = self.placed.remove(index % self.placed.len());
@@ -178,7 +178,7 @@ impl Pair {
                 let up = &mut self.naive.up[(node % nodes) as usize];
                 *up = !*up;
                 let node = ProcessorId(node % nodes);
-                if *up { self.policy.add_node(node) } else { self.policy.remove_node(node) }
+                if *up { self.policy.add_node(&NodeResources::single(node)) } else { self.policy.remove_node(node) }
             }
         }
         self.place();
@@ -197,7 +197,7 @@ proptest! {
         let config =
             DqtConfig { arity, allocation: ALLOCATION_POLICIES[allocation], max_jobs_per_node: limit, ..DqtConfig::default() };
         let mut policy = Dqt::new(config);
-        (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+        (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
         let mut leaves = 1;
         while leaves < nodes {
             leaves *= arity;

@@ -5,7 +5,7 @@ mod properties;
 mod reference;
 mod speed;
 
-use kumi_sched::{
+use kumi_sched::{NodeResources, 
     ArriveError, ClusterTime, Dqt, DqtConfig, DqtNameError, DqtState, JobId, Policy, ProcessorId,
     Request,
 };
@@ -14,7 +14,7 @@ const NOW: ClusterTime = ClusterTime(0);
 
 fn tree(name: &str, nodes: u32) -> Dqt {
     let mut policy = Dqt::new(name.parse().unwrap());
-    (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -139,7 +139,7 @@ fn policies_differ_where_they_should() {
             at(&mut policy, job as u64, span.clone());
         }
         policy.arrive(&Request::new(JobId(99), 1), NOW).unwrap();
-        policy.next_placement(NOW).unwrap().nodes[0].0
+        policy.next_placement(NOW).unwrap().processors[0].0
     };
     let spans = [0..1, 0..1, 2..3, 3..4];
     let chosen = ["max", "min", "apa", "ff", "ff-apa"].map(|allocation| place(allocation, &spans));
@@ -157,7 +157,7 @@ fn machines_of_any_size() {
         policy.arrive(&Request::new(JobId(job), wanted), NOW).unwrap();
         let placement = policy.next_placement(NOW)?;
         policy.set_active(placement.job, true);
-        Some(placement.nodes.iter().map(|node| node.0).collect::<Vec<_>>())
+        Some(placement.processors.iter().map(|node| node.0).collect::<Vec<_>>())
     };
     assert_eq!(place(1, 6), Some(vec![0, 1, 2, 3, 4, 5]));
     assert_eq!(place(2, 3), Some(vec![0, 1, 2]), "the right half has two nodes only");
@@ -171,14 +171,14 @@ fn a_node_that_is_down_makes_partitions_smaller() {
     let mut policy = tree("dqt", 4);
     policy.remove_node(ProcessorId(1));
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
-    assert_eq!(policy.next_placement(NOW).unwrap().nodes, [ProcessorId(2), ProcessorId(3)]);
+    assert_eq!(policy.next_placement(NOW).unwrap().processors, [ProcessorId(2), ProcessorId(3)]);
     policy.arrive(&Request::new(JobId(2), 3), NOW).unwrap();
     assert_eq!(
-        policy.next_placement(NOW).unwrap().nodes,
+        policy.next_placement(NOW).unwrap().processors,
         [ProcessorId(0), ProcessorId(2), ProcessorId(3)]
     );
     assert_eq!(policy.fragmentation().unused, 0);
-    policy.add_node(ProcessorId(1));
+    policy.add_node(&NodeResources::single(ProcessorId(1)));
     assert_eq!((policy.fragmentation().used, policy.fragmentation().unused), (5, 1));
 }
 
@@ -215,8 +215,8 @@ fn names() {
 fn refusals() {
     let mut policy = tree("dqt", 2);
     let none = Request::new(JobId(1), 0);
-    assert_eq!(policy.arrive(&none, NOW), Err(ArriveError::NoNodes(JobId(1))));
-    assert_eq!(policy.restore(&none, &[], NOW), Err(ArriveError::NoNodes(JobId(1))));
+    assert_eq!(policy.arrive(&none, NOW), Err(ArriveError::NoProcessors(JobId(1))));
+    assert_eq!(policy.restore(&none, &[], NOW), Err(ArriveError::NoProcessors(JobId(1))));
     policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
     assert_eq!(policy.restore(&none, &[ProcessorId(0)], NOW), Err(ArriveError::Known(JobId(1))));
     policy.leave(JobId(1), NOW);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_sched::{ClusterTime, Dqt, DqtConfig, JobId, Policy, ProcessorId, Request, UserId};
+use kumi_sched::{NodeResources, ClusterTime, Dqt, DqtConfig, JobId, Policy, ProcessorId, Request, UserId};
 use proptest::prelude::*;
 
 use super::{at, slots, tree};
@@ -24,7 +24,7 @@ fn config() -> impl Strategy<Value = (DqtConfig, u32)> {
 
 fn with_nodes(config: DqtConfig, nodes: u32) -> Dqt {
     let mut policy = Dqt::new(config);
-    (0..nodes).for_each(|node| policy.add_node(ProcessorId(node)));
+    (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     policy
 }
 
@@ -234,10 +234,10 @@ proptest! {
             prop_assert!(after < before, "{after:?} after {before:?}");
             before = after;
             let asked = &jobs[moved.job.0 as usize];
-            prop_assert_eq!(moved.nodes.len() as u32, (asked.0 % nodes).abs_diff(asked.1 % nodes) + 1);
+            prop_assert_eq!(moved.processors.len() as u32, (asked.0 % nodes).abs_diff(asked.1 % nodes) + 1);
             let shown = policy.columns().into_iter();
             let on = shown.filter(|column| column.slots.contains(&Some(moved.job)));
-            prop_assert!(on.map(|column| column.processor).eq(moved.nodes));
+            prop_assert!(on.map(|column| column.processor).eq(moved.processors));
         }
         let round = policy.tree()[0].round as usize;
         to_next_round(&mut policy);

@@ -25,7 +25,7 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
+use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -209,7 +209,7 @@ pub(crate) fn run_watched(
 ) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
-    (0..options.procs).for_each(|node| policy.add_node(ProcessorId(node)));
+    (0..options.procs).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
     let grain = match policy.sharing() {
         Sharing::Space => 1,
         Sharing::SpaceAndTime => options.slice_ns,
@@ -285,14 +285,14 @@ impl Run<'_> {
             .workload
             .jobs
             .get(index)
-            .is_some_and(|job| index < self.next && placement.nodes.len() == job.size as usize);
+            .is_some_and(|job| index < self.next && placement.processors.len() == job.size as usize);
         if !right {
             return Err(self.wrong("it places a job that does not wait, or on too few nodes"));
         }
         self.policy.set_active(placement.job, true);
         self.tally.placed += 1;
-        self.give(index, &placement.nodes);
-        Ok(Some((index, placement.nodes)))
+        self.give(index, &placement.processors);
+        Ok(Some((index, placement.processors)))
     }
 
     /// The processors of a job with these nodes: its whole partition where the policy gives such.
