@@ -31,6 +31,7 @@ fn config() -> HeadConfig {
         priority: 1,
         estimate_ns: None,
         wait: WaitLimit::Forever,
+        resources: kumi_control::message::Resources::default(),
         env: Vec::new(),
     }
 }

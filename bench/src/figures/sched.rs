@@ -5,8 +5,9 @@ use super::Setting;
 use crate::cluster;
 use crate::error::BenchError;
 use crate::record::{Goal, Peer, Record};
-use kumi_sched::{NodeResources, 
-    ClusterTime, Dqt, DqtConfig, JobId, NodeId, Numbering, Policy, ProcessorId, Request,
+use kumi_sched::{
+    ClusterTime, Dqt, DqtConfig, JobId, NodeId, NodeResources, Numbering, Policy, ProcessorId,
+    Request,
 };
 use kumi_sim::generate::{Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::{Job, SimError, Workload, swf};

@@ -1,8 +1,8 @@
 //! Policy that records where it places each job.
 
 use kumi_sched::{
-    ArriveError, ClusterTime, DqtNode, JobId, Placement, Policy, ProcessorColumn, ProcessorId,
-    Request, Round, Sharing,
+    ArriveError, ClusterTime, DqtNode, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Round, Sharing,
 };
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Policy for RecordingPolicy {
         self.policy.sharing()
     }
 
-    fn add_node(&mut self, node: ProcessorId) {
+    fn add_node(&mut self, node: &NodeResources) {
         self.policy.add_node(node);
     }
 

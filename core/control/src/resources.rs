@@ -24,6 +24,16 @@ pub struct Resources {
     pub fill: Option<bool>,
 }
 
+impl Resources {
+    /// Takes over from the cluster's configuration what is left open.
+    pub(crate) fn complete(&mut self, cluster: &Self) {
+        self.processors_per_rank = self.processors_per_rank.or(cluster.processors_per_rank);
+        self.memory_per_rank = self.memory_per_rank.or(cluster.memory_per_rank);
+        self.binding = self.binding.or(cluster.binding);
+        self.fill = self.fill.or(cluster.fill);
+    }
+}
+
 /// So many devices of a name, as `gpu`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCount {

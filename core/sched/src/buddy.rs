@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::batch::pool::Pool;
 use crate::demand::{Demand, NodeResources};
 use crate::inventory::{Counting, Inventory};
+use crate::policy::Fit;
 use crate::{JobId, ProcessorId};
 
 /// A block: nodes `position << level` and up.
@@ -84,9 +85,12 @@ enum Allocation {
 
 impl Default for BuddyAllocator {
     fn default() -> Self {
-        Self { levels: 0, blocks: vec![Node::default(); 2],
+        Self {
+            levels: 0,
+            blocks: vec![Node::default(); 2],
             inventory: Inventory::default(),
-            allocations: BTreeMap::new() }
+            allocations: BTreeMap::new(),
+        }
     }
 }
 
@@ -284,6 +288,10 @@ impl Pool for BuddyAllocator {
             return demand.parts <= self.up(self.whole());
         }
         self.inventory.possible(demand)
+    }
+
+    fn fit(&self, demand: &Demand) -> Fit {
+        self.inventory.fit(demand, self.possible(demand))
     }
 
     fn fits(&self, demand: &Demand) -> bool {

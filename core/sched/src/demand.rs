@@ -8,7 +8,7 @@ use crate::ProcessorId;
 pub const KINDS: usize = 8;
 
 /// So much of each kind. Placed jobs keep theirs until they leave, whether they have their turns or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amounts(pub [u64; KINDS]);
 
 impl Amounts {
@@ -45,8 +45,11 @@ impl Amounts {
 pub enum PartSize {
     /// So many, at least 1.
     Processors(u32),
-    /// All of a node.
-    WholeNode,
+    /// All of a node that has at least so many.
+    WholeNode {
+        /// Fewest processors of the node.
+        least: u32,
+    },
 }
 
 /// What a job needs, all at once: equal parts, each on one node.
@@ -74,11 +77,11 @@ impl Demand {
         self.size == PartSize::Processors(1) && !self.spread && self.amounts == Amounts::NONE
     }
 
-    /// Processors of all parts, where a node has so many.
-    pub(crate) fn count(&self, node: u32) -> u32 {
+    /// Processors of all parts, if nodes have so many.
+    pub fn count(&self, node: u32) -> u32 {
         let each = match self.size {
             PartSize::Processors(each) => each.max(1),
-            PartSize::WholeNode => node.max(1),
+            PartSize::WholeNode { least } => node.max(least).max(1),
         };
         self.parts.saturating_mul(each)
     }
@@ -96,10 +99,7 @@ pub struct NodeResources {
 impl NodeResources {
     /// A node with this one processor and nothing else.
     pub fn single(processor: ProcessorId) -> Self {
-        Self {
-            processors: processor.0..processor.0.saturating_add(1),
-            amounts: Amounts::NONE,
-        }
+        Self { processors: processor.0..processor.0.saturating_add(1), amounts: Amounts::NONE }
     }
 
     /// Its first processor.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::demand::{Amounts, Demand, NodeResources, PartSize};
+use crate::policy::Fit;
 use crate::{JobId, ProcessorId};
 
 /// Nodes with their processors and amounts. Which jobs run on which processors is the policy's business: they may share
@@ -13,8 +14,8 @@ use crate::{JobId, ProcessorId};
 pub(crate) struct Inventory {
     /// By first processor.
     nodes: BTreeMap<u32, NodeEntry>,
-    /// Processors of the largest node that is up.
-    largest: u32,
+    /// How many nodes are up of each number of processors and amounts.
+    sizes: BTreeMap<(u32, Amounts), u32>,
     /// What each job has taken, by its nodes' first processors.
     taken: BTreeMap<JobId, Vec<(u32, Amounts)>>,
 }
@@ -44,6 +45,16 @@ pub(crate) enum Counting {
     Free,
 }
 
+/// How many parts of a job fit on so many processors of a node that has these amounts. `whole`: these are all that it has.
+fn parts_of(demand: &Demand, processors: u32, whole: bool, amounts: &Amounts) -> u32 {
+    let parts = match demand.size {
+        PartSize::Processors(each) => processors / each.max(1),
+        PartSize::WholeNode { least } => u32::from(whole && processors >= least),
+    };
+    let most = if demand.spread { 1 } else { u32::MAX };
+    parts.min(amounts.parts(&demand.amounts)).min(most)
+}
+
 /// A place for one part of a job.
 struct Place {
     /// How loaded its processors are, the most loaded first.
@@ -55,29 +66,30 @@ impl Inventory {
     /// The node is up from now on, with these resources.
     pub(crate) fn add(&mut self, node: &NodeResources) {
         let Range { start, end } = node.processors;
-        let entry = NodeEntry { end, up: true, total: node.amounts, used: Amounts::NONE };
+        self.remove(node.first());
         let used = self.nodes.get(&start).map_or(Amounts::NONE, |old| old.used);
-        self.nodes.insert(start, NodeEntry { used, ..entry });
-        self.find_largest();
+        self.nodes.insert(start, NodeEntry { end, up: true, total: node.amounts, used });
+        *self.sizes.entry((end - start, node.amounts)).or_default() += 1;
     }
 
     /// The node takes no jobs from now on. Returns the numbers of its processors.
     pub(crate) fn remove(&mut self, first: ProcessorId) -> Range<u32> {
         let Some(entry) = self.nodes.get_mut(&first.0) else { return 0..0 };
-        entry.up = false;
-        let end = entry.end;
-        self.find_largest();
-        first.0..end
-    }
-
-    fn find_largest(&mut self) {
-        let up = self.nodes.iter().filter(|(_, entry)| entry.up);
-        self.largest = up.map(|(first, entry)| entry.end - first).max().unwrap_or(0);
+        let size = (entry.end - first.0, entry.total);
+        if core::mem::replace(&mut entry.up, false)
+            && let Some(nodes) = self.sizes.get_mut(&size)
+        {
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.sizes.remove(&size);
+            }
+        }
+        first.0..entry.end
     }
 
     /// Processors that the job wants: an upper bound where nodes differ.
     pub(crate) fn count(&self, demand: &Demand) -> u32 {
-        demand.count(self.largest)
+        demand.count(self.sizes.last_key_value().map_or(0, |(&(largest, _), _)| largest))
     }
 
     /// Nodes that have processors in `range`, with their first processor.
@@ -92,16 +104,11 @@ impl Inventory {
         let of_node = |(first, entry): (u32, &NodeEntry)| {
             let here = range.start.max(first)..range.end.min(entry.end);
             let count = here.end.saturating_sub(here.start);
-            let parts = match demand.size {
-                PartSize::Processors(each) => count / each.max(1),
-                PartSize::WholeNode => u32::from(here == (first..entry.end)),
-            };
             let amounts = match counting {
                 Counting::Total => entry.total,
                 Counting::Free => entry.free(),
             };
-            let most = if demand.spread { 1 } else { u32::MAX };
-            parts.min(amounts.parts(&demand.amounts)).min(most)
+            parts_of(demand, count, here == (first..entry.end), &amounts)
         };
         let up = self.within(range.clone()).filter(|(_, entry)| entry.up);
         up.map(of_node).fold(0, u32::saturating_add)
@@ -109,7 +116,20 @@ impl Inventory {
 
     /// Whether the job could be placed if there were no other.
     pub(crate) fn possible(&self, demand: &Demand) -> bool {
-        self.parts(demand, 0..u32::MAX, Counting::Total) >= demand.parts
+        let fit = |(&(size, amounts), &nodes): (&(u32, Amounts), &u32)| {
+            parts_of(demand, size, true, &amounts).saturating_mul(nodes)
+        };
+        self.sizes.iter().map(fit).fold(0, u32::saturating_add) >= demand.parts
+    }
+
+    /// Whether the nodes have what the job wants; `possible` says whether they would without other jobs.
+    pub(crate) fn fit(&self, demand: &Demand, possible: bool) -> Fit {
+        let free = |demand| self.parts(demand, 0..u32::MAX, Counting::Free) >= demand.parts;
+        match possible {
+            false => Fit::TooLittle,
+            true if demand.amounts == Amounts::NONE || free(demand) => Fit::Free,
+            true => Fit::AmountsTaken,
+        }
     }
 
     /// Processors for a job among those in `range` that are `free`, ascending: the least loaded ones, of equals the first. Its
@@ -131,7 +151,7 @@ impl Inventory {
             open.sort_unstable();
             let each = match demand.size {
                 PartSize::Processors(each) => each.max(1),
-                PartSize::WholeNode => entry.end - first,
+                PartSize::WholeNode { least } => least.max(entry.end - first),
             };
             let most = entry.free().parts(&demand.amounts);
             let most = if demand.spread { most.min(1) } else { most };
@@ -168,7 +188,7 @@ impl Inventory {
             let here = rest.iter().take_while(|processor| processor.0 < entry.end).count().max(1);
             let parts = match demand.size {
                 PartSize::Processors(each) => here.div_ceil(each.max(1) as usize),
-                PartSize::WholeNode => 1,
+                PartSize::WholeNode { .. } => 1,
             };
             let parts = u32::try_from(parts).unwrap_or(u32::MAX).min(demand.parts);
             let amounts = demand.amounts.times(parts);
@@ -222,8 +242,10 @@ mod tests {
         assert!(!inventory.possible(&demand(3, 3, 0)) && inventory.possible(&demand(8, 1, 0)));
         let spread = Demand { spread: true, ..demand(2, 1, 0) };
         assert_eq!(chosen(&inventory, &spread), Some(vec![0, 4]));
-        let whole = Demand { size: PartSize::WholeNode, ..demand(1, 1, 0) };
+        let whole = Demand { size: PartSize::WholeNode { least: 4 }, ..demand(1, 1, 0) };
         assert_eq!(chosen(&inventory, &whole), Some(vec![0, 1, 2, 3]));
+        let larger = Demand { size: PartSize::WholeNode { least: 5 }, ..whole };
+        assert!(chosen(&inventory, &larger).is_none() && !inventory.possible(&larger));
         let free = |processor: ProcessorId| processor.0 != 2;
         let second = inventory.choose(&whole, 0..64, free, |_| 0).unwrap();
         assert_eq!(second.first(), Some(&ProcessorId(4)), "the first has a processor less");
@@ -251,6 +273,8 @@ mod tests {
         assert_eq!(chosen(&inventory, &demand(1, 1, 6)), None);
         assert_eq!(chosen(&inventory, &demand(2, 1, 2)), Some(vec![0, 4]));
         assert!(inventory.possible(&six), "if the first job were not there");
+        assert_eq!(inventory.fit(&six, true), Fit::AmountsTaken);
+        assert_eq!(inventory.fit(&demand(2, 1, 2), true), Fit::Free);
         inventory.give_back(JobId(1));
         assert_eq!(chosen(&inventory, &six), first);
     }

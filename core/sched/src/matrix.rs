@@ -38,6 +38,8 @@ pub struct MatrixGang {
     jobs: BTreeMap<JobId, Job>,
     rows: Vec<Row>,
     queue: VecDeque<(JobId, Demand)>,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
     /// The row after the one that ran last. The next is the first with an active job from here on.
     turn: usize,
     /// The layout of the cycle, unless something has changed.
@@ -77,6 +79,7 @@ impl MatrixGang {
             jobs: BTreeMap::new(),
             rows: Vec::new(),
             queue: VecDeque::new(),
+            stuck: false,
             turn: 0,
             cycle: None,
         }
@@ -283,11 +286,13 @@ impl Policy for MatrixGang {
     }
 
     fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
         self.inventory.add(node);
         node.processors.clone().for_each(|number| self.up.insert(ProcessorId(number)));
     }
 
     fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
         for number in self.inventory.remove(first) {
             self.up.remove(ProcessorId(number));
         }
@@ -318,6 +323,7 @@ impl Policy for MatrixGang {
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
         self.inventory.give_back(job);
@@ -339,9 +345,15 @@ impl Policy for MatrixGang {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
+        if self.stuck {
+            return None;
+        }
         let index = self.queue.iter().position(|(_, demand)| self.possible(demand))?;
         let (job, demand) = self.queue[index];
-        let (row, processors) = self.find(&demand)?;
+        let Some((row, processors)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.queue.remove(index);
         self.inventory.take(job, &demand, &processors);
         self.put(job, row, &processors);
@@ -353,7 +365,8 @@ impl Policy for MatrixGang {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, self.possible(demand))))
+        let fit = |demand| self.inventory.fit(demand, self.possible(demand));
+        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, fit(demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

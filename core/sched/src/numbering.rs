@@ -39,6 +39,11 @@ impl Numbering {
         self.blocks.get(&node).cloned().unwrap_or(0..0)
     }
 
+    /// All processors.
+    pub fn count(&self) -> u32 {
+        self.blocks.values().map(|block| block.end - block.start).fold(0, u32::saturating_add)
+    }
+
     /// All nodes with the numbers of their processors, ascending.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, Range<u32>)> + '_ {
         self.blocks.iter().map(|(&node, block)| (node, block.clone()))

@@ -65,30 +65,54 @@ pub enum ArriveError {
 pub enum Obstacle {
     /// It wants more than the nodes that take jobs have: no job's end would help it.
     TooFewNodes,
-    /// Placed jobs have what it needs, or use up the limit of jobs on their processors.
+    /// Placed jobs have the processors that it needs, or use up the limit of jobs on them.
     PlacedJobs,
+    /// Placed jobs have too much of the memory or devices that it needs.
+    AmountsTaken,
     /// This waiting job has its place before it.
     Behind(JobId),
 }
 
+/// Whether the nodes that take jobs have what a job wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Not even without other jobs.
+    TooLittle,
+    /// Placed jobs have too much of their memory or devices.
+    AmountsTaken,
+    /// Memory and devices are free; processors may not be.
+    Free,
+}
+
 /// The obstacles of jobs in the order in which they are served: the first that could ever be placed now has no room,
-/// and holds up those behind it. Each comes with whether enough nodes take jobs.
+/// and holds up those behind it.
 pub(crate) fn held_up_by_first(
-    queued: impl Iterator<Item = (JobId, bool)>,
+    queued: impl Iterator<Item = (JobId, Fit)>,
 ) -> Vec<(JobId, Obstacle)> {
     let mut first = None;
-    let obstacle = |(job, possible): (JobId, bool)| {
-        let obstacle = match (possible, first) {
-            (false, _) => Obstacle::TooFewNodes,
-            (true, Some(first)) => Obstacle::Behind(first),
-            (true, None) => {
+    let obstacle = |(job, fit): (JobId, Fit)| {
+        let obstacle = match (fit, first) {
+            (Fit::TooLittle, _) => Obstacle::TooFewNodes,
+            (_, Some(first)) => Obstacle::Behind(first),
+            (fit, None) => {
                 first = Some(job);
-                Obstacle::PlacedJobs
+                Obstacle::of_first(fit)
             }
         };
         (job, obstacle)
     };
     queued.map(obstacle).collect()
+}
+
+impl Obstacle {
+    /// Why a job waits that nobody holds up.
+    pub(crate) fn of_first(fit: Fit) -> Self {
+        match fit {
+            Fit::TooLittle => Self::TooFewNodes,
+            Fit::AmountsTaken => Self::AmountsTaken,
+            Fit::Free => Self::PlacedJobs,
+        }
+    }
 }
 
 impl ArriveError {
@@ -178,7 +202,7 @@ pub trait Policy {
     /// Why each of the waiting jobs waits, in any order. It holds once [`Policy::next_placement`] has no more, until
     /// the next change. The cost is that of one look at each waiting job.
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        held_up_by_first(self.queued().into_iter().map(|job| (job, true)))
+        held_up_by_first(self.queued().into_iter().map(|job| (job, Fit::Free)))
     }
 
     /// One slot passes: names each job that runs in it, once, in no particular order.
@@ -208,6 +232,11 @@ pub trait Policy {
     /// fewer (internal fragmentation).
     fn filling_processors(&self) -> u32 {
         0
+    }
+
+    /// Sizes of its partitions are powers of this: [`crate::Numbering`] goes by it.
+    fn arity(&self) -> u32 {
+        2
     }
 
     /// Whether it must know how long jobs run: [`Policy::arrive`] then refuses jobs without an

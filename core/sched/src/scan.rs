@@ -105,8 +105,8 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for SizeScan<UP, ROUNDS> {
     }
 
     fn obstacles(&self, machine: &Machine<BuddyAllocator>) -> Vec<(JobId, Obstacle)> {
-        let possible = |waiting: &WaitingJob| machine.pool.possible(&waiting.demand);
-        held_up_by_first(self.in_order().map(|waiting| (waiting.job, possible(waiting))))
+        let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+        held_up_by_first(self.in_order().map(|waiting| (waiting.job, fit(waiting))))
     }
 
     fn next(&mut self, machine: &mut Machine<BuddyAllocator>, _now: u64) -> Option<Placement> {

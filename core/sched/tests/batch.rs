@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, 
-    ArriveError, ClusterTime, JobId, Policy, ProcessorColumn, ProcessorId, Request, Sharing,
+use kumi_sched::{
+    ArriveError, ClusterTime, JobId, NodeResources, Policy, ProcessorColumn, ProcessorId, Request,
+    Sharing,
 };
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 use proptest::prelude::*;
 
 /// No plan reaches farther.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const KTH: &str = "KTH-SP2-1996-2.1-cln";
 const PROCESSORS: u32 = 100;
@@ -82,7 +82,10 @@ impl Run<'_> {
             let index = usize::try_from(placement.job.0).unwrap();
             let job = &self.jobs[index];
             assert_eq!(placement.processors.len(), job.nodes as usize);
-            assert!(placement.processors.iter().all(|&node| self.busy.insert(node)), "a node twice");
+            assert!(
+                placement.processors.iter().all(|&node| self.busy.insert(node)),
+                "a node twice"
+            );
             self.held[index] = placement.processors;
             self.waits[index] = now - job.submitted;
             self.placed += 1;

@@ -1,7 +1,7 @@
 //! Distributed hierarchical control: the share of a round that is busy, and that every job has turns.
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{NodeResources, 
-    ClusterTime, JobId, Placement, Policy, ProcessorColumn, ProcessorId, Request, Sharing, UserId,
+use kumi_sched::{
+    ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn, ProcessorId, Request,
+    Sharing, UserId,
 };
 
 const NOW: ClusterTime = ClusterTime(0);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use kumi_sched::{NodeResources, 
-    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, Numbering, Policy,
-    ProcessorColumn, ProcessorId, Request, Timetable,
+use kumi_sched::{
+    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, NodeResources, Numbering,
+    Policy, ProcessorColumn, ProcessorId, Request, Timetable,
 };
 use proptest::prelude::*;
 
@@ -306,7 +306,11 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
     policy.remove_node(ProcessorId(1));
     policy.remove_node(ProcessorId(2));
     let placement = policy.next_placement(NOW).unwrap();
-    assert_eq!((placement.job, placement.processors), (JobId(3), nodes([3])), "job 2 could not anyway");
+    assert_eq!(
+        (placement.job, placement.processors),
+        (JobId(3), nodes([3])),
+        "job 2 could not anyway"
+    );
     policy.add_node(&NodeResources::single(ProcessorId(2)));
     policy.leave(JobId(1), NOW);
     policy.leave(JobId(3), NOW);
@@ -316,7 +320,10 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
 #[test]
 fn refusals() {
     let mut policy = matrix(2, 1);
-    assert_eq!(policy.arrive(&Request::new(JobId(1), 0), NOW), Err(ArriveError::NoProcessors(JobId(1))));
+    assert_eq!(
+        policy.arrive(&Request::new(JobId(1), 0), NOW),
+        Err(ArriveError::NoProcessors(JobId(1)))
+    );
     assert_eq!(
         policy.restore(&Request::new(JobId(1), 0), &[], NOW),
         Err(ArriveError::NoProcessors(JobId(1)))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumi_sched::Obstacle::{Behind, PlacedJobs, TooFewNodes};
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Obstacle, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Obstacle, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kumi_sched::registry::{Limits, by_name, names};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request, Round, UserId};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request, Round, UserId};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);
@@ -79,7 +79,9 @@ impl Three {
     fn new(name: &str, nodes: u32) -> Self {
         let policies = [(); 3].map(|()| by_name(name, Limits::default()).unwrap());
         let mut three = Self { policies, jobs: Vec::new(), next: 0, asked: false };
-        three.each(|policy| (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node)))));
+        three.each(|policy| {
+            (0..nodes).for_each(|node| policy.add_node(&NodeResources::single(ProcessorId(node))));
+        });
         three
     }
 

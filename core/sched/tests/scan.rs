@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_sched::registry::{Limits, by_name};
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, JobId, NodeResources, Policy, ProcessorId, Request};
 use proptest::prelude::*;
 
 const NOW: ClusterTime = ClusterTime(0);

@@ -98,11 +98,14 @@ fn ended(outcome: &Outcome) -> String {
 pub fn waits_for(reason: &WaitReason) -> String {
     match *reason {
         WaitReason::NodesAttaching { up, nodes } => format!("nodes: {up} of {nodes} attached"),
-        WaitReason::NodesDown { wanted, up, nodes } => {
-            format!("nodes: {wanted} wanted, {up} of {nodes} up")
+        WaitReason::NodesDown { wanted, up, nodes, .. } => {
+            format!("{wanted} processors, {up} of {nodes} nodes up")
         }
-        WaitReason::NodesTaken { wanted, free } => format!("nodes: {wanted} wanted, {free} free"),
-        WaitReason::NodesFull { limit } => format!("nodes: {limit} jobs on each"),
+        WaitReason::ProcessorsTaken { wanted, free } => {
+            format!("processors: {wanted} wanted, {free} free")
+        }
+        WaitReason::ProcessorsFull { limit } => format!("processors: {limit} jobs on each"),
+        WaitReason::ResourcesTaken => "memory or devices".to_owned(),
         WaitReason::Behind { job } => format!("job {job}"),
         WaitReason::Preparing { ready, nodes } => format!("nodes: {ready} of {nodes} ready"),
     }

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_sched::{
-    ArriveError, ClusterTime, JobId, Placement, Policy, ProcessorColumn, ProcessorId, Request,
-    Sharing,
+    ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Sharing,
 };
 use kumi_sim::generate::{Gradient, Poisson, Service, Sizes, WorkloadMix};
 use kumi_sim::sweep::{self, Case, JobSource};
@@ -269,7 +269,7 @@ fn a_stop_is_seen_before_the_next_slot() {
         fn sharing(&self) -> Sharing {
             self.0.sharing()
         }
-        fn add_node(&mut self, _: ProcessorId) {}
+        fn add_node(&mut self, _: &NodeResources) {}
         fn remove_node(&mut self, _: ProcessorId) {}
         fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
             self.0.arrive(request, now)
@@ -414,7 +414,7 @@ impl Policy for Wrong {
     fn sharing(&self) -> Sharing {
         self.sharing
     }
-    fn add_node(&mut self, _: ProcessorId) {}
+    fn add_node(&mut self, _: &NodeResources) {}
     fn remove_node(&mut self, _: ProcessorId) {}
     fn arrive(&mut self, request: &Request, _: ClusterTime) -> Result<(), ArriveError> {
         self.queue.push(*request);
@@ -434,9 +434,10 @@ impl Policy for Wrong {
         if self.fault == Fault::NeverPlaces {
             return None;
         }
-        let Request { job, nodes, .. } = self.queue.pop()?;
-        let nodes = if self.fault == Fault::TooFewNodes { nodes - 1 } else { nodes };
-        Some(Placement { job, nodes: (0..nodes).map(ProcessorId).collect() })
+        let Request { job, demand, .. } = self.queue.pop()?;
+        let wanted = demand.parts;
+        let nodes = if self.fault == Fault::TooFewNodes { wanted - 1 } else { wanted };
+        Some(Placement { job, processors: (0..nodes).map(ProcessorId).collect() })
     }
     fn queued(&self) -> Vec<JobId> {
         self.queue.iter().map(|request| request.job).collect()

@@ -2,9 +2,9 @@
 //! comes out is what comes out slot by slot.
 #![forbid(unsafe_code)]
 
-use kumi_sched::{NodeResources, 
-    ArriveError, ClusterTime, JobId, Placement, Policy, ProcessorColumn, ProcessorId, Request,
-    Round, Sharing,
+use kumi_sched::{
+    ArriveError, ClusterTime, JobId, NodeResources, Placement, Policy, ProcessorColumn,
+    ProcessorId, Request, Round, Sharing,
 };
 use kumi_sim::{Job, Monitor, Options, Outcome, SECOND, Workload, engine, policies};
 use proptest::prelude::*;
@@ -20,8 +20,8 @@ impl Policy for WithoutForecast {
     fn sharing(&self) -> Sharing {
         self.policy.sharing()
     }
-    fn add_node(&mut self, node: ProcessorId) {
-        self.policy.add_node(&NodeResources::single(node));
+    fn add_node(&mut self, node: &NodeResources) {
+        self.policy.add_node(node);
     }
     fn remove_node(&mut self, node: ProcessorId) {
         self.policy.remove_node(node);

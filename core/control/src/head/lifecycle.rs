@@ -9,7 +9,7 @@ use kumi_sched::{JobId, NodeId, Placement};
 
 use super::job::{Job, JobPart, PartState};
 use super::quota::{Account, request_bytes};
-use super::{Head, HeadAction, admission, refusal, scheduler};
+use super::{Head, HeadAction, admission, refusal, sizing};
 use crate::message::{
     ClientReply, Command, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeSet, Outcome,
     Refusal, RefusalKind, User,
@@ -83,6 +83,7 @@ impl Head {
         }
         request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
         request.wait = request.wait.or(Some(self.config.wait));
+        request.resources.complete(&self.config.resources);
         let max_priority = (!self.owns_cluster(user)).then_some(self.config.max_priority);
         let capacity = self.membership.capacity(self.time.is_starting());
         admission::check(&request, &capacity, &self.scheduler, max_priority)?;
@@ -141,13 +142,13 @@ impl Head {
 
     /// Offers jobs to the policy if nodes came or went, and places those that fit now.
     pub(super) fn schedule(&mut self) {
-        let capacity = self.membership.capacity(self.time.is_starting());
         let now = self.time.cluster();
         if self.scheduler.has_changed_nodes() {
             self.waiting.set_changed(self.time.now());
-        }
-        for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
-            self.offer(id);
+            let capacity = self.membership.capacity(self.time.is_starting());
+            for id in self.scheduler.take_changed(&mut self.jobs, &capacity, now) {
+                self.offer(id);
+            }
         }
         while let Some(placement) = self.scheduler.next_placement(now) {
             self.place(&placement);
@@ -169,10 +170,11 @@ impl Head {
             self.leave_rotation(id);
             return;
         };
-        let nodes = self.scheduler.nodes(placement);
+        let shares = self.scheduler.shares(placement, &self.membership);
         let spec = &mut job.record.spec;
-        spec.layout = scheduler::layout(spec.request.ranks, &nodes);
+        spec.layout = sizing::layout(&spec.request, &job.demand, &shares);
         let spec = Box::new(spec.clone());
+        let nodes: Vec<NodeId> = spec.layout.iter().map(|part| part.node).collect();
         job.parts = nodes.iter().map(|&node| (node, JobPart::default())).collect();
         let set = job.nodes();
         self.idle.forget_job(id);

@@ -43,6 +43,7 @@
 
 mod actions;
 mod admission;
+mod capacity;
 mod channels;
 mod idle;
 mod job;
@@ -51,6 +52,7 @@ mod keys;
 mod lifecycle;
 mod listing;
 mod membership;
+mod node_numbers;
 mod policy;
 mod preparation;
 mod quota;
@@ -60,6 +62,7 @@ mod requests;
 mod sampling;
 mod scheduler;
 mod shutdown;
+mod sizing;
 mod subscribers;
 mod time;
 mod timetable;
@@ -74,7 +77,7 @@ use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
-    Stream, Up, User, WaitLimit,
+    Resources, Stream, Up, User, WaitLimit,
 };
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
@@ -130,6 +133,8 @@ pub struct HeadConfig {
     pub encrypt: bool,
     /// Environment variables of jobs that do not set them.
     pub env: Vec<(String, String)>,
+    /// What ranks of jobs take that do not say it.
+    pub resources: Resources,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -280,8 +285,7 @@ impl Head {
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.time.advance(now, wall_ms);
         if self.time.start(self.membership.restart_grace()) {
-            let (membership, idle) = (&self.membership, &self.idle);
-            self.scheduler.restore_jobs(&mut self.jobs, membership, idle, &self.time);
+            self.renew_policy();
             self.await_restored_nodes();
             self.limit_restored_waits();
         }

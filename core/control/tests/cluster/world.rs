@@ -166,6 +166,7 @@ impl World {
             priority: 1,
             estimate_ns: None,
             wait: WaitLimit::Forever,
+            resources: kumi_control::message::Resources::default(),
             env: Vec::new(),
         };
         Self {

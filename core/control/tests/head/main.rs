@@ -5,8 +5,8 @@ use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, Link
 use kumi_control::message::{
     ClientReply, ClientRequest, Command, ContentHash, Hop, IdleReport, JobRecord, JobRequest,
     JobState, MessageCounts, NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode,
-    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Stream,
-    SwitchSample, Up, User, WaitLimit,
+    PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind, Report, Resources,
+    Stream, SwitchSample, Up, User, WaitLimit,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
@@ -19,6 +19,7 @@ mod listing;
 mod many;
 mod nodes;
 mod policy;
+mod processors;
 mod same;
 mod waiting;
 
@@ -54,6 +55,7 @@ fn config(nodes: u32) -> HeadConfig {
         estimate_ns: None,
         wait: WaitLimit::Forever,
         env: Vec::new(),
+        resources: Resources::default(),
     }
 }
 
@@ -62,7 +64,7 @@ fn description(node: u32) -> NodeDescription {
         node: NodeId(node),
         incarnation: 1,
         name: format!("n{node}"),
-        processors: 2,
+        processors: 1,
         memory: 0,
         devices: Vec::new(),
         max_ranks: 8,
@@ -88,7 +90,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         estimate_ns: None,
         wait: None,
         limits: None,
-        resources: kumi_control::message::Resources::default(),
+        resources: Resources::default(),
     }
 }
 
@@ -113,9 +115,17 @@ impl Test {
     }
 
     fn attached(config: HeadConfig) -> Self {
-        let nodes = config.nodes.len() as u32;
+        let processors = vec![1; config.nodes.len()];
+        Self::with_processors(config, &processors)
+    }
+
+    /// The same; each node has so many processors.
+    fn with_processors(config: HeadConfig, processors: &[u32]) -> Self {
         let mut test = Self::from_config(config);
-        test.report(Report::Attached((0..nodes).map(description).collect()));
+        let nodes = (0..)
+            .zip(processors)
+            .map(|(node, &processors)| NodeDescription { processors, ..description(node) });
+        test.report(Report::Attached(nodes.collect()));
         test
     }
 

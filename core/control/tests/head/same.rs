@@ -3,7 +3,7 @@
 
 use super::*;
 use kumi_sched::registry::{self, Limits};
-use kumi_sched::{NodeResources, Numbering, Policy, ProcessorId, Request, UserId};
+use kumi_sched::{Demand, NodeResources, Numbering, Policy, ProcessorId, Request, UserId};
 
 const NODES: u32 = 8;
 const SLICE: u64 = 10 * MS;
@@ -32,6 +32,11 @@ impl Random {
 /// Nodes of one processor each.
 fn numbering() -> Numbering {
     Numbering::new(2, (0..NODES).map(|node| (NodeId(node), 1)))
+}
+
+/// So many nodes, one rank on each.
+fn on_nodes(nodes: u32) -> Demand {
+    Demand { spread: true, ..Demand::processors(nodes) }
 }
 
 struct Pair {
@@ -151,7 +156,8 @@ impl Pair {
         self.tokens += 1;
         let wish = JobRequest { priority, estimate_ns, ..request(self.tokens, nodes, Some(nodes)) };
         let job = JobId(self.tokens as u64);
-        let asked = Request { job, nodes, user: UserId(user.uid), priority, estimate_ns };
+        let asked =
+            Request { job, demand: on_nodes(nodes), user: UserId(user.uid), priority, estimate_ns };
         let submit = ClientRequest::Submit(Box::new(wish));
         self.step(HeadEvent::Client(CLIENT, user, submit), |policy, now| {
             policy.arrive(&asked, now).expect("taken");

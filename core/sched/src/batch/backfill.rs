@@ -100,8 +100,8 @@ impl Discipline for EasyBackfill {
 /// first in the queue stands for all jobs with reservations.
 fn obstacles(machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
     let free = machine.pool.free();
-    let possible = |waiting: &WaitingJob| machine.pool.possible(&waiting.demand);
-    let jobs = machine.queue.iter().map(|waiting| (waiting.job, possible(waiting)));
+    let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+    let jobs = machine.queue.iter().map(|waiting| (waiting.job, fit(waiting)));
     let mut obstacles = held_up_by_first(jobs);
     for ((_, obstacle), waiting) in obstacles.iter_mut().zip(machine.queue.iter()) {
         if waiting.count > free && *obstacle != Obstacle::TooFewNodes {
@@ -160,7 +160,7 @@ impl ConservativeBackfill {
         let Machine { pool, queue, .. } = machine;
         for waiting in queue.iter_mut().filter(|waiting| waiting.start == UNPLANNED) {
             waiting.count = pool.count(&waiting.demand);
-            if waiting.count <= up {
+            if waiting.count <= up && pool.possible(&waiting.demand) {
                 reserve(&mut self.profile, waiting, now);
             }
         }

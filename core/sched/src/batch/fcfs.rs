@@ -44,10 +44,7 @@ impl Discipline for FirstThatFits {
     type Pool = FreeProcessors;
 
     fn obstacles(&self, machine: &Machine<FreeProcessors>) -> Vec<(JobId, Obstacle)> {
-        let obstacle = |waiting: &WaitingJob| match machine.pool.possible(&waiting.demand) {
-            true => Obstacle::PlacedJobs,
-            false => Obstacle::TooFewNodes,
-        };
+        let obstacle = |waiting: &WaitingJob| Obstacle::of_first(machine.pool.fit(&waiting.demand));
         machine.queue.iter().map(|waiting| (waiting.job, obstacle(waiting))).collect()
     }
 
@@ -56,9 +53,9 @@ impl Discipline for FirstThatFits {
         if free == 0 {
             return None;
         }
-        let index = machine.queue.position(|waiting| {
-            waiting.count <= free && machine.pool.fits(&waiting.demand)
-        })?;
+        let index = machine
+            .queue
+            .position(|waiting| waiting.count <= free && machine.pool.fits(&waiting.demand))?;
         let WaitingJob { job, demand, .. } = machine.queue[index];
         let processors = machine.pool.take(job, &demand)?;
         machine.queue.remove(index);

@@ -63,8 +63,8 @@ pub(crate) trait Discipline: Default {
 
     /// Why each of them waits: [`Policy::obstacles`].
     fn obstacles(&self, machine: &Machine<Self::Pool>) -> Vec<(JobId, Obstacle)> {
-        let possible = |waiting: &WaitingJob| machine.pool.possible(&waiting.demand);
-        held_up_by_first(machine.queue.iter().map(|waiting| (waiting.job, possible(waiting))))
+        let fit = |waiting: &WaitingJob| machine.pool.fit(&waiting.demand);
+        held_up_by_first(machine.queue.iter().map(|waiting| (waiting.job, fit(waiting))))
     }
 
     /// Takes the next job from those that wait, and its nodes from the pool.
@@ -89,6 +89,8 @@ pub(crate) struct Batch<D: Discipline> {
     machine: Machine<D::Pool>,
     discipline: D,
     waiting: BTreeSet<JobId>,
+    /// No job found a place, and nothing has changed since.
+    stuck: bool,
 }
 
 impl<D: Discipline> Batch<D> {
@@ -104,11 +106,13 @@ impl<D: Discipline> Policy for Batch<D> {
     }
 
     fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
         let fresh = self.machine.pool.add_node(node);
         self.discipline.node_added(fresh);
     }
 
     fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
         self.machine.pool.remove_node(first);
         self.discipline.node_removed();
     }
@@ -119,6 +123,7 @@ impl<D: Discipline> Policy for Batch<D> {
             return Err(ArriveError::NoEstimate(request.job));
         }
         self.waiting.insert(request.job);
+        self.stuck = false;
         let count = self.machine.pool.count(&request.demand);
         self.discipline.push(&mut self.machine, WaitingJob::new(request, count, now));
         Ok(())
@@ -141,6 +146,7 @@ impl<D: Discipline> Policy for Batch<D> {
     }
 
     fn leave(&mut self, job: JobId, now: ClusterTime) {
+        self.stuck = false;
         if self.waiting.remove(&job) {
             self.discipline.withdraw(&mut self.machine, job);
         } else if let Some(processors) = self.machine.placed.remove(job) {
@@ -155,7 +161,14 @@ impl<D: Discipline> Policy for Batch<D> {
     }
 
     fn next_placement(&mut self, now: ClusterTime) -> Option<Placement> {
-        let placement = self.discipline.next(&mut self.machine, now.0)?;
+        if self.stuck {
+            return None;
+        }
+        let Some(placement) = self.discipline.next(&mut self.machine, now.0) else {
+            // With reservations, time alone can make room.
+            self.stuck = !D::PLANS;
+            return None;
+        };
         self.waiting.remove(&placement.job);
         self.machine.placed.put(placement.job, placement.processors.clone());
         Some(placement)

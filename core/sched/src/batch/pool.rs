@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use crate::bits::Bits;
 use crate::demand::{Demand, NodeResources, PartSize};
 use crate::inventory::Inventory;
+use crate::policy::Fit;
 use crate::{JobId, ProcessorId};
 
 /// The processors of the machine: which are up, and which a queued job may get.
@@ -20,7 +21,10 @@ pub(crate) trait Pool: Default {
     /// Whether such a job could run if no other did.
     fn possible(&self, demand: &Demand) -> bool;
 
-    /// Whether there are processors for such a job now.
+    /// Whether the nodes have what such a job wants.
+    fn fit(&self, demand: &Demand) -> Fit;
+
+    /// Whether there is all for such a job now.
     fn fits(&self, demand: &Demand) -> bool;
 
     /// Processors for a job, ascending, if there are any for it now.
@@ -134,7 +138,7 @@ impl Pool for FreeProcessors {
     fn count(&self, demand: &Demand) -> u32 {
         match demand.size {
             PartSize::Processors(_) => self.inventory.count(demand),
-            PartSize::WholeNode => self.inventory.count(demand).min(self.up_count.max(1)),
+            PartSize::WholeNode { .. } => self.inventory.count(demand).min(self.up_count.max(1)),
         }
     }
 
@@ -143,6 +147,10 @@ impl Pool for FreeProcessors {
             return demand.parts <= self.up_count;
         }
         self.inventory.possible(demand)
+    }
+
+    fn fit(&self, demand: &Demand) -> Fit {
+        self.inventory.fit(demand, self.possible(demand))
     }
 
     fn fits(&self, demand: &Demand) -> bool {

@@ -53,6 +53,8 @@ pub(crate) struct Dhc {
     nodes: BuddyAllocator,
     jobs: BTreeMap<JobId, Job>,
     queue: VecDeque<(JobId, Demand)>,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
     /// Jobs by node number.
     load: Vec<u32>,
     /// Slots that have passed.
@@ -84,6 +86,7 @@ impl Dhc {
             nodes: BuddyAllocator::default(),
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
+            stuck: false,
             load: Vec::new(),
             passed: 0,
             round: None,
@@ -166,10 +169,12 @@ impl Policy for Dhc {
     }
 
     fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
         self.nodes.add_node(node);
     }
 
     fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
         self.nodes.remove_node(first);
     }
 
@@ -200,6 +205,7 @@ impl Policy for Dhc {
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
         self.nodes.give_back_amounts(job);
@@ -219,9 +225,15 @@ impl Policy for Dhc {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
+        if self.stuck {
+            return None;
+        }
         let index = self.queue.iter().position(|(_, demand)| self.nodes.possible(demand))?;
         let (job, demand) = self.queue[index];
-        let (block, processors) = self.find(&demand)?;
+        let Some((block, processors)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.queue.remove(index);
         self.nodes.take_amounts(job, &demand, &processors);
         self.put(job, block, &processors);
@@ -233,8 +245,8 @@ impl Policy for Dhc {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let possible = |demand| self.nodes.possible(demand);
-        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, possible(demand))))
+        let fit = |demand| self.nodes.fit(demand);
+        held_up_by_first(self.queue.iter().map(|(job, demand)| (*job, fit(demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

@@ -161,7 +161,8 @@ impl Loads {
     fn descend(&self, node: u32, height: u8, above: u32, goal: &Goal<'_>) -> Option<u32> {
         let load = &self.nodes[node as usize];
         if height == goal.height {
-            let fits = goal.room.fits(node, load.up) && above.saturating_add(load.most) < goal.limit;
+            let fits =
+                goal.room.fits(node, load.up) && above.saturating_add(load.most) < goal.limit;
             return fits.then_some(node);
         }
         let above = above.saturating_add(load.jobs);
@@ -177,7 +178,13 @@ impl Loads {
     }
 
     /// The best child after `tried`, in the policy's order, that may have room for the job.
-    fn best_after(&self, tried: Option<u32>, node: u32, above: u32, goal: &Goal<'_>) -> Option<u32> {
+    fn best_after(
+        &self,
+        tried: Option<u32>,
+        node: u32,
+        above: u32,
+        goal: &Goal<'_>,
+    ) -> Option<u32> {
         let widest = &self.widest[usize::from(goal.height)];
         let fits = |&child: &u32| {
             let least = self.nodes[child as usize].least;

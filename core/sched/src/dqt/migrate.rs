@@ -53,6 +53,7 @@ impl Dqt {
         };
         self.loads.set_jobs(to, self.loads.nodes[to as usize].jobs + 1);
         self.front.migrate(member, to);
+        self.stuck = false;
         let nodes = self.first_in(to, wanted);
         let placement = Placement {
             job: self.front.rings.members[member as usize].id,

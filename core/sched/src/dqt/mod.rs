@@ -78,6 +78,8 @@ pub struct Dqt {
     /// Times at which the waiting jobs came.
     came: BTreeMap<JobId, u64>,
     arrivals: u64,
+    /// The first job that could ever run finds no place, and nothing has changed since.
+    stuck: bool,
 }
 
 /// Some processors, ascending.
@@ -120,6 +122,7 @@ impl Dqt {
             waiting: BTreeMap::new(),
             came: BTreeMap::new(),
             arrivals: 0,
+            stuck: false,
         }
     }
 
@@ -168,9 +171,8 @@ impl Dqt {
     /// The partition for such a job, and its processors there.
     fn find(&self, demand: &Demand) -> Option<(u32, Processors)> {
         let limit = self.config.max_jobs_per_node.max(1);
-        let choose = |room: &Room, height| {
-            self.loads.choose(self.config.allocation, height, room, limit)
-        };
+        let choose =
+            |room: &Room, height| self.loads.choose(self.config.allocation, height, room, limit);
         if demand.is_plain() {
             let room = Room::Processors(demand.parts);
             let partition = choose(&room, self.loads.height_for(demand.parts)?)?;
@@ -220,6 +222,7 @@ impl Policy for Dqt {
     }
 
     fn add_node(&mut self, node: &NodeResources) {
+        self.stuck = false;
         self.inventory.add(node);
         for number in node.processors.clone() {
             self.reach(ProcessorId(number));
@@ -228,6 +231,7 @@ impl Policy for Dqt {
     }
 
     fn remove_node(&mut self, first: ProcessorId) {
+        self.stuck = false;
         for number in self.inventory.remove(first) {
             self.loads.set_up(self.front.shape.leaf(number), false);
         }
@@ -259,6 +263,7 @@ impl Policy for Dqt {
     }
 
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.stuck = false;
         if let Some(came) = self.came.remove(&job) {
             self.waiting.remove(&came);
         }
@@ -285,10 +290,16 @@ impl Policy for Dqt {
     }
 
     fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
+        if self.stuck {
+            return None;
+        }
         let could_run = |(_, request): &(&u64, &Request)| self.possible(&request.demand);
         let (&came, &request) = self.waiting.iter().find(could_run)?;
         let Request { job, demand, .. } = request;
-        let (partition, on) = self.find(&demand)?;
+        let Some((partition, on)) = self.find(&demand) else {
+            self.stuck = true;
+            return None;
+        };
         self.waiting.remove(&came);
         self.came.remove(&job);
         let placement = Placement { job, processors: on.iter().collect() };
@@ -306,8 +317,9 @@ impl Policy for Dqt {
     }
 
     fn obstacles(&self) -> Vec<(JobId, Obstacle)> {
-        let possible = |request: &Request| (request.job, self.possible(&request.demand));
-        held_up_by_first(self.waiting.values().map(possible))
+        let fit = |demand| self.inventory.fit(demand, self.possible(demand));
+        let queued = self.waiting.values();
+        held_up_by_first(queued.map(|request| (request.job, fit(&request.demand))))
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
@@ -338,6 +350,10 @@ impl Policy for Dqt {
     /// and a change continues from the tree's position.
     fn columns(&self) -> Vec<ProcessorColumn> {
         self.compile()
+    }
+
+    fn arity(&self) -> u32 {
+        self.front.shape.arity
     }
 
     fn migrates(&self) -> bool {

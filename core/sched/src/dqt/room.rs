@@ -46,7 +46,7 @@ impl Room {
 pub(super) fn height_for(shape: &Shape, inventory: &Inventory, demand: &Demand) -> Option<u8> {
     let least = match demand.size {
         PartSize::Processors(_) => demand.count(1),
-        PartSize::WholeNode => demand.parts,
+        PartSize::WholeNode { least } => demand.parts.saturating_mul(least.max(1)),
     };
     let large = |height: &u8| shape.size(*height) >= least;
     let fits = |height: &u8| {
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(height(2, Processors(2), false, 0), Some(2));
         assert_eq!(height(2, Processors(3), false, 0), Some(3), "one of each node");
         assert_eq!(height(2, Processors(1), true, 0), Some(3));
-        assert_eq!(height(3, WholeNode, false, 0), Some(4));
+        assert_eq!(height(3, WholeNode { least: 1 }, false, 0), Some(4));
         assert_eq!(height(2, Processors(1), false, 3), Some(1), "the last node has so much twice");
         assert_eq!(height(4, Processors(1), false, 3), Some(3));
         assert_eq!(height(6, Processors(1), false, 3), Some(4));

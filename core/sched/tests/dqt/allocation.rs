@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kumi_sched::{NodeResources, 
-    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, Placement, Policy, ProcessorId, Request,
+use kumi_sched::{
+    AllocationPolicy, ClusterTime, Dqt, DqtConfig, JobId, NodeResources, Placement, Policy,
+    ProcessorId, Request,
 };
 use proptest::prelude::*;
 
@@ -178,7 +179,11 @@ impl Pair {
                 let up = &mut self.naive.up[(node % nodes) as usize];
                 *up = !*up;
                 let node = ProcessorId(node % nodes);
-                if *up { self.policy.add_node(&NodeResources::single(node)) } else { self.policy.remove_node(node) }
+                if *up {
+                    self.policy.add_node(&NodeResources::single(node));
+                } else {
+                    self.policy.remove_node(node);
+                }
             }
         }
         self.place();

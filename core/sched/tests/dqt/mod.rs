@@ -5,9 +5,9 @@ mod properties;
 mod reference;
 mod speed;
 
-use kumi_sched::{NodeResources, 
-    ArriveError, ClusterTime, Dqt, DqtConfig, DqtNameError, DqtState, JobId, Policy, ProcessorId,
-    Request,
+use kumi_sched::{
+    ArriveError, ClusterTime, Dqt, DqtConfig, DqtNameError, DqtState, JobId, NodeResources, Policy,
+    ProcessorId, Request,
 };
 
 const NOW: ClusterTime = ClusterTime(0);

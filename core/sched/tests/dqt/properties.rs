@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_sched::{NodeResources, ClusterTime, Dqt, DqtConfig, JobId, Policy, ProcessorId, Request, UserId};
+use kumi_sched::{
+    ClusterTime, Dqt, DqtConfig, JobId, NodeResources, Policy, ProcessorId, Request, UserId,
+};
 use proptest::prelude::*;
 
 use super::{at, slots, tree};

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use kumi_sched::{NodeResources, ClusterTime, Dqt, JobId, Policy, ProcessorId, Request};
+use kumi_sched::{ClusterTime, Dqt, JobId, NodeResources, Policy, ProcessorId, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
 

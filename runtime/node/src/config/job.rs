@@ -1,6 +1,6 @@
 //! Defaults of jobs: the table `[job]` of the configuration.
 
-use kumi_control::message::{MOST_PRIORITY, WaitLimit};
+use kumi_control::message::{MOST_PRIORITY, Resources, WaitLimit};
 use kumi_net::HandlerSetting;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,13 @@ pub struct JobDefaults {
         skip_serializing_if = "Option::is_none"
     )]
     pub estimate: Option<String>,
+    /// Processors of each rank; 1 if not given.
+    #[serde(
+        default,
+        deserialize_with = "checked::processors",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cpus_per_rank: Option<u32>,
     /// How long they may wait in the queue, as [`durations::wait`] reads it; for ever if not given.
     #[serde(default, deserialize_with = "checked::wait", skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
@@ -41,7 +48,7 @@ pub struct JobDefaults {
 mod checked {
     use serde::de::{Deserialize, Deserializer, Error};
 
-    use super::{check_estimate, check_handler, check_priority, check_wait};
+    use super::{check_estimate, check_handler, check_priority, check_processors, check_wait};
 
     fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         from: D,
@@ -64,6 +71,10 @@ mod checked {
         checked(from, |text: &String| check_estimate(text))
     }
 
+    pub(super) fn processors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+        checked(from, |number: &u32| check_processors(*number))
+    }
+
     pub(super) fn wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
         checked(from, |text: &String| check_wait(text))
     }
@@ -74,6 +85,16 @@ fn check_priority(number: u16) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{number} is not a priority; give a number from 1 (ordinary) to {MOST_PRIORITY}"))
+}
+
+/// Most processors of a rank.
+const MOST_PROCESSORS: u32 = 4096;
+
+fn check_processors(number: u32) -> Result<(), String> {
+    if (1..=MOST_PROCESSORS).contains(&number) {
+        return Ok(());
+    }
+    Err(format!("{number} is not a number of processors; give one from 1 to {MOST_PROCESSORS}"))
 }
 
 fn check_estimate(text: &str) -> Result<(), String> {
@@ -109,6 +130,11 @@ impl JobDefaults {
     pub fn estimate_ns(&self) -> Option<u64> {
         let estimate = self.estimate.as_deref().and_then(durations::estimate)?;
         u64::try_from(estimate.as_nanos()).ok()
+    }
+
+    /// What ranks take.
+    pub fn resources(&self) -> Resources {
+        Resources { processors_per_rank: self.cpus_per_rank, ..Resources::default() }
     }
 
     /// How long jobs may wait.

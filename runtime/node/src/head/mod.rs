@@ -360,5 +360,6 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,
         env: config.job.to_env(),
+        resources: config.job.resources(),
     }
 }

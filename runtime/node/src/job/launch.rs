@@ -158,7 +158,7 @@ impl JobResources {
             rank_env: self.rank_env(services, spec, part),
             cwd: request.cwd.clone(),
             user: (spec.user.uid != own).then(|| spec.user.clone()),
-            cpus: services.cpus.clone(),
+            cpus: processors(&services.cpus, &part.processors),
             limits: limits_of(spec),
             nice: services.nice,
             group: self.group.as_ref().map(|group| group.path().to_owned()),
@@ -230,6 +230,15 @@ impl JobResources {
 }
 
 /// Limits of the job's ranks. The log says once what this daemon cannot give.
+/// The processors at these places of the node's list; all if none is named.
+fn processors(all: &[usize], places: &[u32]) -> Vec<usize> {
+    if places.is_empty() {
+        return all.to_vec();
+    }
+    let place = |&place: &u32| all.get(usize::try_from(place).ok()?).copied();
+    places.iter().filter_map(place).collect()
+}
+
 fn limits_of(spec: &JobSpec) -> ProcessLimits {
     let limits = spec.request.limits.unwrap_or_default();
     let less = process_limits::out_of_reach(&limits);

@@ -81,6 +81,7 @@ fn job_defaults(sharing: &SharingArgs) -> JobDefaults {
         priority: sharing.priority,
         estimate: sharing.estimate.clone(),
         wait: sharing.wait.clone(),
+        ..JobDefaults::default()
     }
 }
 

@@ -25,7 +25,9 @@ mod tally;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use kumi_sched::{NodeResources, ClusterTime, JobId, Policy, ProcessorId, Request, Sharing, UserId};
+use kumi_sched::{
+    ClusterTime, Demand, JobId, NodeResources, Policy, ProcessorId, Request, Sharing, UserId,
+};
 use serde::Serialize;
 
 use crate::error::SimError;
@@ -257,7 +259,7 @@ impl Run<'_> {
         let job = self.workload.jobs[self.next];
         let request = Request {
             job: JobId(self.next as u64),
-            nodes: job.size,
+            demand: Demand::processors(job.size),
             user: UserId(job.user),
             priority: job.priority,
             estimate_ns: Some(job.estimate.saturating_add(self.options.launch_ns)),
@@ -281,11 +283,9 @@ impl Run<'_> {
         self.progress.watch.check()?;
         let Some(placement) = self.policy.next_placement(ClusterTime(now)) else { return Ok(None) };
         let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
-        let right = self
-            .workload
-            .jobs
-            .get(index)
-            .is_some_and(|job| index < self.next && placement.processors.len() == job.size as usize);
+        let right = self.workload.jobs.get(index).is_some_and(|job| {
+            index < self.next && placement.processors.len() == job.size as usize
+        });
         if !right {
             return Err(self.wrong("it places a job that does not wait, or on too few nodes"));
         }
