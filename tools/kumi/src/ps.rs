@@ -286,11 +286,11 @@ mod tests {
             record(11, "x", JobState::Ended(failed)),
         ];
         let expected = "\
-JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR                        COMMAND
-  8  reads  root      8  0-1    idle              1m00s  -                                ./cg A
-  9  cg     root      8  0-1    running           1m00s  -                                ./cg A
- 10  waits  root      8  -      queued                -  8 processors, 3 of 8 nodes up    ./cg A
- 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                                ./cg A
+JOB  NAME   USER  RANKS  NODES  STATE              TIME  WAITS FOR                      COMMAND
+  8  reads  root      8  0-1    idle              1m00s  -                              ./cg A
+  9  cg     root      8  0-1    running           1m00s  -                              ./cg A
+ 10  waits  root      8  -      queued                -  8 processors, 3 of 8 nodes up  ./cg A
+ 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  -                              ./cg A
 ";
         let reason = WaitReason::NodesDown { wanted: 8, has: 3, up: 3, nodes: 8 };
         let (idle, waiting) = (vec![JobId(8)], vec![(JobId(10), reason)]);
