@@ -167,7 +167,7 @@ fn check_ever(wish: &Wish, capacity: &Capacity<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     too_large(format!(
-        "the cluster has room for {known} such ranks, and the job has {}: {}; ask for fewer",
+        "{} ranks do not fit on the cluster, which has room for {known} of them: {}; ask for fewer ranks",
         wish.ranks,
         limit(wish, capacity)
     ))

@@ -93,7 +93,7 @@ fn ranks_have_processors_of_one_node() {
     assert_eq!(test.places(spread), [(0, 2, vec![0, 1]), (1, 2, vec![0, 1]), (2, 1, vec![0, 1])]);
     let too_large = test.refused(wish(4, 3, 6));
     assert_eq!(too_large.kind, RefusalKind::TooLarge);
-    assert!(too_large.message.contains("room for 1 such ranks"), "{}", too_large.message);
+    assert!(too_large.message.contains("room for 1 of them"), "{}", too_large.message);
     let wide = test.refused(JobRequest { nodes: Some(2), ..wish(5, 2, 5) });
     assert_eq!(wide.kind, RefusalKind::TooLarge);
 }
