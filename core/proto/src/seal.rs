@@ -285,7 +285,8 @@ impl PacketCodec {
 /// The place for runs of packets, made when it is needed first.
 fn staging(out: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if out.is_empty() {
-        out.resize(bytes, 0);
+        // Zeros of the allocator: pages that no run reaches stay untouched.
+        *out = alloc::vec![0; bytes];
     }
     out
 }

@@ -1,6 +1,6 @@
 //! Tests of the two ack modes and of counters by peer.
 
-use crate::sim::{Faults, Net, config};
+use crate::sim::{Faults, Net, config, fewer};
 use kumi_proto::{
     AckMode, ChannelKey, Config, Counters, Delivery, Endpoint, PEERS_LISTED, PeerCounters, Rank,
     Sink,
@@ -17,13 +17,14 @@ fn in_mode(ack: AckMode) -> Config {
 
 #[test]
 fn every_packet_gets_an_ack_of_its_own() {
+    let frames = fewer(500, 4);
     let mut net = Net::new(1, 4, &in_mode(AckMode::PerMessage), Faults::NONE);
-    net.all_to_all(500);
+    net.all_to_all(frames);
     net.settle(1_000_000);
     // The last acks may still be on the wire when everything is acked.
     net.run(1_000);
-    assert_eq!(net.total(|c| c.data_in), 4 * 3 * 500);
-    assert_eq!(net.total(|c| c.acks_out), 4 * 3 * 500);
+    assert_eq!(net.total(|c| c.data_in), 4 * 3 * frames);
+    assert_eq!(net.total(|c| c.acks_out), 4 * 3 * frames);
     assert_eq!(net.total(|c| c.nacks_out + c.probes_out + c.resends + c.timeouts), 0);
 }
 
@@ -46,11 +47,11 @@ fn the_ack_leaves_at_once_and_before_the_reply() {
 #[test]
 fn a_terrible_wire_in_both_modes() {
     for ack in MODES {
-        for seed in 0..5 {
+        for seed in 0..fewer(5, 1) {
             let mut net = Net::new(seed, 3, &in_mode(ack), Faults::HEAVY);
             net.set_refuse(2, 200);
-            net.all_to_all(100);
-            for _ in 0..100 {
+            net.all_to_all(fewer(100, 3));
+            for _ in 0..fewer(100, 10) {
                 net.run(1_000);
                 net.check_cut();
             }
@@ -65,7 +66,7 @@ fn ranks_may_differ_in_mode() {
     let mut net = Net::new(3, 3, &in_mode(AckMode::Reduced), Faults::HEAVY);
     let each = Endpoint::new(in_mode(AckMode::PerMessage), 1, 3, ChannelKey(3 ^ 0x5eed)).unwrap();
     net.nodes[1].endpoint = each;
-    net.all_to_all(200);
+    net.all_to_all(fewer(200, 4));
     net.settle(60_000_000);
 }
 
@@ -148,6 +149,7 @@ fn packets(all: &[Counters]) -> u64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn packets_of_a_page_request() {
     let rounds = 200;
     let requests = u64::from(CLIENTS) * rounds;
@@ -188,7 +190,7 @@ fn a_long_wait_costs_one_ack_a_request() {
 
 #[test]
 fn a_long_wait_is_told_from_a_loss() {
-    for seed in 0..40 {
+    for seed in 0..fewer(40, 3) {
         let mut net = Net::new(seed, 2, &config(), Faults { loss: 300, ..Faults::NONE });
         net.send(1, 0, 1);
         net.run(LONG);
@@ -203,6 +205,7 @@ fn a_long_wait_is_told_from_a_loss() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_wait_for_a_full_receiver_costs_a_hundred_packets_a_second() {
     let mut net = Net::new(22, 2, &config(), Faults::NONE);
     net.set_full(0, true);
@@ -245,6 +248,7 @@ fn sums_are_right(endpoint: &Endpoint, table: &BTreeMap<usize, PeerCounters>) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn peers_beyond_the_list_are_counted_together() {
     let ranks = 80;
     let mut net = Net::new(12, ranks, &config(), Faults { loss: 50, ..Faults::NONE });
@@ -303,7 +307,7 @@ proptest! {
         seed in any::<u64>(),
         each in any::<bool>(),
         (loss, double, jitter) in (0..=250u32, 0..=200u32, 0..=400u64),
-        script in prop::collection::vec((0..4usize, 0..4usize, 1..60u64, 1..20_000u64), 1..20),
+        script in prop::collection::vec((0..4usize, 0..4usize, 1..fewer(60, 4), 1..20_000u64), 1..20),
     ) {
         let faults = Faults { loss, double, jitter, ..Faults::NONE };
         let mut net = Net::new(seed, 4, &in_mode(MODES[usize::from(each)]), faults);

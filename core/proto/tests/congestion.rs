@@ -1,5 +1,6 @@
 //! Channels through one slow link: queues stay short, the link stays busy, channels share it. Waits
 //! that the network does not cause change nothing.
+#![cfg(not(miri))] // A link is filled by ten thousands of packets.
 
 use crate::sim::{Faults, Link, Net, config};
 use kumi_proto::Config;

@@ -1,7 +1,7 @@
 //! The context holds everything: endpoints that stop anywhere and go on elsewhere with copies of their contexts, the
 //! bytes of a context, and contexts that are damaged.
 
-use crate::sim::{Faults, MAX_DATAGRAM, Net, Old, Random, config};
+use crate::sim::{Faults, MAX_DATAGRAM, Net, Old, Random, config, fewer};
 use kumi_proto::context::{ContextLayout, ContextReport};
 use kumi_proto::wire::{Codec, HEADER_BYTES, Header, PacketKind};
 use kumi_proto::{
@@ -41,7 +41,7 @@ fn moves(seed: u64, old: Old, encrypted: bool, lend: bool) -> Net {
         net.lend();
     }
     for _ in 0..1 + random.below(4) {
-        net.all_to_all(random.below(60));
+        net.all_to_all(random.below(fewer(60, 3)));
         net.run(random.below(3_000));
         for rank in 0..3 {
             net.stop_after(rank, random.below(30) as u32);
@@ -59,7 +59,7 @@ const OLD: [Old; 3] = [Old::Lost, Old::Late, Old::LateWithOldKey];
 
 #[test]
 fn all_ranks_go_on_elsewhere() {
-    for seed in 0..200 {
+    for seed in 0..fewer(200, 2) {
         moves(seed, OLD[seed as usize % 3], seed % 2 == 1, seed % 5 == 4);
     }
 }
@@ -96,10 +96,10 @@ fn packets_with_the_old_key_are_refused() {
 
 #[test]
 fn one_rank_goes_on_elsewhere_and_the_others_where_they_are() {
-    for seed in 0..30 {
+    for seed in 0..fewer(30, 1) {
         let mut net = Net::with(seed, 4, &config(), Faults::HEAVY, seed % 2 == 1);
-        for round in 0..4 {
-            net.all_to_all(20);
+        for round in 0..fewer(4, 2) {
+            net.all_to_all(fewer(20, 1));
             net.run(200 + 137 * round);
             net.stop_after(round as usize, 5);
             net.run(100);
@@ -146,6 +146,7 @@ fn pages(memory: &HeapMemory) -> usize {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn an_idle_rank_that_has_heard_from_a_thousand_is_small() {
     let config = Config::default();
     let mut endpoint = Endpoint::new(config.clone(), 0, 1_024, KEY).unwrap();

@@ -142,7 +142,7 @@ fn kinds_of_frames() {
 }
 
 /// Frames of each kind that are tried.
-const FRAMES: u32 = if cfg!(miri) { 100 } else { 2_000 };
+const FRAMES: u32 = if cfg!(miri) { 20 } else { 2_000 };
 
 #[test]
 fn frames() {

@@ -1,29 +1,30 @@
 //! The protocol over a simulated network: chosen cases and random scripts.
 
-use crate::sim::{Faults, Net, Random, config};
+use crate::sim::{Faults, Net, Random, config, fewer};
 use kumi_proto::{Checksum, Config};
 use proptest::prelude::*;
 
 #[test]
 fn a_good_wire_needs_no_resend() {
+    let frames = fewer(500, 3);
     for encrypted in [false, true] {
         let mut net = Net::with(1, 4, &config(), Faults::NONE, encrypted);
-        net.all_to_all(500);
+        net.all_to_all(frames);
         net.settle(1_000_000);
         assert_eq!(net.total(|c| c.resends + c.duplicates + c.nacks_out + c.timeouts), 0);
         assert_eq!(net.total(|c| c.dropped_in_all()), 0);
-        assert_eq!(net.total(|c| c.sent), 4 * 3 * 500);
-        assert_eq!(net.total(|c| c.data_out), 4 * 3 * 500);
+        assert_eq!(net.total(|c| c.sent), 4 * 3 * frames);
+        assert_eq!(net.total(|c| c.data_out), 4 * 3 * frames);
     }
 }
 
 #[test]
 fn a_terrible_wire_delivers_everything_in_order() {
-    for seed in 0..if cfg!(miri) { 1 } else { 10 } {
+    for seed in 0..fewer(10, 1) {
         let encrypted = seed % 2 == 1;
         let mut net = Net::with(seed, 3, &config(), Faults::HEAVY, encrypted);
-        net.all_to_all(100);
-        for _ in 0..200 {
+        net.all_to_all(fewer(100, 5));
+        for _ in 0..fewer(200, 20) {
             net.run(1_000);
             net.check_cut();
         }
@@ -37,6 +38,7 @@ fn a_terrible_wire_delivers_everything_in_order() {
 
 /// UDP's own checksum drops such packets.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn long_packets_under_either_checksum() {
     for (seed, checksum) in [(1, Checksum::Headers), (2, Checksum::All)] {
         let corrupt = if checksum == Checksum::All { 50 } else { 0 };
@@ -60,7 +62,7 @@ fn each_fault_alone() {
     for (seed, faults) in cases.into_iter().enumerate() {
         for encrypted in [false, true] {
             let mut net = Net::with(seed as u64, 2, &config(), faults, encrypted);
-            net.all_to_all(200);
+            net.all_to_all(fewer(200, 4));
             net.settle(60_000_000);
         }
     }
@@ -68,10 +70,10 @@ fn each_fault_alone() {
 
 #[test]
 fn numbers_wrap() {
-    let config = Config { first_sequence: u32::MAX - 100, ..config() };
-    for seed in 0..5 {
+    let config = Config { first_sequence: u32::MAX - fewer(100, 3) as u32, ..config() };
+    for seed in 0..fewer(5, 1) {
         let mut net = Net::new(seed, 2, &config, Faults::HEAVY);
-        net.all_to_all(300);
+        net.all_to_all(fewer(300, 8));
         net.settle(60_000_000);
     }
 }
@@ -81,7 +83,7 @@ fn windows_of_every_size() {
     for window in [2, 4, 16, 64, 256] {
         let config = Config { window, ..config() };
         let mut net = Net::new(window as u64, 2, &config, Faults { loss: 100, ..Faults::HEAVY });
-        net.all_to_all(300);
+        net.all_to_all(fewer(300, 4));
         net.settle(60_000_000);
     }
 }
@@ -91,13 +93,14 @@ fn a_small_window_does_not_wait_for_delayed_acks() {
     let config = Config { window: 4, ..config() };
     let mut net = Net::new(2, 2, &config, Faults::NONE);
     let start = net.now;
-    net.send(0, 1, 400);
+    net.send(0, 1, fewer(400, 20));
     net.settle(1_000_000);
     // A hundred round trips of 40 us and a little for the drivers; a delayed ack takes 250 us.
     assert!(net.now - start < 10_000, "{} us", net.now - start);
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn rings_are_used_again() {
     let config = Config { rings: 3, ..config() };
     let mut net = Net::new(11, 12, &config, Faults { loss: 100, ..Faults::HEAVY });
@@ -116,6 +119,7 @@ fn rings_are_used_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_partition_heals() {
     let mut net = Net::new(3, 4, &config(), Faults { loss: 50, ..Faults::NONE });
     net.all_to_all(100);
@@ -135,12 +139,12 @@ fn a_partition_heals() {
 
 #[test]
 fn a_stopped_receiver_gets_a_few_probes_and_no_resends() {
-    for stop in [1_000, 10_000, 300_000, 5_000_000] {
+    for stop in [1_000, 10_000, 300_000, 5_000_000].into_iter().take(fewer(4, 2) as usize) {
         let mut net = Net::new(stop, 2, &config(), Faults::NONE);
-        net.send(0, 1, 200);
+        net.send(0, 1, fewer(200, 20));
         net.run(100);
         net.stop(1);
-        net.send(0, 1, 1_000);
+        net.send(0, 1, fewer(1_000, 40));
         net.run(200);
         let before = net.packets_to[1];
         net.run(stop);
@@ -170,7 +174,7 @@ fn a_stopped_sender_drains_before_it_probes() {
 
 #[test]
 fn a_stop_of_both_ends_at_any_step_is_a_cut() {
-    for steps in 0..120 {
+    for steps in (0..120).step_by(fewer(1, 60) as usize) {
         let mut net = Net::new(u64::from(steps), 2, &config(), Faults::NONE);
         net.stop_after(0, steps);
         net.stop_after(1, steps / 2);
@@ -190,11 +194,11 @@ fn a_stop_of_both_ends_at_any_step_is_a_cut() {
 #[test]
 fn what_has_arrived_is_never_sent_again() {
     // As long as packets do not overtake each other, whatever is lost and whoever is stopped.
-    for seed in 0..30 {
+    for seed in 0..fewer(30, 1) {
         let mut random = Random(seed);
         let faults = Faults { loss: 10 * random.below(31) as u32, ..Faults::NONE };
         let mut net = Net::new(seed, 3, &config(), faults);
-        for _ in 0..30 {
+        for _ in 0..fewer(30, 5) {
             net.all_to_all(random.below(10));
             let rank = random.below(3) as usize;
             match random.below(4) {
@@ -243,8 +247,8 @@ fn a_socket_that_overflows_while_stopped_recovers() {
     let mut net = Net::new(5, 3, &config(), Faults::NONE);
     net.socket_limit = 10;
     net.stop(2);
-    net.send(0, 2, 500);
-    net.send(1, 2, 500);
+    net.send(0, 2, fewer(500, 25));
+    net.send(1, 2, fewer(500, 25));
     net.run(400_000);
     net.check_cut();
     net.settle(2_000_000);
@@ -254,6 +258,7 @@ fn a_socket_that_overflows_while_stopped_recovers() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_full_receiver_blocks_nobody_else() {
     let mut net = Net::new(6, 3, &config(), Faults { loss: 20, ..Faults::NONE });
     net.set_full(1, true);
@@ -270,6 +275,7 @@ fn a_full_receiver_blocks_nobody_else() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_receiver_that_is_often_full() {
     for seed in 0..5 {
         let mut net = Net::new(seed, 3, &config(), Faults { loss: 100, ..Faults::HEAVY });
@@ -283,6 +289,7 @@ fn a_receiver_that_is_often_full() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn little_room_for_early_packets() {
     let config = Config { reorder_packets: 2, ..config() };
     let mut net = Net::new(7, 4, &config, Faults { loss: 200, ..Faults::HEAVY });
@@ -295,14 +302,15 @@ fn little_room_for_early_packets() {
 fn strangers_are_counted_and_change_nothing() {
     let mut random = Random(8);
     let mut net = Net::new(8, 2, &config(), Faults::NONE);
-    net.all_to_all(200);
-    for _ in 0..500 {
+    net.all_to_all(fewer(200, 5));
+    let strangers = fewer(500, 40);
+    for _ in 0..strangers {
         let length = random.below(200);
         net.inject(random.below(2) as usize, (0..length).map(|_| random.next() as u8).collect());
         net.run(20);
     }
     net.settle(1_000_000);
-    assert_eq!(net.total(|c| c.dropped_in_all()), 500);
+    assert_eq!(net.total(|c| c.dropped_in_all()), strangers);
     assert_eq!(net.total(|c| c.resends), 0);
 }
 
@@ -323,7 +331,7 @@ const RANKS: usize = 4;
 fn action() -> impl Strategy<Value = Action> {
     let rank = 0..RANKS;
     prop_oneof![
-        4 => (rank.clone(), rank.clone(), 1..80u64)
+        4 => (rank.clone(), rank.clone(), 1..fewer(80, 5))
             .prop_map(|(from, to, frames)| Action::Send { from, to, frames }),
         4 => (1..20_000u64).prop_map(Action::Run),
         1 => (20_000..2_000_000u64).prop_map(Action::Run),
@@ -358,7 +366,7 @@ proptest! {
         seed in any::<u64>(),
         faults in faults(),
         socket_limit in prop_oneof![Just(usize::MAX), 5..60usize],
-        script in prop::collection::vec(action(), 1..40),
+        script in prop::collection::vec(action(), 1..fewer(40, 20) as usize),
         encrypted in any::<bool>(),
     ) {
         let mut net = Net::with(seed, RANKS as u32, &config(), faults, encrypted);

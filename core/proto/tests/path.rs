@@ -174,6 +174,7 @@ fn a_black_hole_is_found_and_then_avoided() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_black_hole_is_found_under_random_loss() {
     for seed in 0..20 {
         let mut world = World::new(seed, Wire::Silent, 1_300, seed % 2 == 1);
@@ -184,6 +185,7 @@ fn a_black_hole_is_found_under_random_loss() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn random_loss_is_no_black_hole() {
     for seed in 0..20 {
         let mut world = World::new(seed, Wire::Silent, 1_472, false);
@@ -196,6 +198,7 @@ fn random_loss_is_no_black_hole() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn longer_packets_are_tried_again_later_and_then_less_often() {
     let mut world = World::new(7, Wire::Silent, 1_252, false);
     let mut found = Vec::new();
@@ -239,6 +242,7 @@ fn what_the_wire_tells_is_kept_to() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn frames_are_not_cut_below_the_least_and_that_is_told() {
     let config = Config { least_datagram: 548, ..Config::default() };
     let mut world = World::new(4, Wire::Telling, 300, false);
@@ -258,6 +262,7 @@ fn frames_are_not_cut_below_the_least_and_that_is_told() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "the cipher is assembly")]
 fn nonsense_about_paths_is_bounded() {
     let mut world = World::new(1, Wire::Telling, 1_472, true);
     for told in [0, 63, usize::MAX] {

@@ -1,6 +1,6 @@
 //! Settling a channel: it is closed, driven until no packet is on the wire, and opened again.
 
-use crate::sim::{Faults, Net, config};
+use crate::sim::{Faults, Net, config, fewer};
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 use proptest::prelude::*;
 
@@ -22,6 +22,7 @@ fn under_way(net: &Net) -> usize {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn without_loss_it_takes_a_round_trip() {
     let mut net = Net::new(1, RANKS as u32, &config(), Faults::NONE);
     net.all_to_all(500);
@@ -46,11 +47,11 @@ fn without_loss_it_takes_a_round_trip() {
 
 #[test]
 fn what_is_lost_is_found_and_sent_after_the_opening() {
-    for seed in 0..20 {
+    for seed in 0..fewer(20, 1) {
         let faults = Faults { loss: 200, ..Faults::NONE };
         let mut net = Net::new(seed, RANKS as u32, &config(), faults);
-        for round in 0..5 {
-            net.all_to_all(40);
+        for round in 0..fewer(5, 2) {
+            net.all_to_all(fewer(40, 3));
             net.run(30 + 170 * round);
             let resends = net.total(|c| c.resends);
             // Probe and answer get through in two of three tries; some of twelve pairs need several.
@@ -69,7 +70,7 @@ fn what_is_lost_is_found_and_sent_after_the_opening() {
 fn a_full_receiver_does_not_hold_it_up() {
     let mut net = Net::new(3, RANKS as u32, &config(), Faults::NONE);
     net.set_full(1, true);
-    net.all_to_all(100);
+    net.all_to_all(fewer(100, 4));
     net.run(5_000);
     quiesce(&mut net, 100);
     assert_eq!(under_way(&net), 0);
@@ -141,7 +142,7 @@ proptest! {
     fn whatever_happens(
         seed in any::<u64>(),
         (loss, double, jitter) in (0..=250u32, 0..=100u32, 0..=400u64),
-        script in prop::collection::vec((0..RANKS, 0..RANKS, 0..3u8, 1..60u64, 1..20_000u64), 1..30),
+        script in prop::collection::vec((0..RANKS, 0..RANKS, 0..3u8, 1..fewer(60, 4), 1..20_000u64), 1..30),
     ) {
         let faults = Faults { loss, double, jitter, ..Faults::NONE };
         let mut net = Net::new(seed, RANKS as u32, &config(), faults);

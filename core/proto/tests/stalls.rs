@@ -1,5 +1,6 @@
 //! Page requests of ranks that are not always scheduled: the cost of waits and losses in packets and
 //! time.
+#![cfg(not(miri))] // Its machines answer thousands of requests.
 
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
 use std::cmp::Reverse;
