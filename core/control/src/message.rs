@@ -22,6 +22,7 @@ pub use crate::sample::{NodeSample, PeerSample, RankSample};
 pub use crate::sample::{Percentiles, SwitchBegin, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 pub use crate::traffic::{ControlMessage, MessageCounts, MessageKind};
+pub use crate::user::User;
 pub use crate::waiting::{JobList, WaitLimit, WaitReason};
 
 /// Version of everything in this module. A peer with another version is refused by name.
@@ -35,18 +36,6 @@ pub const LONGEST_ESTIMATE: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
-
-/// Who a job runs as; looked up by the daemon that accepted the client, from the socket's peer
-/// credentials, never from what the client says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Numeric user.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// Its name where the client is; empty if the machine knows none. Nodes check that it has this number there.
-    pub name: String,
-}
 
 /// The content of a program file, by which nodes cache it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -19,10 +19,12 @@ mod job;
 mod limits;
 mod node;
 mod quotas;
+mod users;
 pub use job::{HANDLER, JobDefaults, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
 pub use quotas::Quotas;
+pub use users::check_users;
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -111,6 +113,9 @@ pub struct ClusterConfig {
     /// The user who, besides root, may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
+    /// Whether jobs of root run. The head and each node read it.
+    #[serde(default)]
+    pub root_jobs: bool,
     /// Where each node serves its figures to Prometheus, `PORT` or `ADDRESS:PORT`; nowhere if it is
     /// not given. See [`ClusterConfig::metrics_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -364,6 +369,7 @@ impl ClusterConfig {
                     node.name
                 ));
             }
+            users::validate(node)?;
             let cpus: BTreeSet<_> = node.cpus.iter().collect();
             if cpus.len() != node.cpus.len() || node.cpus.iter().any(|&cpu| cpu >= 8192) {
                 return invalid(format!(

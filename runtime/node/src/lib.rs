@@ -21,6 +21,7 @@ pub mod limits;
 pub mod link;
 pub mod log;
 mod metrics;
+pub mod names;
 pub mod node;
 pub mod peer;
 pub mod process_limits;

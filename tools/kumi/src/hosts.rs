@@ -1,9 +1,9 @@
 //! Host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
 //!
-//! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment. IPv6 addresses with a port are in brackets.
+//! One node per line, `name address[:port] [cpus=LIST] [users=LIST]`; `#` begins a comment. IPv6 addresses with a port are in brackets.
 
 use crate::parse;
-use kumi_node::config::MAX_NODES;
+use kumi_node::config::{MAX_NODES, check_users};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,6 +25,8 @@ pub struct Host {
     pub interface: Option<String>,
     /// Processors its ranks may use; empty means all.
     pub cpus: Vec<usize>,
+    /// Whose clients the head accepts through it.
+    pub users: Option<Vec<String>>,
 }
 
 /// Error of a host file.
@@ -115,16 +117,27 @@ fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<IpAddr>) -> Result
             "a link-local address has the host's interface behind it, as fe80::1%eth0, and no other has; write {address} so"
         ));
     }
-    let mut cpus = Vec::new();
+    let (mut cpus, mut users) = (Vec::new(), None);
     for word in words {
-        cpus = match word.strip_prefix("cpus=") {
-            Some(list) => parse::cpu_list(list).ok_or_else(|| {
-                format!("'{list}' is not a list of processors; write for example cpus=0-3,8")
-            })?,
-            None => return Err(format!("'{word}' is not known here; only cpus=LIST may follow")),
-        };
+        match word.split_once('=') {
+            Some(("cpus", list)) => {
+                cpus = parse::cpu_list(list).ok_or_else(|| {
+                    format!("'{list}' is not a list of processors; write for example cpus=0-3,8")
+                })?;
+            }
+            Some(("users", list)) => {
+                let list: Vec<String> = list.split(',').map(str::to_owned).collect();
+                check_users(&list)?;
+                users = Some(list);
+            }
+            _ => {
+                return Err(format!(
+                    "'{word}' is not known here; only cpus=LIST and users=LIST may follow"
+                ));
+            }
+        }
     }
-    Ok(Host { name: name.to_owned(), address, port, interface, cpus })
+    Ok(Host { name: name.to_owned(), address, port, interface, cpus, users })
 }
 
 /// Address and port: `10.0.0.1:7701`, `[fd00::1]:7701`, or one without the port and the brackets.
@@ -170,12 +183,14 @@ mod tests {
 
     #[test]
     fn a_file_with_everything() {
-        let text = "# lab\n\nalpha 10.0.0.1\n beta 10.0.0.2:9000 cpus=0-1,4 # the big one\n\
+        let text = "# lab\n\nalpha 10.0.0.1\n beta 10.0.0.2:9000 cpus=0-1,4 users=bob,1001 # the big one\n\
                     gamma alpha.lab\n";
         let hosts = read(text).unwrap();
         assert_eq!(hosts.len(), 3);
         assert_eq!((hosts[0].port, hosts[0].cpus.len()), (NODE_PORT, 0));
         assert_eq!((hosts[1].port, hosts[1].cpus.clone()), (9000, vec![0, 1, 4]));
+        let users = ["bob", "1001"].map(str::to_owned).to_vec();
+        assert_eq!((hosts[0].users.clone(), hosts[1].users.clone()), (None, Some(users)));
         assert_eq!(hosts[2].address, IpAddr::from([10, 0, 0, 9]));
     }
 
@@ -211,6 +226,7 @@ mod tests {
             ("a 10.0.0.1\nb nowhere.lab\n", 2, "'nowhere.lab' is neither"),
             ("a 10.0.0.1 cpus=3-1\n", 1, "'3-1' is not a list"),
             ("a 10.0.0.1 cores=3\n", 1, "'cores=3' is not known"),
+            ("a 10.0.0.1 users=bob,\n", 1, "is not a user"),
             ("a/b 10.0.0.1\n", 1, "'a/b' is not a host name"),
             ("a 10.0.0.1\na 10.0.0.2\n", 2, "already used in line 1"),
             ("a 10.0.0.1\nb 10.0.0.1\n", 2, "10.0.0.1:7701 is already used in line 1"),

@@ -14,6 +14,7 @@ use crate::message::{
     ClientReply, Command, JobRecord, JobRequest, JobSpec, JobState, Nanos, NodeSet, Outcome,
     Refusal, RefusalKind, User,
 };
+use crate::user::check_root_jobs;
 
 /// How long the other ranks have, after one has failed, when a signal asked all of them to end.
 const ENDING_GRACE: Nanos = 1_000_000_000;
@@ -67,7 +68,7 @@ impl Head {
         mut request: JobRequest,
     ) -> Result<JobId, Refusal> {
         if let Some(known) = self.jobs.by_token(request.token) {
-            if known.uid() == user.uid {
+            if known.record.spec.user.is_same(user) {
                 return Ok(known.id());
             }
             let message = "this token belongs to another user's job; generate a new one".into();
@@ -78,6 +79,7 @@ impl Head {
                 "the cluster is shutting down; start it again, then submit the job again".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
+        check_root_jobs(user, self.config.root_jobs)?;
         if request.priority == 0 {
             request.priority = self.config.priority;
         }

@@ -53,7 +53,7 @@ impl Viewer<'_> {
         record.spec.request.limits = None;
         record.spec.channel_key = 0;
         record.spec.seal_key = None;
-        if !self.owns_cluster && record.spec.user.uid != self.user.uid {
+        if !self.owns_cluster && !record.spec.user.is_same(self.user) {
             withhold(&mut record);
         }
         record

@@ -125,6 +125,8 @@ pub struct HeadConfig {
     pub wait: WaitLimit,
     /// The owner of the cluster, beside root.
     pub owner_uid: u32,
+    /// Whether jobs of root run.
+    pub root_jobs: bool,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
     pub lease_ns: Nanos,
     /// How long a node may be away before its jobs fail, in nanoseconds.

@@ -87,7 +87,7 @@ impl Head {
     /// There is no such job, or it belongs to another user.
     fn permitted(&self, user: &User, id: JobId, action: &str) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(id) else { return Err(no_such_job(id)) };
-        if self.owns_cluster(user) || job.uid() == user.uid {
+        if self.owns_cluster(user) || job.record.spec.user.is_same(user) {
             return Ok(());
         }
         let message = format!(

@@ -158,6 +158,7 @@ impl World {
             max_jobs_per_user: 5_000,
             max_jobs_per_node: 3,
             owner_uid: 0,
+            root_jobs: false,
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
             encrypt: false,

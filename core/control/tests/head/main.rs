@@ -46,6 +46,7 @@ fn config(nodes: u32) -> HeadConfig {
         max_jobs_per_user: 5_000,
         max_jobs_per_node: 2,
         owner_uid: 500,
+        root_jobs: false,
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,

@@ -28,6 +28,10 @@ pub struct NodeConfig {
     /// How its ranks send to other nodes, if not as the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireSetting>,
+    /// Whose clients the head accepts through it: names, numbers or `"any"`. Without the key these are numbers from 1000
+    /// on but the owner's. Root and the owner count only if they are named. On the head's machine everybody counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<String>>,
 }
 
 impl NodeConfig {

@@ -6,15 +6,17 @@ use std::time::Duration;
 use kumi_control::disclosure::{Disclosure, LinkPeer, NodeFacts};
 use kumi_control::head::{HeadEvent, LinkId};
 use kumi_control::message::{Command, Down, NodeSet, RefusalKind};
+use kumi_control::tree::subtree;
 use kumi_sched::ClusterTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::identity::Origin;
 use super::{Event, Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
-use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
+use crate::link::{self, AcceptedStream, LinkHello, Outbox, Purpose, Refusals};
 
 /// Most bytes that may wait for one link before clients are left alone.
 const MAX_QUEUED: usize = 8 << 20;
@@ -128,7 +130,9 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     match permit.complete(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
-            Purpose::Client(peer) => clients::attend(stream, *peer, shared).await,
+            Purpose::Client(peer) => {
+                clients::attend(stream, *peer, Origin::Node(hello.node), shared).await;
+            }
         },
         Err(error) => {
             shared.refusals.count_link(&error);
@@ -148,11 +152,11 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared)
     let time = || ClusterTime(monotonic());
     let deliver =
         async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
-    let error = link::serve_child(read, (outbox, writing), &shared.traffic, time, deliver).await;
+    let below = subtree(hello.node, shared.config.node_count(), shared.config.fan_out);
+    let known = (&below, &shared.traffic);
+    let error = link::serve_child(read, (outbox, writing), known, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "detached");
-    if let LinkError::Frame(error) = &error {
-        shared.refusals.count_frame(error);
-    }
+    shared.refusals.count_end(&error);
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::LinkDown(id)).await;
 }

@@ -6,12 +6,13 @@
 //! | file | owns |
 //! |---|---|
 //! | `links` | connections of nodes' daemons, gossip |
-//! | `clients` | connections of clients |
+//! | `clients`, `identity` | connections of clients, and who they are |
 //! | `records`, `job_table` | records of jobs on the disk, and those that wait for it |
 //! | `spool`, `spool_quota` | output of jobs, and how much of it is kept |
 //! | `metrics` | counts, and the page for Prometheus |
 
 mod clients;
+mod identity;
 mod job_table;
 mod links;
 mod metrics;
@@ -42,6 +43,7 @@ use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{Outbox, Refusals, Traffic};
+use crate::names::NameService;
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
@@ -81,6 +83,8 @@ struct Shared {
     events: mpsc::Sender<Event>,
     refusals: Refusals,
     traffic: Traffic,
+    /// Who users are on this machine.
+    names: NameService,
     /// Connections of clients, by user.
     connections: UserConnections,
     /// Whether some link has so many bytes queued that clients must not send more.
@@ -110,7 +114,12 @@ pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
             )
         })?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await })
+    let result =
+        tasks.block_on(&runtime, async { HeadDaemon::start(dir, metrics).await?.run().await });
+    drop(tasks);
+    // A name service that hangs must not keep it from ending.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
 }
 
 /// The state machine of the cluster, and the owners of what it acts on.
@@ -161,6 +170,7 @@ impl HeadDaemon {
             events: sender,
             refusals,
             traffic: Traffic::default(),
+            names: NameService::default(),
             connections: UserConnections::new(config.quota.connections_per_user, config.owner_uid),
             congested: links.congestion(),
             ids: Rc::default(),
@@ -356,6 +366,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         estimate_ns: config.job.estimate_ns(),
         wait: config.job.wait_limit(),
         owner_uid: config.owner_uid,
+        root_jobs: config.root_jobs,
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,

@@ -8,6 +8,7 @@ mod orphans;
 mod process;
 mod run;
 mod streams;
+mod user;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use kumi_sched::{JobId, NodeId};
 use tokio::sync::{mpsc, watch};
 
 use crate::cgroup::ControlGroup;
+use crate::names::NameService;
 use crate::switch::Switcher;
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
@@ -125,6 +127,10 @@ pub struct NodeServices {
     pub group: Option<ControlGroup>,
     /// This program's own file.
     pub executable: PathBuf,
+    /// Who users are on this machine.
+    pub names: NameService,
+    /// Whether jobs of root run here.
+    pub root_jobs: bool,
     /// `nice` value of ranks.
     pub nice: i32,
     /// Programs.

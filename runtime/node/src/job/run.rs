@@ -55,9 +55,13 @@ const REPORT_LAG: Duration = Duration::from_millis(20);
 
 type JobCommands = mpsc::UnboundedReceiver<JobCommand>;
 
-pub(super) async fn run(services: Rc<NodeServices>, spec: Box<JobSpec>, mut orders: JobCommands) {
+pub(super) async fn run(
+    services: Rc<NodeServices>,
+    mut spec: Box<JobSpec>,
+    mut orders: JobCommands,
+) {
     let job = spec.job;
-    let result = match find_program(&services, &spec, &mut orders).await {
+    let result = match find_program(&services, &mut spec, &mut orders).await {
         Ok((part, program)) => {
             JobTask::launch(&services, &spec, &part, program).await.map_err(LaunchAborted::from)
         }
@@ -75,10 +79,10 @@ pub(super) async fn run(services: Rc<NodeServices>, spec: Box<JobSpec>, mut orde
     }
 }
 
-/// Checks the request and finds the file to run, asking for it if this node lacks it.
+/// Checks the request, finds out who the user is here, and finds the file to run, asking for it if this node lacks it.
 async fn find_program(
     services: &NodeServices,
-    spec: &JobSpec,
+    spec: &mut JobSpec,
     orders: &mut JobCommands,
 ) -> Result<(NodeRanks, std::path::PathBuf), LaunchAborted> {
     let bad = |what: &str| refusal(RefusalKind::BadRequest, format!("the job cannot run: {what}"));
@@ -88,19 +92,13 @@ async fn find_program(
     if end.is_none() {
         return Err(bad("its layout is beyond its number of ranks").into());
     }
-    let own = nix::unistd::geteuid();
-    if !own.is_root() && spec.user.uid != own.as_raw() {
-        let message = format!(
-            "the node's daemon runs as user {own} and cannot run jobs of user {}; run it as root",
-            spec.user.uid
-        );
-        return Err(refusal(RefusalKind::NotPermitted, message).into());
-    }
+    let part = part.clone();
+    spec.user = unless_killed(services.identify(&spec.user), orders).await??;
     let mut asked = false;
     loop {
         let finding = services.programs.borrow().find(&spec.request.program, &spec.user);
         if let Some(path) = unless_killed(finding, orders).await? {
-            return Ok((part.clone(), path));
+            return Ok((part, path));
         }
         if asked {
             let message = "the program was sent and is gone from the node's cache; run it again";

@@ -35,7 +35,7 @@ pub struct ShimSpec {
     pub rank_env: Vec<Vec<(String, String)>>,
     /// Working directory.
     pub cwd: String,
-    /// The user to become; `None` to remain the daemon's user.
+    /// The user to become, with the name that this machine has for it, if any; `None` to remain the daemon's user.
     pub user: Option<User>,
     /// Processors of the node; local rank `i` runs on number `i` modulo their count.
     pub cpus: Vec<usize>,
@@ -231,12 +231,12 @@ fn join(group: &Path) -> io::Result<()> {
 
 fn change_user(user: &User) -> nix::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    let name =
-        nix::unistd::User::from_uid(uid)?.and_then(|user| std::ffi::CString::new(user.name).ok());
-    match name {
-        Some(name) => nix::unistd::initgroups(&name, gid)?,
-        // Not known by name on this machine: the primary group is all it has.
-        None => nix::unistd::setgroups(&[gid])?,
+    // Not known by name on this machine: the primary group is all it has.
+    if user.name.is_empty() {
+        nix::unistd::setgroups(&[gid])?;
+    } else {
+        let name = std::ffi::CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
+        nix::unistd::initgroups(&name, gid)?;
     }
     nix::unistd::setgid(gid)?;
     nix::unistd::setuid(uid)

@@ -34,6 +34,7 @@ use crate::exit::{ExitCode, Failure};
 use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
+use crate::names::NameService;
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::Sampler;
@@ -66,6 +67,8 @@ struct Shared {
     refusals: Refusals,
     /// Control messages sent and received.
     traffic: Traffic,
+    /// Who users are on this machine.
+    names: NameService,
 }
 
 #[derive(Debug)]

@@ -118,8 +118,8 @@ impl Started {
         let mut limits = Vec::new();
         let group = node_group(&config.name, node, &mut limits);
         let watcher = start_watcher(&executable, group.as_ref())?;
-        let clock = SharedClock::default();
-        let (page, switcher) = start_switcher(&config, node, &clock, &cpus, &mut limits)?;
+        let shared = Shared::default();
+        let (page, switcher) = start_switcher(&config, node, &shared.clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -132,6 +132,8 @@ impl Started {
             cpus,
             group: group.clone(),
             executable,
+            names: shared.names.clone(),
+            root_jobs: config.root_jobs,
             nice: prefer_daemon(&mut limits)?,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
@@ -141,7 +143,6 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let shared = Shared { clock, ..Shared::default() };
         let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
         let description = describe(&config, &tree, &own.name, &services.cpus, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kumi_control::clock::ClockFilter;
 use kumi_control::message::{CONTROL_VERSION, ControlMessage, Down, RefusalKind, Up};
-use kumi_control::tree::{LinkId, Parent, parent_candidates};
+use kumi_control::tree::{LinkId, Parent, parent_candidates, subtree};
 use kumi_sched::NodeId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -100,9 +100,7 @@ pub(super) async fn keep_parent(tree: Tree) {
         tracing::info!(?parent, "attached");
         let error = attend_parent(&tree, stream, &mut filter).await;
         tracing::warn!(?parent, %error, "the link to the parent is gone");
-        if let LinkError::Frame(error) = &error {
-            tree.shared.refusals.count_frame(error);
-        }
+        tree.shared.refusals.count_end(&error);
         if tree.events.send(TreeEvent::ParentDown).await.is_err() {
             return;
         }
@@ -239,12 +237,11 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: Handsha
     }
     let time = || tree.shared.clock.now();
     let deliver = async |up| tree.events.send(TreeEvent::Child(id, up)).await.is_ok();
-    let error =
-        link::serve_child(read, (outbox, writing), &tree.shared.traffic, time, deliver).await;
+    let below = subtree(hello.node, tree.config.node_count(), tree.config.fan_out);
+    let known = (&below, &tree.shared.traffic);
+    let error = link::serve_child(read, (outbox, writing), known, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "child gone");
-    if let LinkError::Frame(error) = &error {
-        tree.shared.refusals.count_frame(error);
-    }
+    tree.shared.refusals.count_end(&error);
     // Fails only when the daemon is about to end.
     let _ = tree.events.send(TreeEvent::ChildDown(id)).await;
 }

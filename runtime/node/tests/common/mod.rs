@@ -65,6 +65,7 @@ impl Cluster {
             cpus: Vec::new(),
             netns: None,
             wire: None,
+            users: None,
         };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
@@ -78,6 +79,7 @@ impl Cluster {
             max_ranks_per_processor: 16,
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
+            root_jobs: true,
             metrics: None,
             head_metrics: None,
             encrypt: false,

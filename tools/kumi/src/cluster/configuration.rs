@@ -26,8 +26,9 @@ pub fn config(
     namespaces: bool,
 ) -> Result<ClusterConfig, Error> {
     let ipv6 = addresses.ipv6;
+    let owner_uid = nix::unistd::geteuid().as_raw();
     let (kind, (head, nodes)) = match (&place.hosts, place.local) {
-        (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?)),
+        (Some(file), _) => (ClusterKind::Hosts, on_hosts(read_hosts(file, ipv6)?, owner_uid)),
         (None, Some(count)) => {
             let cpus = share_processors(&processors(), count, sharing.cpus);
             let places = if namespaces {
@@ -63,7 +64,9 @@ pub fn config(
         limits: LimitCaps::default(),
         quota: Quotas::default(),
         idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
-        owner_uid: nix::unistd::geteuid().as_raw(),
+        owner_uid,
+        // Nodes that are all here are root's own, to try programs on.
+        root_jobs: kind == ClusterKind::Local && owner_uid == 0,
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
@@ -130,8 +133,10 @@ fn look_up(name: &str, ipv6: bool) -> Option<IpAddr> {
     first(ipv6).or_else(|| first(true))
 }
 
-fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
+/// Daemons of a user other than root run that user's jobs only, who may submit on all hosts.
+fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
     let head = SocketAddr::new(hosts[0].address, HEAD_PORT);
+    let usual = (owner_uid != 0).then(|| vec![owner_uid.to_string()]);
     let node = |host: Host| NodeConfig {
         name: host.name,
         address: host.address,
@@ -140,6 +145,7 @@ fn on_hosts(hosts: Vec<Host>) -> (SocketAddr, Vec<NodeConfig>) {
         cpus: host.cpus,
         netns: None,
         wire: None,
+        users: host.users.or_else(|| usual.clone()),
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -196,6 +202,7 @@ fn in_namespaces(
         cpus,
         netns: Some(netns::name(cluster, index)),
         wire: None,
+        users: None,
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -213,8 +220,8 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
     for (index, cpus) in cpus.into_iter().enumerate() {
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
-        let (interface, netns, wire) = (None, None, None);
-        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire });
+        let (interface, netns, wire, users) = (None, None, None, None);
+        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire, users });
     }
     Ok((head, nodes))
 }
@@ -271,6 +278,15 @@ mod tests {
             assert!(all.iter().all(|at| at.ip().is_loopback() && at.is_ipv6() == ipv6));
             assert!(nodes.iter().all(|node| node.netns.is_none()));
         }
+    }
+
+    #[test]
+    fn hosts_of_a_user_take_that_users_jobs_and_roots_take_those_of_ordinary_ones() {
+        let hosts = || hosts::parse("a 10.0.0.1\nb 10.0.0.2 users=bob\n", &|_| None).unwrap();
+        let users = |owner| on_hosts(hosts(), owner).1.into_iter().map(|node| node.users);
+        let bob = Some(vec!["bob".to_owned()]);
+        assert!(users(0).eq([None, bob.clone()]));
+        assert!(users(1000).eq([Some(vec!["1000".to_owned()]), bob]));
     }
 
     #[test]

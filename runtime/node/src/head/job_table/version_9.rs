@@ -95,7 +95,7 @@ impl From<Record> for JobRecord {
         };
         let spec = JobSpec {
             job,
-            user: message::User { uid: user.uid, gid: user.gid, name: String::new() },
+            user: message::User { uid: user.uid, gid: user.gid, name: name_of(user.uid) },
             request: request.into(),
             layout: layout.into_iter().map(part).collect(),
             channel_key,
@@ -104,6 +104,16 @@ impl From<Record> for JobRecord {
         let Record { state, submitted_ms, started_ms, ended_ms, .. } = old;
         Self { spec, state, submitted_ms, started_ms, ended_ms }
     }
+}
+
+/// The name of a user on this machine, which may ask the network. It is done once, before the head serves anybody.
+fn name_of(uid: u32) -> String {
+    let found = nix::unistd::User::from_uid(uid.into());
+    let found = found.unwrap_or_else(|error| {
+        tracing::warn!(uid, %error, "a job of an earlier version has no name of its user");
+        None
+    });
+    found.map(|user| user.name).unwrap_or_default()
 }
 
 /// The record in `bytes` as it is now.
