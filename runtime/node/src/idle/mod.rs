@@ -8,7 +8,6 @@ mod detector;
 mod thread_times;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumi_net::segment::RankActivity;
@@ -111,9 +110,8 @@ impl IdleMonitor {
         let mut changes = Vec::new();
         if self.after > 0 && self.gang {
             self.read_table(&live, begin);
-            let current = services.switcher.ring().current();
             for (&job, live) in live.iter().filter(|(_, live)| live.started) {
-                let on = live.idle || current == Some(job);
+                let on = live.idle || live.turns.has_turn();
                 let look = Observation { now: monotonic(), on, slice_ns: self.slice_ns };
                 let watch = before.remove(&job);
                 let mut watch = watch.unwrap_or_else(|| WatchedJob::new(self.after, &look, live));
@@ -169,7 +167,7 @@ impl WatchedJob {
         Self {
             detector: IdleDetector::new(after, look.now),
             at: look.now,
-            turns: live.turns.load(Ordering::Relaxed),
+            turns: live.turns.begun(),
             on: false,
             idle: false,
             standings: Vec::new(),
@@ -185,7 +183,7 @@ impl WatchedJob {
         live: &LiveJob,
         processes: &dyn Fn() -> BTreeSet<i32>,
     ) -> Option<bool> {
-        let turns = live.turns.load(Ordering::Relaxed);
+        let turns = live.turns.begun();
         let begun = turns.saturating_sub(self.turns);
         let throughout = begun == 0 && self.on && look.on;
         let allowance = IdleAllowance::new(look.now.saturating_sub(self.at), begun, look.slice_ns);

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cgroup::ControlGroup;
 use crate::names::NameService;
-use crate::switch::Switcher;
+use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
 use program::Programs;
@@ -75,15 +75,15 @@ pub struct LiveJob {
     /// Busy and all samples of each local rank since the last report.
     pub load: Vec<(u64, u64)>,
     /// Page of its ranks' states, if the node has pages.
-    pub page: Option<JobPage>,
+    pub page: Option<Arc<JobPage>>,
     /// A client has had it stopped by a signal, and not continued.
     pub stopped: bool,
     /// The switching thread has it: its ranks run by the timetable.
     pub started: bool,
     /// By the timetable it is outside the rotation, because all its ranks wait.
     pub idle: bool,
-    /// How often the switching thread has continued it.
-    pub turns: Arc<AtomicU64>,
+    /// Its turns, as the switching thread tells of them.
+    pub turns: Arc<JobTurns>,
     /// Its control group, if it has one.
     pub group: Option<ControlGroup>,
     /// Process groups of its ranks; 0 once the rank is reaped.
@@ -100,8 +100,15 @@ impl LiveJob {
         (group, groups): (Option<ControlGroup>, Arc<Vec<AtomicI32>>),
     ) -> Self {
         let load = vec![(0, 0); groups.len()];
-        let (stopped, started, idle, turns) = (false, false, false, Arc::default());
+        let page = page.map(Arc::new);
+        let turns = Arc::new(JobTurns::new(page.clone()));
+        let (stopped, started, idle) = (false, false, false);
         Self { name, segment, first, load, page, stopped, started, idle, turns, group, groups }
+    }
+
+    /// Whether the timetable lets its ranks run now.
+    pub fn runs(&self) -> bool {
+        self.idle || self.turns.has_turn()
     }
 
     /// The ranks' processes, by place; 0 once the rank is reaped.

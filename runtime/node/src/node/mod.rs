@@ -357,7 +357,6 @@ impl NodeDaemon {
             AgentAction::Input { job, data } => self.order(job, JobCommand::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
-                self.sampler.borrow_mut().set_mode(timetable.mode);
                 self.idle_monitor.set_timetable(&self.services, &timetable);
                 self.services.switcher.set_timetable(timetable);
             }
