@@ -34,6 +34,7 @@ fn config() -> HeadConfig {
         wait: WaitLimit::Forever,
         resources: kumi_control::message::Resources::default(),
         env: Vec::new(),
+        revoked: Vec::new(),
     }
 }
 

@@ -296,6 +296,15 @@ pub struct NodeDescription {
     pub path: Vec<Hop>,
 }
 
+/// Certificates of a node that are believed no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// The node.
+    pub node: NodeId,
+    /// Those that were issued up to this time, in microseconds since the epoch.
+    pub until_us: u64,
+}
+
 /// Commands from the head to nodes. Each travels with the set of nodes it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -380,6 +389,8 @@ pub enum Command {
         /// The rank; all of the job on these nodes if none is given.
         rank: Option<u32>,
     },
+    /// All certificates that are revoked.
+    Revoked(Vec<Revocation>),
 }
 
 /// Reports from nodes to the head.

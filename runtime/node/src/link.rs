@@ -94,6 +94,9 @@ pub enum LinkError {
     /// Too many other connections came before this one had authenticated.
     #[error("too many connections that have not authenticated")]
     Displaced,
+    /// The other side's certificate was revoked meanwhile.
+    #[error("its certificate is revoked")]
+    Revoked,
     /// The other side reports of nodes that are not below it.
     #[error("it reports of nodes that are not below it; all hosts must have the same cluster.toml")]
     NotBelow,
@@ -348,7 +351,9 @@ pub async fn accept(
                 ),
             )),
             _ => frame::decode::<LinkHello>(&content).map(|hello| {
-                check(&stream, cluster, &hello).and_then(|()| agree(&hello)).map(|()| hello)
+                check(credentials, &stream, cluster, &hello)
+                    .and_then(|()| agree(&hello))
+                    .map(|()| hello)
             })?,
         };
         match verdict {
@@ -367,7 +372,12 @@ pub async fn accept(
     tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
 }
 
-fn check(stream: &AcceptedStream, cluster: &str, hello: &LinkHello) -> Result<(), Refusal> {
+fn check(
+    credentials: &Credentials,
+    stream: &AcceptedStream,
+    cluster: &str,
+    hello: &LinkHello,
+) -> Result<(), Refusal> {
     if hello.cluster != cluster {
         let message = format!(
             "this is cluster {cluster}, not {}; check the addresses in cluster.toml",
@@ -375,6 +385,8 @@ fn check(stream: &AcceptedStream, cluster: &str, hello: &LinkHello) -> Result<()
         );
         return Err(refusal(RefusalKind::BadRequest, message));
     }
-    tls::check_name(stream, Identity::Node(hello.node))
+    let peer = Identity::Node(hello.node);
+    tls::check_name(stream, peer)
+        .and_then(|()| credentials.check_revoked(peer, stream.get_ref().1))
         .map_err(|error| refusal(RefusalKind::NotPermitted, error.to_string()))
 }

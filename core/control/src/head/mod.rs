@@ -14,6 +14,7 @@
 //! | `idle` | jobs that have nothing to do |
 //! | `waiting` | when waiting jobs are withdrawn, and what their followers know |
 //! | `quota` | memory kept for each user |
+//! | `revocations` | certificates that are revoked |
 //! | `time`, `keys`, `shutdown`, `actions` | clocks, keys of jobs, the shutdown, what is to be done |
 //!
 //! `listing` decides what each user sees of the jobs, `channels` which nodes have a job's channels.
@@ -59,6 +60,7 @@ mod quota;
 mod reconciliation;
 mod reports;
 mod requests;
+mod revocations;
 mod sampling;
 mod scheduler;
 mod shutdown;
@@ -77,7 +79,7 @@ use kumi_sched::{JobId, Mode, NodeId, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, JobRecord, Nanos, NodeSet, Outcome, Refusal, RefusalKind,
-    Resources, Stream, Up, User, WaitLimit,
+    Resources, Revocation, Stream, Up, User, WaitLimit,
 };
 use crate::subtree::columns_of;
 pub use crate::tree::LinkId;
@@ -89,6 +91,7 @@ use keys::KeyGenerator;
 use membership::Membership;
 pub use policy::{PolicyError, check_policy};
 use quota::Quota;
+use revocations::Revocations;
 use sampling::SampleRequests;
 use scheduler::Scheduler;
 use shutdown::Shutdown;
@@ -137,6 +140,8 @@ pub struct HeadConfig {
     pub env: Vec<(String, String)>,
     /// What ranks of jobs take that do not say it.
     pub resources: Resources,
+    /// Certificates that are revoked already.
+    pub revoked: Vec<Revocation>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -215,6 +220,8 @@ pub enum HeadAction {
         /// How it ended.
         outcome: Outcome,
     },
+    /// These certificates are revoked: durable before any later action, and their links are to be cut.
+    Revoke(Vec<Revocation>),
     /// All jobs are freed and recorded, the daemons are told to stop: send what is queued, stop.
     Shutdown,
 }
@@ -235,6 +242,7 @@ pub struct Head {
     waiting: WaitingJobs,
     quota: Quota,
     keys: KeyGenerator,
+    revocations: Revocations,
     shutdown: Option<Shutdown>,
     actions: ActionQueue,
 }
@@ -274,6 +282,7 @@ impl Head {
             waiting: WaitingJobs::default(),
             quota: Quota::new(config.max_jobs_per_user),
             keys: KeyGenerator::new(seed),
+            revocations: Revocations::new(&config.revoked),
             shutdown: None,
             actions: ActionQueue::default(),
             config,

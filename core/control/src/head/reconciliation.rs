@@ -100,6 +100,7 @@ impl Head {
         }
         let nanos = self.membership.lease();
         self.actions.send_on(link, set.clone(), Command::Lease { nanos });
+        self.send_revocations(link, set.clone());
         self.send_timetable(link, set.clone());
         let mut repairs = Repairs::default();
         for node in nodes {

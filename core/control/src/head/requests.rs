@@ -62,6 +62,7 @@ impl Head {
             ClientRequest::Configure { mode, slice_ns, policy } => {
                 self.configure(client, user, (mode, slice_ns), policy.as_deref())
             }
+            ClientRequest::Revoke { node } => self.revoke(client, user, node),
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
         };
         if let Err(refusal) = done {
@@ -294,7 +295,7 @@ impl Head {
         }
     }
 
-    fn owner_only(&self, user: &User, what: &str) -> Result<(), Refusal> {
+    pub(super) fn owner_only(&self, user: &User, what: &str) -> Result<(), Refusal> {
         if self.owns_cluster(user) {
             return Ok(());
         }

@@ -169,6 +169,7 @@ impl World {
             wait: WaitLimit::Forever,
             resources: kumi_control::message::Resources::default(),
             env: Vec::new(),
+            revoked: Vec::new(),
         };
         Self {
             scenario,

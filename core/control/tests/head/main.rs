@@ -20,6 +20,7 @@ mod many;
 mod nodes;
 mod policy;
 mod processors;
+mod revocations;
 mod same;
 mod waiting;
 
@@ -57,6 +58,7 @@ fn config(nodes: u32) -> HeadConfig {
         wait: WaitLimit::Forever,
         env: Vec::new(),
         resources: Resources::default(),
+        revoked: Vec::new(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Event, Shared, clients};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
-use crate::link::{self, AcceptedStream, LinkHello, Outbox, Purpose, Refusals};
+use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
 
 /// Most bytes that may wait for one link before clients are left alone.
 const MAX_QUEUED: usize = 8 << 20;
@@ -128,19 +128,28 @@ async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     };
     let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
     match permit.complete(answer).await {
-        Ok((hello, stream)) => match hello.purpose.clone() {
-            Purpose::Tree => attend_link(&hello, stream, &shared).await,
-            Purpose::Client(peer) => {
-                clients::attend(stream, *peer, Origin::Node(hello.node), shared).await;
+        Ok((hello, stream)) => {
+            let revoked = shared.credentials.watch_peer(hello.node, stream.get_ref().1);
+            match hello.purpose.clone() {
+                Purpose::Tree => attend_link(&hello, stream, revoked, &shared).await,
+                Purpose::Client(peer) => tokio::select! {
+                    () = clients::attend(stream, *peer, Origin::Node(hello.node), shared) => {}
+                    () = revoked => {}
+                },
             }
-        },
+        }
         Err(error) => {
             shared.refusals.count_link(&error);
         }
     }
 }
 
-async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared) {
+async fn attend_link(
+    hello: &LinkHello,
+    stream: AcceptedStream,
+    revoked: impl Future<Output = ()>,
+    shared: &Shared,
+) {
     let id = LinkId(shared.next_id());
     tracing::info!(node = %hello.node, "attached");
     let (read, write) = tokio::io::split(stream);
@@ -154,7 +163,10 @@ async fn attend_link(hello: &LinkHello, stream: AcceptedStream, shared: &Shared)
         async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
     let below = subtree(hello.node, shared.config.node_count(), shared.config.fan_out);
     let known = (&below, &shared.traffic);
-    let error = link::serve_child(read, (outbox, writing), known, time, deliver).await;
+    let error = tokio::select! {
+        error = link::serve_child(read, (outbox, writing), known, time, deliver) => error,
+        () = revoked => LinkError::Revoked,
+    };
     tracing::info!(node = %hello.node, %error, "detached");
     shared.refusals.count_end(&error);
     // Fails only when the head is about to end.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use kumi_control::disclosure::EXCHANGE;
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
-    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Up, User,
+    ClientReply, ClientRequest, JobRecord, JobState, RefusalKind, Revocation, Up, User,
 };
 use kumi_sched::JobId;
 use tokio::signal::unix::{SignalKind, signal};
@@ -130,6 +130,7 @@ struct HeadDaemon {
     spools: Spools,
     links: Links,
     clients: Clients,
+    credentials: Credentials,
     events: mpsc::Receiver<Event>,
     files: [PathBuf; 2],
     done: bool,
@@ -160,13 +161,14 @@ impl HeadDaemon {
         let (records, known) = JobRecords::open(&paths::head_db(dir), Rc::clone(&counts))?;
         let spools = open_spools(dir, (&config, &known), Rc::clone(&counts))?;
         let jobs = known.len();
-        let head = Rc::new(RefCell::new(make_head(&config, known)?));
+        let head = make_head(&config, credentials.revocations().list(), known)?;
+        let head = Rc::new(RefCell::new(head));
         let refusals = Refusals::default();
         let links = Links::new(config.node_count(), refusals.clone());
         let (sender, events) = mpsc::channel(256);
         let shared = Shared {
             config: Arc::clone(&config),
-            credentials,
+            credentials: credentials.clone(),
             events: sender,
             refusals,
             traffic: Traffic::default(),
@@ -189,7 +191,7 @@ impl HeadDaemon {
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
         let clients = Clients::new(counts);
         let files = [socket, pid];
-        Ok(Self { head, records, spools, links, clients, events, files, done: false })
+        Ok(Self { head, records, spools, links, clients, credentials, events, files, done: false })
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
@@ -198,6 +200,7 @@ impl HeadDaemon {
         };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
         let mut forget = tokio::time::interval(FORGET);
         for interval in [&mut exchange, &mut forget] {
@@ -211,6 +214,7 @@ impl HeadDaemon {
                 // head takes over.
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
+                _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.links.exchange(),
                 _ = forget.tick() => self.records.forget_secrets(),
@@ -320,6 +324,7 @@ impl HeadDaemon {
                 self.clients.follow(client, |output| spools.follow(job, offset, wait, output));
             }
             HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
+            HeadAction::Revoke(list) => self.credentials.revoke(&list),
             HeadAction::Shutdown => self.done = true,
         }
         None
@@ -347,8 +352,13 @@ fn is_over(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended(_))
 }
 
-fn make_head(config: &ClusterConfig, records: Vec<JobRecord>) -> Result<Head, Failure> {
-    let head = Head::new(head_config(config), records, seed()?);
+fn make_head(
+    config: &ClusterConfig,
+    revoked: Vec<Revocation>,
+    records: Vec<JobRecord>,
+) -> Result<Head, Failure> {
+    let config = HeadConfig { revoked, ..head_config(config) };
+    let head = Head::new(config, records, seed()?);
     head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
 
@@ -372,5 +382,6 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         encrypt: config.encrypt,
         env: config.job.to_env(),
         resources: config.job.resources(),
+        revoked: Vec::new(),
     }
 }

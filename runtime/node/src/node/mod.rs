@@ -35,6 +35,7 @@ use crate::idle::IdleMonitor;
 use crate::job::{self, JobCommand, JobEvent, NodeServices};
 use crate::link::{Outbox, Refusals, Traffic};
 use crate::names::NameService;
+use crate::tls::Credentials;
 use disclosure::DisclosurePublisher;
 use metrics::NodeMetrics;
 use sampling::Sampler;
@@ -129,6 +130,7 @@ struct NodeDaemon {
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
+    credentials: Credentials,
     blocked: watch::Sender<bool>,
     job_events: mpsc::Receiver<JobEvent>,
     tree_events: mpsc::Receiver<TreeEvent>,
@@ -145,6 +147,7 @@ impl NodeDaemon {
             shared,
             description,
             config,
+            credentials,
             blocked,
             job_events,
             tree_events,
@@ -170,6 +173,7 @@ impl NodeDaemon {
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
+            credentials,
             blocked,
             job_events,
             tree_events,
@@ -186,6 +190,7 @@ impl NodeDaemon {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut child = signal(SignalKind::child()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
@@ -195,6 +200,7 @@ impl NodeDaemon {
                 // First: a flood of events must not keep it from stopping.
                 _ = terminate.recv() => self.stop(),
                 _ = interrupt.recv() => self.stop(),
+                _ = hangup.recv() => self.credentials.reload_or_warn(),
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
@@ -367,6 +373,7 @@ impl NodeDaemon {
             AgentAction::LeaseExpired => {
                 tracing::warn!("the head has not been heard of for its lease: killing all jobs");
             }
+            AgentAction::Revoke(list) => self.credentials.revoke(&list),
             AgentAction::Shutdown => self.done = true,
             AgentAction::SamplePeers { request, job } => {
                 let sample = self.sampler.borrow().sample_peers(&self.services, &self.shared, job);

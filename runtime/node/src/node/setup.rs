@@ -81,6 +81,7 @@ pub(crate) struct Started {
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
     pub(super) config: Arc<ClusterConfig>,
+    pub(super) credentials: Credentials,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -143,7 +144,8 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
+        let tree =
+            tree::Tree::new(&config, (node, scope), credentials.clone(), &shared, tree_sender);
         let description = describe(&config, &tree, &own.name, &services.cpus, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
@@ -161,6 +163,7 @@ impl Started {
             sample_peers: of_all(PEERS_OF_ALL),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
             config,
+            credentials,
         })
     }
 }

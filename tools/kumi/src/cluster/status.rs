@@ -1,5 +1,6 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
+use super::certificates;
 use crate::cli::StatusArgs;
 use crate::context::{Context, NodeAddress};
 use crate::error::Error;
@@ -51,7 +52,12 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
     if args.json {
         output::json(&view(&status, &places))
     } else {
-        output::text(&render(&status, &places, output::wall_ms()))
+        let now = output::wall_ms();
+        let mut text = render(&status, &places, now);
+        for warning in certificates::warnings(context, now) {
+            text.push_str(&format!("{warning}\n"));
+        }
+        output::text(&text)
     }
 }
 
