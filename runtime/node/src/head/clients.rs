@@ -225,25 +225,26 @@ where
     Ok(())
 }
 
-/// The event of a request that the client may make. Ranks get no more than their user has and the cluster gives, which the
-/// user is told.
-fn client_event(
+/// Hands on a request that the client may make. Ranks get no more than their user has and the cluster gives, which the
+/// user is told. Returns whether the head still listens.
+async fn hand_on(
     id: ClientId,
     mut request: ClientRequest,
     client: &KnownClient,
     (shared, notes): (&Shared, &ClientOutbox),
-) -> Option<HeadEvent> {
+) -> bool {
     if let Err(refused) = client.check(&request) {
         shared.refusals.count("client not believed");
         notes.answer(ClientReply::Refused(refused));
-        return None;
+        return true;
     }
     if let ClientRequest::Submit(job) = &mut request
         && let Some(note) = client.peer.limit(job, &shared.config)
     {
         notes.answer(ClientReply::Note(note));
     }
-    Some(HeadEvent::Client(id, client.peer.user.clone(), request))
+    let event = HeadEvent::Client(id, client.peer.user.clone(), request);
+    shared.events.send(Event::Head(event)).await.is_ok()
 }
 
 /// The same for one that is admitted.
@@ -272,10 +273,7 @@ where
             notes.waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
                 Ok(Some(request)) => {
-                    let event = client_event(id, request, &client, (&shared, &notes));
-                    if let Some(event) = event
-                        && shared.events.send(Event::Head(event)).await.is_err()
-                    {
+                    if !hand_on(id, request, &client, (&shared, &notes)).await {
                         return None;
                     }
                 }

@@ -33,14 +33,14 @@ impl CertificateTimes {
         let (_algorithm, fields) = element(fields, SEQUENCE)?;
         let (_issuer, fields) = element(fields, SEQUENCE)?;
         let (validity, _) = element(fields, SEQUENCE)?;
-        let (_from, validity) = any_element(validity)?.1;
-        let (tag, (until, _)) = any_element(validity)?;
+        let (_, _from, validity) = any_element(validity)?;
+        let (tag, until, _) = any_element(validity)?;
         Some(Self { issued_us: number(serial).unwrap_or(0), until: seconds(tag, until)? })
     }
 }
 
-/// The content of the first element and what comes behind it, with its tag.
-fn any_element(bytes: &[u8]) -> Option<(u8, (&[u8], &[u8]))> {
+/// Tag and content of the first element, and what comes behind it.
+fn any_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = if first < 0x80 {
@@ -53,11 +53,12 @@ fn any_element(bytes: &[u8]) -> Option<(u8, (&[u8], &[u8]))> {
         let (digits, rest) = rest.split_at(count);
         (digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)), rest)
     };
-    rest.split_at_checked(length).map(|parts| (tag, parts))
+    rest.split_at_checked(length).map(|(content, rest)| (tag, content, rest))
 }
 
 fn element(bytes: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
-    any_element(bytes).filter(|&(tag, _)| tag == wanted).map(|(_, parts)| parts)
+    let (tag, content, rest) = any_element(bytes)?;
+    (tag == wanted).then_some((content, rest))
 }
 
 /// An integer that is not negative and not too large.
