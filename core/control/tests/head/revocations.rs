@@ -5,7 +5,7 @@ use kumi_control::message::Revocation;
 
 fn lists(actions: &[HeadAction]) -> Vec<(&NodeSet, &Vec<Revocation>)> {
     let list = |(nodes, command)| match command {
-        &Command::Revoked(ref list) => Some((nodes, list)),
+        Command::Revoked(list) => Some((nodes, list)),
         _ => None,
     };
     commands(actions).into_iter().filter_map(list).collect()
