@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterConfig, ConfigError, WireSetting, invalid};
+use crate::sizes;
 
 /// One node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +33,27 @@ pub struct NodeConfig {
     /// on but the owner's. Root and the owner count only if they are named. On the head's machine everybody counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<String>>,
+    /// Memory that its ranks may use, as `16GiB`. Without it, that of the machine less `memory_reserve`, which nodes on one
+    /// machine share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
 }
 
 impl NodeConfig {
+    /// The configured memory in bytes.
+    pub fn memory(&self) -> Option<u64> {
+        self.memory.as_deref().and_then(sizes::bytes)
+    }
+
+    pub(super) fn check_memory(&self) -> Result<(), ConfigError> {
+        match &self.memory {
+            Some(text) if sizes::bytes(text).is_none_or(|bytes| bytes == 0) => {
+                invalid(format!("memory of node {:?} is wrong: {}", self.name, sizes::wrong(text)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where its daemon listens.
     pub fn endpoint(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)

@@ -66,6 +66,7 @@ impl Cluster {
             netns: None,
             wire: None,
             users: None,
+            memory: None,
         };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),
@@ -87,6 +88,7 @@ impl Cluster {
             policy: defaults::policy(),
             max_priority: defaults::max_priority(),
             idle_after_ms: 0,
+            memory_reserve: None,
             job: JobDefaults::default(),
             limits: LimitCaps::default(),
             quota: Quotas::default(),

@@ -71,6 +71,7 @@ pub fn config(
         head_metrics: None,
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
+        memory_reserve: None,
         job: job_defaults(sharing),
         nodes,
     };
@@ -146,6 +147,7 @@ fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
         netns: None,
         wire: None,
         users: host.users.or_else(|| usual.clone()),
+        memory: None,
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -203,6 +205,7 @@ fn in_namespaces(
         netns: Some(netns::name(cluster, index)),
         wire: None,
         users: None,
+        memory: None,
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -220,8 +223,8 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
     for (index, cpus) in cpus.into_iter().enumerate() {
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
-        let (interface, netns, wire, users) = (None, None, None, None);
-        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire, users });
+        let (interface, netns, wire, users, memory) = (None, None, None, None, None);
+        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire, users, memory });
     }
     Ok((head, nodes))
 }
