@@ -15,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::exit::ExitCode;
 use crate::{idle, paths, sizes};
 
+mod devices;
 mod job;
 mod limits;
 mod node;
 mod quotas;
 mod users;
+pub use devices::{DeviceList, check_devices};
 pub use job::{HANDLER, JobDefaults, check_handler};
 pub use limits::{LimitCaps, handler_of};
 pub use node::{NodeConfig, on_link};
@@ -379,7 +381,7 @@ impl ClusterConfig {
                 ));
             }
             users::validate(node)?;
-            node.check_memory()?;
+            node.check_resources()?;
             let cpus: BTreeSet<_> = node.cpus.iter().collect();
             if cpus.len() != node.cpus.len() || node.cpus.iter().any(|&cpu| cpu >= 8192) {
                 return invalid(format!(

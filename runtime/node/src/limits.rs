@@ -314,6 +314,10 @@ mod tests {
     fn every_check_says_something() {
         let checks = checks();
         assert!(checks.iter().any(|check| check.name.starts_with("control groups")));
+        for controller in Controller::ALL {
+            let name = format!("(controller {})", controller.name());
+            assert!(checks.iter().any(|check| check.name.ends_with(&name)), "{name}");
+        }
         for check in &checks {
             assert!(!check.found.is_empty() && !check.cost.is_empty() && !check.remedy.is_empty());
         }

@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Cluster, Ran, collect, request, run, start};
-use kumi_control::message::{Binding, JobRequest, Outcome, RankStatus, Resources};
+use kumi_control::message::{Binding, DeviceCount, JobRequest, Outcome, RankStatus, Resources};
 use kumi_node::cgroup::{Controller, Home, NodeGroups};
 use kumi_node::client::Client;
 use kumi_node::config::ModeName;
@@ -109,6 +109,36 @@ async fn a_rank_that_uses_up_the_memory_of_its_job_is_named_and_others_live() {
     no_job_group(&cluster).await;
 }
 
+/// A limit that cannot be enforced is told to who asked for it.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_that_cannot_limit_memory_says_so() {
+    const TEST: &str = "a_node_that_cannot_limit_memory_says_so";
+    let unshare = std::process::Command::new("unshare").args(["-m", "true"]).status();
+    if !unshare.is_ok_and(|status| status.success()) {
+        return kumi_skip::skip(TEST, "no namespace of mounts can be made");
+    }
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    cluster.start_head();
+    drop(cluster.client().await);
+    // Without the hierarchy that has memory, or without any.
+    let hide = "for one in memory unified .; do umount -l /sys/fs/cgroup/$one && break; done";
+    let script = format!(
+        "[ $HIDDEN ] || HIDDEN=1 exec unshare -m /bin/sh -c '{hide}; exec \"$0\" \"$@\"' \"$0\" \"$@\""
+    );
+    cluster.start_node_after(0, &script);
+    cluster.wait_attached(1).await;
+    let said =
+        "kumi: node 0 reserves the job's memory and cannot limit it; see `kumi doctor` there\n";
+    let ran = run(&cluster, with_memory("exit 0", 1, MIB)).await;
+    assert_eq!((ran.outcome, &*ran.err), (Outcome::Success, said), "{}", cluster.logs());
+    let ran = run(&cluster, request(&["/bin/true"], 1)).await;
+    assert_eq!((ran.outcome, &*ran.err), (Outcome::Success, ""));
+    assert!(
+        cluster.logs().contains("memory of jobs is not limited")
+            || cluster.logs().contains("their memory and processes are not limited")
+    );
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn what_the_cluster_gives_each_rank_holds_for_jobs_that_do_not_say() {
     let test = "what_the_cluster_gives_each_rank_holds_for_jobs_that_do_not_say";
@@ -193,7 +223,12 @@ async fn ranks_run_on_their_processors_and_know_their_number() {
         ),
         (Some(Binding::Core), 2, 1, vec![format!("0 2 2 {list} {both}")]),
         (Some(Binding::None), 1, 1, vec![format!("0 2 1 {list} {both}")]),
-        (Some(Binding::Cpuset), 1, 1, vec![format!("0 2 1 {list} {both}")]),
+        (
+            Some(Binding::Cpuset),
+            1,
+            2,
+            vec![format!("0 2 1 {list} {both}"), format!("1 2 1 {list} {both}")],
+        ),
     ] {
         let processors_per_rank = Some(each);
         let resources = Resources { processors_per_rank, binding, ..Resources::default() };
@@ -253,5 +288,73 @@ async fn nothing_is_left_in_any_hierarchy_of_a_daemon_that_is_killed() {
     let mut daemon = cluster.nodes[0].take().unwrap();
     Cluster::signal(&daemon, Signal::SIGTERM);
     daemon.wait().unwrap();
+    assert_eq!(cluster.all_groups(), Vec::<std::path::PathBuf>::new());
+}
+
+/// Character devices of a test's own, which read as `/dev/zero` and `/dev/full` do.
+fn devices(test: &str, cluster: &Cluster) -> Option<Vec<std::path::PathBuf>> {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let numbers = [(0, 5), (1, 7)];
+    let files = numbers.map(|(name, _)| cluster.path().join(format!("card{name}")));
+    for (file, (_, minor)) in files.iter().zip(numbers) {
+        let mode = Mode::from_bits_truncate(0o666);
+        if let Err(error) = mknod(file, SFlag::S_IFCHR, mode, makedev(1, minor)) {
+            kumi_skip::skip(test, &format!("devices cannot be made: {error}"));
+            return None;
+        }
+        // The mask of this process may have taken something away.
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    Some(files.to_vec())
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn jobs_have_devices_of_their_own_and_cannot_open_others() {
+    let test = "jobs_have_devices_of_their_own_and_cannot_open_others";
+    if !can(test, Controller::Devices) {
+        return;
+    }
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    let Some(files) = devices(test, &cluster) else { return };
+    let list = kumi_node::config::DeviceList::Files(files.clone());
+    cluster.config.nodes[0].devices = [("gpu".to_owned(), list)].into();
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let gpu = DeviceCount { name: "gpu".to_owned(), count: 1 };
+    let with = |devices| Resources { devices, ..Resources::default() };
+    let tries: Vec<_> = files
+        .iter()
+        .map(|file| format!("head -c 1 {} >/dev/null 2>&1 && echo yes || echo no", file.display()))
+        .collect();
+    let text = format!("echo $KUMI_DEVICES_GPU:$CUDA_VISIBLE_DEVICES\n{}", tries.join("\n"));
+    let file = cluster.path().join("go");
+    let wait = format!("{text}\nwhile [ ! -e {} ]; do sleep 0.02; done", file.display());
+    let (_, mut first) = start(&cluster, script(&wait, 1, with(vec![gpu.clone()]))).await;
+    let second = run(&cluster, script(&text, 1, with(vec![gpu.clone()]))).await;
+    assert_eq!(second.out, format!("{}:0\nno\nyes\n", files[1].display()), "{}", cluster.logs());
+    let none = run(&cluster, script(&text, 1, Resources::default())).await;
+    assert_eq!(none.out, ":\nno\nno\n");
+    std::fs::write(&file, "").unwrap();
+    let first = collect(&cluster, &mut first, |_| {}).await;
+    assert_eq!(first.out, format!("{}:0\nyes\nno\n", files[0].display()));
+    // All are free again.
+    let both = run(&cluster, script(&text, 2, with(vec![gpu]))).await;
+    let mut lines: Vec<_> = both.out.lines().collect();
+    lines.sort_unstable();
+    let [zero, one] = [0, 1].map(|at| format!("{}:{at}", files[at].display()));
+    assert_eq!(lines, [&*zero, &*one, "yes", "yes", "yes", "yes"]);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_without_its_devices_does_not_start_and_leaves_nothing() {
+    let mut cluster = Cluster::configured(1, ModeName::Gang);
+    let list = kumi_node::config::DeviceList::Files(vec!["/dev/no-such-card".into()]);
+    cluster.config.nodes[0].devices = [("gpu".to_owned(), list)].into();
+    cluster.config.save(cluster.path()).unwrap();
+    cluster.start_node(0);
+    let code = cluster.nodes[0].take().unwrap().wait().unwrap().code();
+    assert_eq!(code, Some(65), "{}", cluster.logs());
+    assert!(cluster.logs().contains("/dev/no-such-card cannot be used"), "{}", cluster.logs());
     assert_eq!(cluster.all_groups(), Vec::<std::path::PathBuf>::new());
 }

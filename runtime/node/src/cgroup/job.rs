@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::mounts::Controller;
-use super::part::{Part, Version};
+use super::part::{DeviceNumber, Part, Version};
 use super::unified::ControlGroup;
 
 /// Memory below its limit at which a group counts as having used it up: the kernel kills when the next request does not fit.
@@ -24,6 +24,8 @@ pub struct JobLimits {
     pub processors: Vec<usize>,
     /// Whether it may have real-time threads.
     pub realtime: bool,
+    /// Devices that it must not open.
+    pub hidden: Vec<DeviceNumber>,
 }
 
 /// The groups of a job on a node. Dropping them does not remove them.
@@ -73,6 +75,9 @@ impl JobGroups {
             }
             if part.has(Controller::Cpuset) && !limits.processors.is_empty() {
                 part.set_processors(&limits.processors)?;
+            }
+            if part.has(Controller::Devices) {
+                limits.hidden.iter().try_for_each(|&device| part.hide(device))?;
             }
         }
         Ok(())

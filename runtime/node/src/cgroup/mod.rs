@@ -22,4 +22,5 @@ mod unified;
 pub use job::{JobGroups, JobLimits};
 pub use mounts::{Controller, mount_point, mount_points};
 pub use node::{Home, NodeGroups, NodeLimits, memory_limit};
+pub use part::DeviceNumber;
 pub use unified::ControlGroup;

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{major, minor};
+
 use super::folder::{get, gone, may_write, number, number_of, set};
 use super::mounts::Controller;
 
@@ -20,6 +22,15 @@ const SHARES: u64 = 1_024;
 pub(super) enum Version {
     One,
     Two,
+}
+
+/// The kernel's number of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// A block device; otherwise a character device.
+    pub block: bool,
+    /// Major and minor number, as `stat` has them.
+    pub number: u64,
 }
 
 /// The group of a cluster, node or job in one hierarchy.
@@ -138,6 +149,13 @@ impl Part {
         set(&self.path, "cpuset.cpus", &list.join(","))
     }
 
+    /// Keeps its processes from a device.
+    pub(super) fn hide(&self, device: DeviceNumber) -> io::Result<()> {
+        let kind = if device.block { 'b' } else { 'c' };
+        let (major, minor) = (major(device.number), minor(device.number));
+        set(&self.path, "devices.deny", &format!("{kind} {major}:{minor} rwm"))
+    }
+
     /// Whether real-time threads need a time of their own in it, which it has not.
     pub(super) fn forbids_realtime(&self) -> bool {
         self.has(Controller::Cpu) && number(&self.path, "cpu.rt_runtime_us") == Some(0)
@@ -238,6 +256,14 @@ mod tests {
         assert_eq!((one.memory_kills(), one.memory_peak()), (Some(1), Some(5)));
         with(&one, &[("memory.stat", "cache 1\nhierarchical_memory_limit 600\n")]);
         assert_eq!(one.memory_limit(&one.path), Some(600));
+    }
+
+    #[test]
+    fn devices_are_hidden_by_kind_and_number() {
+        let (_dir, part) = part(Version::One, &[Controller::Devices]);
+        with(&part, &[("devices.deny", "")]);
+        part.hide(DeviceNumber { block: true, number: nix::sys::stat::makedev(8, 1) }).unwrap();
+        assert_eq!(get(&part.path, "devices.deny").unwrap(), "b 8:1 rwm");
     }
 
     #[test]

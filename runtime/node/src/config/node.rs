@@ -1,10 +1,11 @@
 //! A node of the configuration, and where it can be reached.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterConfig, ConfigError, WireSetting, invalid};
+use super::{ClusterConfig, ConfigError, DeviceList, WireSetting, check_devices, invalid};
 use crate::sizes;
 
 /// One node of the cluster.
@@ -37,6 +38,9 @@ pub struct NodeConfig {
     /// machine share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// Devices that its ranks may use: for each name their number, or a list of their files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, DeviceList>,
 }
 
 impl NodeConfig {
@@ -45,7 +49,9 @@ impl NodeConfig {
         self.memory.as_deref().and_then(sizes::bytes)
     }
 
-    pub(super) fn check_memory(&self) -> Result<(), ConfigError> {
+    pub(super) fn check_resources(&self) -> Result<(), ConfigError> {
+        check_devices(&self.devices)
+            .or_else(|why| invalid(format!("devices of node {:?} are wrong: {why}", self.name)))?;
         match &self.memory {
             Some(text) if sizes::bytes(text).is_none_or(|bytes| bytes == 0) => {
                 invalid(format!("memory of node {:?} is wrong: {}", self.name, sizes::wrong(text)))

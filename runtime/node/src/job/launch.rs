@@ -14,6 +14,7 @@ use kumi_net::segment::{Segment, SegmentFiles, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
 
+use super::devices::JobDevices;
 use super::process::{self, Process};
 use super::processors::RankProcessors;
 use super::shim::ShimSpec;
@@ -26,6 +27,7 @@ use crate::wire::{RankWire, hops_of};
 pub(super) struct JobResources {
     pub(super) control: Option<JobGroups>,
     processors: RankProcessors,
+    pub(super) devices: JobDevices,
     pub(super) segment: Segment,
     /// Needed until the shims have them.
     files: SegmentFiles,
@@ -86,13 +88,26 @@ impl JobResources {
         }
         let wires = rank_wires(services, spec, part, &addresses);
         let processors = processors(services, spec, part)?;
+        let devices = &spec.request.resources.devices;
+        let devices = JobDevices::take(&services.devices, spec.job, devices, part.count)?;
         // Last, since they are what would stay if something else failed.
-        let limits = limits::of_groups(services, spec, part, &processors);
+        let limits = limits::of_groups(services, spec, part, (&processors, &devices));
         let make = |node: &NodeGroups| node.job(&format!("job-{}", spec.job), &limits);
         let control = services.groups.as_ref().map(make).transpose();
         let control = control.map_err(|error| resources("the job's control groups", &error))?;
         let prepared = PreparedRanks { addresses, max_datagram: services.max_datagram };
-        Ok(Self { control, processors, segment, files, page, prepared, sockets, wires, doorbells })
+        Ok(Self {
+            control,
+            processors,
+            devices,
+            segment,
+            files,
+            page,
+            prepared,
+            sockets,
+            wires,
+            doorbells,
+        })
     }
 
     fn rank_env(
@@ -119,10 +134,18 @@ impl JobResources {
             PageDescriptors { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env()
         });
         let wires = self.wires.iter().map(|wire| wire.as_ref().map(RankWire::to_env));
+        let devices = (0..).map(|local| self.devices.env(local).iter().cloned());
         launches
             .zip(wires)
-            .map(|(launch, wire)| {
-                launch.to_env().into_iter().chain(pages.clone()).chain(wire).collect()
+            .zip(devices)
+            .map(|((launch, wire), devices)| {
+                launch
+                    .to_env()
+                    .into_iter()
+                    .chain(pages.clone())
+                    .chain(wire)
+                    .chain(devices)
+                    .collect()
             })
             .collect()
     }

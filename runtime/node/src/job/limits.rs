@@ -4,6 +4,7 @@ use kumi_control::message::{JobSpec, NodeRanks, ProcessLimits, Resource};
 use kumi_net::HandlerSetting;
 
 use super::NodeServices;
+use super::devices::JobDevices;
 use super::processors::RankProcessors;
 use crate::cgroup::{Controller, JobLimits};
 use crate::config::handler_of;
@@ -25,7 +26,7 @@ pub(super) fn of_groups(
     services: &NodeServices,
     spec: &JobSpec,
     part: &NodeRanks,
-    processors: &RankProcessors,
+    (processors, devices): (&RankProcessors, &JobDevices),
 ) -> JobLimits {
     let request = &spec.request;
     let each = request.resources.memory_per_rank.or(services.job_defaults.memory_per_rank());
@@ -37,6 +38,7 @@ pub(super) fn of_groups(
         processes: Some(services.job_defaults.processes(part.count)),
         weight: request.priority.into(),
         processors: processors.of_job().to_vec(),
+        hidden: devices.hidden().to_vec(),
         realtime: needs.rtprio > 0 || limits.get(Resource::Rtprio).hard > 0,
     }
 }

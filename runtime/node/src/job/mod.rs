@@ -3,6 +3,7 @@
 pub mod program;
 pub mod shim;
 
+pub mod devices;
 mod launch;
 mod limits;
 mod orphans;
@@ -33,6 +34,7 @@ use crate::names::NameService;
 use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
+use devices::DeviceLedger;
 use processors::NumaPlaces;
 use program::Programs;
 
@@ -138,6 +140,8 @@ pub struct NodeServices {
     pub numa: NumaPlaces,
     /// The node's control groups, if there may be some.
     pub groups: Option<NodeGroups>,
+    /// The node's devices.
+    pub devices: Rc<RefCell<DeviceLedger>>,
     /// Defaults of jobs.
     pub job_defaults: JobDefaults,
     /// This program's own file.

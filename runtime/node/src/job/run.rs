@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use super::devices::JobDevices;
 use super::launch::{JobResources, RankProcess, ShimProcesses};
 use super::limits::not_enforced;
 use super::shim::ShimReport;
@@ -143,6 +144,8 @@ struct JobTask {
     first: u32,
     /// Its control groups.
     control: Option<JobGroups>,
+    /// Free again once nothing of the job is left.
+    devices: Option<JobDevices>,
     /// How many of its processes the kernel has killed for their memory, of those that are told.
     memory_kills: u64,
     /// Process groups of the ranks; 0 once the rank is reaped.
@@ -176,7 +179,7 @@ impl JobTask {
         let resources = JobResources::make(services, spec, part)?;
         let shims = resources.spawn(services, spec, part, program).await;
         let shims = shims.inspect_err(|_| destroy(spec.job, resources.control.as_ref()))?;
-        let JobResources { control, segment, page, prepared, wires, .. } = resources;
+        let JobResources { control, devices, segment, page, prepared, wires, .. } = resources;
         let wires = JobWires::new(wires.into_iter().flatten().collect());
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
@@ -194,6 +197,7 @@ impl JobTask {
             job: spec.job,
             first: part.first,
             control,
+            devices: Some(devices),
             memory_kills: 0,
             groups,
             input: Input::none(),
@@ -519,6 +523,7 @@ impl JobTask {
         if let Some(groups) = &self.control {
             remove_groups(groups).await;
         }
+        self.devices = None;
     }
 
     async fn sweep(&self) {

@@ -6,7 +6,9 @@ use kumi_sched::NodeId;
 
 use super::memory::NodeMemory;
 use crate::cgroup::{Controller, NodeGroups, NodeLimits};
-use crate::config::{ClusterConfig, NodeConfig};
+use crate::config::{ClusterConfig, DeviceList, NodeConfig};
+use crate::exit::{ExitCode, Failure};
+use crate::job::devices::DeviceLedger;
 use crate::limits;
 
 /// Makes them anew; what cannot be done, and what is done instead, is added to `notes`.
@@ -37,13 +39,36 @@ pub(super) fn make(
         tracing::warn!(error, "a limit of the node cannot be set");
     }
     for (controller, why) in groups.missing() {
-        if matches!(controller, Controller::Memory | Controller::Pids) {
+        let files = || own.devices.values().any(|list| matches!(list, DeviceList::Files(_)));
+        let matters = match controller {
+            Controller::Memory | Controller::Pids => true,
+            Controller::Devices => files(),
+            Controller::Cpu | Controller::Cpuset => false,
+        };
+        if matters {
             notes.push(limits::controller_sentence(*controller, why));
         } else {
             tracing::info!(controller = controller.name(), why, "jobs are not limited by it");
         }
     }
     Some(groups)
+}
+
+/// The node's devices, and whether jobs are kept from those of others.
+///
+/// # Errors
+/// When one is not there.
+pub(super) fn devices(
+    own: &NodeConfig,
+    groups: Option<&NodeGroups>,
+) -> Result<DeviceLedger, Failure> {
+    let guarded = groups.is_some_and(|groups| groups.has(Controller::Devices));
+    DeviceLedger::new(&own.devices, guarded).map_err(|why| {
+        let message = format!(
+            "{why}; correct `devices` of the node in cluster.toml, or load the driver first"
+        );
+        Failure::new(ExitCode::BadConfig, message)
+    })
 }
 
 /// Processes and threads of all ranks on the machine: a quarter of what the system can have is left to everything else.

@@ -24,8 +24,9 @@ use super::{Shared, TreeEvent, clients, groups, memory, tree};
 use crate::cgroup::NodeGroups;
 use crate::client::refusal;
 use crate::clock::SharedClock;
-use crate::config::{ClusterConfig, on_link};
+use crate::config::{ClusterConfig, NodeConfig, on_link};
 use crate::exit::{ExitCode, Failure};
+use crate::job::devices::DeviceLedger;
 use crate::job::processors::NumaPlaces;
 use crate::job::program::Programs;
 use crate::job::{JobEvent, NodeServices};
@@ -115,10 +116,9 @@ impl Started {
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
         raise_open_files();
         let (executable, cpus) = (own_file()?, processors(&own.cpus)?);
-        let mut limits = Vec::new();
-        let memory = memory::of_node(&config, &own);
+        let (memory, mut limits) = (memory::of_node(&config, &own), Vec::new());
         let groups = groups::make(&config, &own, node, (&cpus, &memory), &mut limits);
-        let watcher = start_watcher(&executable, groups.as_ref())?;
+        let (watcher, devices) = watch_groups(&executable, &own, groups.as_ref())?;
         let shared = Shared::default();
         let (page, switcher) = start_switcher(&config, node, &shared.clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
@@ -133,6 +133,7 @@ impl Started {
             cpus,
             numa: NumaPlaces::read(),
             groups: groups.clone(),
+            devices: Rc::new(RefCell::new(devices)),
             job_defaults: config.job.clone(),
             executable,
             names: shared.names.clone(),
@@ -147,8 +148,7 @@ impl Started {
             live: RefCell::default(),
         });
         let tree = tree::Tree::new(&config, (node, scope), credentials, &shared, tree_sender);
-        let description =
-            describe(&config, &tree, (&own.name, memory.node), &services.cpus, limits);
+        let description = describe(&config, &tree, (&own.name, memory.node), &services, limits);
         let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
         write_pid(&pid)?;
@@ -169,9 +169,15 @@ impl Started {
     }
 }
 
-fn start_watcher(executable: &Path, groups: Option<&NodeGroups>) -> Result<Watcher, Failure> {
-    Watcher::start(executable, groups)
-        .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))
+/// Starts the watcher, which removes the groups should the daemon not get any further, and then looks for the devices.
+fn watch_groups(
+    executable: &Path,
+    own: &NodeConfig,
+    groups: Option<&NodeGroups>,
+) -> Result<(Watcher, DeviceLedger), Failure> {
+    let watcher = Watcher::start(executable, groups)
+        .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
+    Ok((watcher, groups::devices(own, groups)?))
 }
 
 /// Has this thread, which tells the others that the node lives, go before ranks; returns the `nice` value for these.
@@ -226,17 +232,17 @@ fn describe(
     config: &ClusterConfig,
     tree: &tree::Tree,
     (name, memory): (&str, u64),
-    cpus: &[usize],
+    services: &NodeServices,
     limits: Vec<String>,
 ) -> NodeDescription {
-    let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    let processors = u32::try_from(services.cpus.len()).unwrap_or(u32::MAX);
     NodeDescription {
         node: tree.node,
         incarnation: tree.incarnation,
         name: name.to_owned(),
         processors,
         memory,
-        devices: Vec::new(),
+        devices: services.devices.borrow().counts(),
         max_ranks: processors
             .saturating_mul(config.max_ranks_per_processor)
             .min(kumi_net::layout::MAX_LOCAL_RANKS),

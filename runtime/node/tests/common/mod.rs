@@ -67,6 +67,7 @@ impl Cluster {
             wire: None,
             users: None,
             memory: None,
+            devices: std::collections::BTreeMap::new(),
         };
         let config = ClusterConfig {
             name: format!("t{}-{serial}", std::process::id()),

@@ -13,7 +13,7 @@ use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
@@ -147,7 +147,8 @@ fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
         netns: None,
         wire: None,
         users: host.users.or_else(|| usual.clone()),
-        memory: None,
+        memory: host.memory,
+        devices: host.devices,
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -206,6 +207,7 @@ fn in_namespaces(
         wire: None,
         users: None,
         memory: None,
+        devices: BTreeMap::new(),
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -223,8 +225,20 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
     for (index, cpus) in cpus.into_iter().enumerate() {
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
-        let (interface, netns, wire, users, memory) = (None, None, None, None, None);
-        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire, users, memory });
+        let (interface, netns, wire, users) = (None, None, None, None);
+        let (memory, devices) = (None, BTreeMap::new());
+        nodes.push(NodeConfig {
+            name,
+            address,
+            port,
+            interface,
+            cpus,
+            netns,
+            wire,
+            users,
+            memory,
+            devices,
+        });
     }
     Ok((head, nodes))
 }
