@@ -25,6 +25,7 @@ pub mod names;
 pub mod node;
 pub mod peer;
 pub mod process_limits;
+pub mod sizes;
 pub mod switch;
 mod tcp;
 pub mod tls;

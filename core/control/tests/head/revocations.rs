@@ -4,11 +4,13 @@ use super::*;
 use kumi_control::message::Revocation;
 
 fn lists(actions: &[HeadAction]) -> Vec<(&NodeSet, &Vec<Revocation>)> {
-    let list = |(nodes, command)| match command {
-        Command::Revoked(list) => Some((nodes, list)),
-        _ => None,
-    };
-    commands(actions).into_iter().filter_map(list).collect()
+    let mut lists = Vec::new();
+    for (nodes, command) in commands(actions) {
+        if let Command::Revoked(list) = command {
+            lists.push((nodes, list));
+        }
+    }
+    lists
 }
 
 #[test]

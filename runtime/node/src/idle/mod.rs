@@ -130,7 +130,7 @@ impl IdleMonitor {
     }
 
     fn read_table(&mut self, live: &BTreeMap<JobId, LiveJob>, now: Instant) {
-        if live.values().all(|live| live.group.is_some()) {
+        if live.values().all(|live| live.control.is_some()) {
             self.table = None;
         } else if self.table.as_ref().is_none_or(|(read, _)| now.duration_since(*read) >= TABLE) {
             self.table = Some((now, ProcessTable::read()));
@@ -140,7 +140,7 @@ impl IdleMonitor {
     /// The processes of a job, as far as they are known.
     fn processes(&self, services: &NodeServices, job: JobId, live: &LiveJob) -> BTreeSet<i32> {
         let ranks = live.leaders();
-        let listed = live.group.as_ref().and_then(|group| group.processes().ok());
+        let listed = live.control.as_ref().and_then(|groups| groups.main().processes().ok());
         let mut all = listed.unwrap_or_else(|| match &self.table {
             Some((_, table)) => {
                 let live = services.live.borrow();
@@ -221,7 +221,7 @@ impl WatchedJob {
         exempt: &BTreeSet<i32>,
         processes: &dyn Fn() -> BTreeSet<i32>,
     ) -> Activity {
-        let used = live.group.as_ref().and_then(|group| group.processor_time().ok());
+        let used = live.control.as_ref().and_then(|groups| groups.main().processor_time().ok());
         let before = std::mem::replace(&mut self.used, used);
         let grown = used.zip(before).map(|(used, before)| used.saturating_sub(before));
         if grown.is_some_and(|grown| self.thread_times.may_skip(allowance, grown)) {

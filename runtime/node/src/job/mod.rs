@@ -3,9 +3,12 @@
 pub mod program;
 pub mod shim;
 
+pub mod devices;
 mod launch;
+mod limits;
 mod orphans;
 mod process;
+pub mod processors;
 mod run;
 mod streams;
 mod user;
@@ -25,11 +28,14 @@ use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
 use tokio::sync::{mpsc, watch};
 
-use crate::cgroup::ControlGroup;
+use crate::cgroup::{JobGroups, NodeGroups};
+use crate::config::JobDefaults;
 use crate::names::NameService;
 use crate::switch::{JobTurns, Switcher};
 use crate::watch::Watcher;
 use crate::wire::NodeXdp;
+use devices::DeviceLedger;
+use processors::NumaPlaces;
 use program::Programs;
 
 pub use orphans::{ProcessTable, kill_descendants};
@@ -84,26 +90,26 @@ pub struct LiveJob {
     pub idle: bool,
     /// Its turns, as the switching thread tells of them.
     pub turns: Arc<JobTurns>,
-    /// Its control group, if it has one.
-    pub group: Option<ControlGroup>,
+    /// Its control groups, if it has some.
+    pub control: Option<JobGroups>,
     /// Process groups of its ranks; 0 once the rank is reaped.
     pub groups: Arc<Vec<AtomicI32>>,
 }
 
 impl LiveJob {
-    /// Ranks from `first` on that have not been started, with the job's control group and their process groups.
+    /// Ranks from `first` on that have not been started, with the job's control groups and their process groups.
     fn new(
         name: String,
         first: u32,
         segment: Segment,
         page: Option<JobPage>,
-        (group, groups): (Option<ControlGroup>, Arc<Vec<AtomicI32>>),
+        (control, groups): (Option<JobGroups>, Arc<Vec<AtomicI32>>),
     ) -> Self {
         let load = vec![(0, 0); groups.len()];
         let page = page.map(Arc::new);
         let turns = Arc::new(JobTurns::new(page.clone()));
         let (stopped, started, idle) = (false, false, false);
-        Self { name, segment, first, load, page, stopped, started, idle, turns, group, groups }
+        Self { name, segment, first, load, page, stopped, started, idle, turns, control, groups }
     }
 
     /// Whether the timetable lets its ranks run now.
@@ -130,8 +136,14 @@ pub struct NodeServices {
     pub xdp: Option<Rc<NodeXdp>>,
     /// Processors of ranks.
     pub cpus: Vec<usize>,
-    /// The node's control group, if there may be one.
-    pub group: Option<ControlGroup>,
+    /// Their NUMA places.
+    pub numa: NumaPlaces,
+    /// The node's control groups, if there may be some.
+    pub groups: Option<NodeGroups>,
+    /// The node's devices.
+    pub devices: Rc<RefCell<DeviceLedger>>,
+    /// Defaults of jobs.
+    pub job_defaults: JobDefaults,
     /// This program's own file.
     pub executable: PathBuf,
     /// Who users are on this machine.

@@ -6,7 +6,9 @@
 mod channels;
 mod clients;
 mod disclosure;
+mod groups;
 mod machine_load;
+mod memory;
 mod metrics;
 mod sampling;
 pub(crate) mod setup;

@@ -13,7 +13,7 @@ use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 
@@ -71,6 +71,7 @@ pub fn config(
         head_metrics: None,
         encrypt: sharing.encrypt,
         wire: wire(sharing.wire),
+        memory_reserve: None,
         job: job_defaults(sharing),
         nodes,
     };
@@ -146,6 +147,8 @@ fn on_hosts(hosts: Vec<Host>, owner_uid: u32) -> (SocketAddr, Vec<NodeConfig>) {
         netns: None,
         wire: None,
         users: host.users.or_else(|| usual.clone()),
+        memory: host.memory,
+        devices: host.devices,
     };
     (head, hosts.into_iter().map(node).collect())
 }
@@ -203,6 +206,8 @@ fn in_namespaces(
         netns: Some(netns::name(cluster, index)),
         wire: None,
         users: None,
+        memory: None,
+        devices: BTreeMap::new(),
     };
     let nodes = cpus.into_iter().enumerate().map(node).collect();
     (SocketAddr::new(address(0), HEAD_PORT), nodes)
@@ -221,7 +226,19 @@ fn on_loopback(cpus: Vec<Vec<usize>>, ipv6: bool) -> Result<(SocketAddr, Vec<Nod
         let (address, name) = (address(index), format!("node{index}"));
         let port = free_port(address, &mut taken)?;
         let (interface, netns, wire, users) = (None, None, None, None);
-        nodes.push(NodeConfig { name, address, port, interface, cpus, netns, wire, users });
+        let (memory, devices) = (None, BTreeMap::new());
+        nodes.push(NodeConfig {
+            name,
+            address,
+            port,
+            interface,
+            cpus,
+            netns,
+            wire,
+            users,
+            memory,
+            devices,
+        });
     }
     Ok((head, nodes))
 }
